@@ -99,7 +99,7 @@ class FragmentEvent:
 
 @dataclass(frozen=True, slots=True)
 class FlushNotification:
-    """``flushed``: all sent to the shape up to and including ``offset`` is durable; ``removed``: nothing comes after."""
+    """``flushed``: all sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it."""
 
     source: str
     type: str
