@@ -1,0 +1,143 @@
+"""Reads the fields of one ``pgoutput`` message, each checked against the end of the message."""
+
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from struct import Struct
+from struct import error as StructError  # noqa: N812  # a class, whatever its module calls it
+from typing import Final, TypeAlias
+
+from flushtracker.errors import DecodeError
+
+
+class Unchanged(Enum):
+    """The type of :data:`UNCHANGED`."""
+
+    UNCHANGED = "u"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""Stands for a TOAST value that the server left out because the update did not touch it: not NULL, just not known."""
+
+TupleValues: TypeAlias = tuple[str | bytes | Unchanged | None, ...]
+"""One value for each column of the relation: text, binary (only where it was asked for), unchanged, or NULL."""
+
+U8: Final = Struct(">B")
+I16: Final = Struct(">h")
+I32: Final = Struct(">i")
+U32: Final = Struct(">I")
+U64: Final = Struct(">Q")
+I64: Final = Struct(">q")
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_NULL, _UNCHANGED, _TEXT = b"nut"
+_WITH_LENGTH: Final = b"tb"
+_read_length: Final = I32.unpack_from
+
+
+class MessageReader:
+    """A position in one message that moves on with each field read, and knows how to say what is wrong there."""
+
+    __slots__ = ("data", "name", "position")
+
+    def __init__(self, data: bytes, name: str, position: int) -> None:
+        self.data = data
+        self.name = name
+        self.position = position
+
+    def error(self, expected: str, position: int | None = None, found: str = "") -> DecodeError:
+        """What to raise when ``expected`` is not what stands at ``position`` (by default where the reader is)."""
+        if position is None:
+            position = self.position
+        rest = self.data[position : position + 1]
+        if not found:
+            found = f"0x{rest.hex()} and {len(self.data) - position - 1} more bytes" if rest else "the end"
+        return DecodeError(
+            f"pgoutput {self.name}: byte {position} of {len(self.data)} should be {expected}, found {found}; "
+            "read the slot with the plugin pgoutput and proto_version 1"
+        )
+
+    def number(self, layout: Struct, expected: str) -> int:
+        """The next number; a count or a length that must not be negative goes through :meth:`count`."""
+        try:
+            value: int = layout.unpack_from(self.data, self.position)[0]
+        except StructError as error:
+            raise self.error(expected) from error
+        self.position += layout.size
+        return value
+
+    def count(self, layout: Struct, expected: str) -> int:
+        position = self.position
+        value = self.number(layout, expected)
+        if value < 0:
+            raise self.error(f"{expected}, not negative ({value})", position)
+        return value
+
+    def flags(self, expected: str, known: int) -> int:
+        """One byte of which only the bits in ``known`` may be set."""
+        value = self.number(U8, expected)
+        if value & ~known:
+            raise self.error(expected, self.position - 1)
+        return value
+
+    def lsn(self, expected: str) -> int:
+        return self.number(U64, expected)
+
+    def timestamp(self) -> str:
+        """Microseconds since 2000-01-01 UTC, as ISO 8601 text."""
+        microseconds = self.number(I64, "a commit timestamp")
+        try:
+            moment = _EPOCH + timedelta(microseconds=microseconds)
+        except OverflowError as error:
+            raise self.error("a commit timestamp between the years 1 and 9999", self.position - 8) from error
+        return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+    def string(self, expected: str) -> str:
+        """Text up to the next zero byte."""
+        start = self.position
+        end = self.data.find(0, start)
+        if end < 0:
+            raise self.error(f"{expected} that ends in a zero byte")
+        try:
+            text = str(self.data[start:end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(f"{expected} in UTF-8", start + error.start) from error
+        self.position = end + 1
+        return text
+
+    def schema(self) -> str:
+        # PostgreSQL saves itself the bytes of its own schema's name.
+        return self.string("a schema name") or "pg_catalog"
+
+    def tuple(self) -> TupleValues:
+        """A row. Written out rather than composed of the methods above: most of the stream goes through here."""
+        count = self.count(I16, "a number of columns")
+        data, position, size = self.data, self.position, len(self.data)
+        values: list[str | bytes | Unchanged | None] = []
+        start = position
+        try:
+            for _ in range(count):
+                kind = data[position]
+                if kind in _WITH_LENGTH:
+                    start = position + 5
+                    end = start + _read_length(data, position + 1)[0]
+                    if not start <= end <= size:
+                        raise self.error(f"a value's length from 0 to {size - start}", position + 1)
+                    values.append(str(data[start:end], "utf-8") if kind == _TEXT else data[start:end])
+                    position = end
+                elif kind == _NULL:
+                    values.append(None)
+                    position += 1
+                elif kind == _UNCHANGED:
+                    values.append(UNCHANGED)
+                    position += 1
+                else:
+                    raise self.error("a value's kind: n, u, t or b", position)
+        except IndexError as error:
+            raise self.error(f"the value of column {len(values) + 1} of {count}", position) from error
+        except StructError as error:
+            raise self.error("a value's length", position + 1) from error
+        except UnicodeDecodeError as error:
+            # Neither the message nor a cause: both would quote a byte of somebody's value.
+            raise self.error("text in UTF-8", start + error.start, found="other bytes") from None
+        self.position = position
+        return tuple(values)

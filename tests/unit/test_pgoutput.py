@@ -1,0 +1,278 @@
+"""The decoder of single ``pgoutput`` messages: what each says, and that damaged ones end in a DecodeError."""
+
+import random
+from collections import Counter
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from struct import pack
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flushtracker.changes import Column, Relation
+from flushtracker.errors import DecodeError
+from flushtracker.pgoutput import (
+    Begin,
+    CommitMessage,
+    DeleteMessage,
+    InsertMessage,
+    LogicalMessage,
+    Message,
+    Origin,
+    RelationMessage,
+    TruncateMessage,
+    Type,
+    UpdateMessage,
+    decode,
+)
+from flushtracker.pgoutput_reader import UNCHANGED, TupleValues
+from flushtracker.recording import read_frames
+
+RECORDING = Path(__file__).parent.parent / "recording"
+SECOND = 1_000_000
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def row(*values: object) -> bytes:
+    """A tuple as the server writes it."""
+    parts = [pack(">h", len(values))]
+    for value in values:
+        if value is None:
+            parts.append(b"n")
+        elif value is UNCHANGED:
+            parts.append(b"u")
+        elif isinstance(value, bytes):
+            parts.append(b"b" + pack(">i", len(value)) + value)
+        else:
+            text = str(value).encode()
+            parts.append(b"t" + pack(">i", len(text)) + text)
+    return b"".join(parts)
+
+
+def begin(microseconds: int) -> bytes:
+    return b"B" + pack(">QqI", 23997288, microseconds, 742)
+
+
+def relation(identity: bytes = b"d", schema: bytes = b"public", columns: int = 2, flags: int = 1) -> bytes:
+    first = pack(">B", flags) + b"id\0" + pack(">Ii", 20, -1)
+    second = b"\0na\xc3\xafve\0" + pack(">Ii", 25, -1)
+    return b"R" + pack(">I", 7) + schema + b"\0t\0" + identity + pack(">h", columns) + first + second
+
+
+def relation_message(identity: str = "default", schema: str = "public") -> RelationMessage:
+    columns = (Column("id", 20, is_key=True), Column("naïve", 25))
+    return RelationMessage(Relation(7, schema, "t", identity, columns))  # type: ignore[arg-type]  # one of the four
+
+
+SAMPLES: list[tuple[bytes, Message]] = [
+    (begin(0), Begin(23997288, "2000-01-01T00:00:00.000000Z", 742)),
+    (b"C\0" + pack(">QQq", 10, 20, -1), CommitMessage(10, 20, "1999-12-31T23:59:59.999999Z")),
+    (relation(), relation_message()),
+    (relation(b"n"), relation_message("nothing")),
+    (relation(b"f"), relation_message("full")),
+    (relation(b"i", schema=b""), relation_message("index", "pg_catalog")),
+    (
+        b"I" + pack(">I", 7) + b"N" + row("1", "日本", "", None, UNCHANGED, b"\xff\0"),
+        InsertMessage(7, ("1", "日本", "", None, UNCHANGED, b"\xff\0")),
+    ),
+    (b"I" + pack(">I", 7) + b"N" + row(), InsertMessage(7, ())),
+    (b"U" + pack(">I", 7) + b"N" + row("1", UNCHANGED), UpdateMessage(7, None, None, ("1", UNCHANGED))),
+    (
+        b"U" + pack(">I", 7) + b"K" + row("1", None) + b"N" + row("2", "x"),
+        UpdateMessage(7, "K", ("1", None), ("2", "x")),
+    ),
+    (
+        b"U" + pack(">I", 2**32 - 1) + b"O" + row("1", "y") + b"N" + row("1", "x"),
+        UpdateMessage(2**32 - 1, "O", ("1", "y"), ("1", "x")),
+    ),
+    (b"D" + pack(">I", 7) + b"K" + row("1", None), DeleteMessage(7, "K", ("1", None))),
+    (b"D" + pack(">I", 7) + b"O" + row("1", "y"), DeleteMessage(7, "O", ("1", "y"))),
+    (b"T" + pack(">IBII", 2, 0, 7, 8), TruncateMessage((7, 8), cascade=False, restart_identity=False)),
+    (b"T" + pack(">IBI", 1, 1, 7), TruncateMessage((7,), cascade=True, restart_identity=False)),
+    (b"T" + pack(">IBI", 1, 2, 7), TruncateMessage((7,), cascade=False, restart_identity=True)),
+    (b"O" + pack(">Q", 10) + b"upstream\0", Origin(10, "upstream")),
+    (b"Y" + pack(">I", 600) + b"\0point\0", Type(600, "pg_catalog", "point")),
+    (b"M\1" + pack(">Q", 10) + b"app\0" + pack(">I", 2) + b"\xff\0", LogicalMessage(True, 10, "app", b"\xff\0")),  # noqa: FBT003  # reads as the field does
+    (b"M\0" + pack(">Q", 10) + b"\0" + pack(">I", 0), LogicalMessage(False, 10, "", b"")),  # noqa: FBT003
+]
+NAMES = {b"B": "Begin", b"C": "Commit", b"R": "Relation", b"I": "Insert", b"U": "Update", b"D": "Delete"} | {
+    b"T": "Truncate",
+    b"O": "Origin",
+    b"Y": "Type",
+    b"M": "Message",
+}
+
+
+@pytest.mark.parametrize(("data", "message"), SAMPLES)
+def test_each_type_of_message_is_read(data: bytes, message: Message) -> None:
+    """Every field of the ten types of protocol version 1, every kind of value, every replica identity."""
+    assert decode(data) == message
+
+
+@pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
+def test_a_message_cut_off_anywhere_is_an_error_that_names_its_type(data: bytes) -> None:
+    """Whatever is missing, the error says of which message, where it looked and that the bytes ended there."""
+    for length in range(1, len(data)):
+        with pytest.raises(DecodeError, match=rf"^pgoutput {NAMES[data[:1]]}: byte \d+ of {length} should be "):
+            decode(data[:length])
+
+
+@pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
+def test_bytes_after_a_message_are_an_error(data: bytes) -> None:
+    """A message that ends too late was not understood, so what was read of it may be wrong as well."""
+    with pytest.raises(DecodeError, match=rf"byte {len(data)} of {len(data) + 1} should be the end of the message"):
+        decode(data + b"\0")
+
+
+INSERT = b"I" + pack(">I", 7) + b"N"
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "message: byte 0 of 0 should be one of the types B, C, .* found the end"),
+        (
+            b"S\0\0",
+            "message: byte 0 of 3 should be one of the types .* found 0x53 and 2 more bytes; .* proto_version 1",
+        ),
+        (b"B" + pack(">QqI", 0, 0, 1), "Begin: byte 1 of 21 should be a commit LSN above 0"),
+        (b"C\1" + pack(">QQq", 1, 2, 0), "Commit: byte 1 of 26 should be flags, all of them 0, found 0x01"),
+        (relation(b"x"), "Relation: byte 14 of 45 should be a replica identity: d, n, f or i, found 0x78"),
+        (relation(columns=-1), r"Relation: byte 15 of 45 should be a number of columns, not negative \(-1\)"),
+        (relation(columns=3), "Relation: byte 45 of 45 should be a column's flags, 0 or 1, found the end"),
+        (relation(columns=1), "Relation: byte 29 of 45 should be the end of the message"),
+        (relation(flags=2), "Relation: byte 17 of 45 should be a column's flags, 0 or 1, found 0x02"),
+        (relation(schema=b"\xff"), "Relation: byte 5 of 40 should be a schema name in UTF-8"),
+        (b"R" + pack(">I", 7) + b"public", "Relation: byte 5 of 11 should be a schema name that ends in a zero byte"),
+        (b"I" + pack(">I", 7) + b"O" + row("1"), "Insert: byte 5 of 14 should be a new row, N, found 0x4f"),
+        (INSERT + pack(">h", -1), r"Insert: byte 6 of 8 should be a number of columns, not negative \(-1\)"),
+        (INSERT + pack(">h", 2) + b"n", "Insert: byte 9 of 9 should be the value of column 2 of 2, found the end"),
+        (INSERT + pack(">h", 1) + b"x", "Insert: byte 8 of 9 should be a value's kind: n, u, t or b, found 0x78"),
+        (INSERT + pack(">hci", 1, b"t", -1), "Insert: byte 9 of 13 should be a value's length from 0 to 0"),
+        (INSERT + pack(">hci", 1, b"b", -(2**31)), "Insert: byte 9 of 13 should be a value's length from 0 to 0"),
+        (
+            INSERT + pack(">hci", 1, b"t", 2**31 - 1) + b"a",
+            "Insert: byte 9 of 14 should be a value's length from 0 to 1",
+        ),
+        (INSERT + pack(">h", 1) + b"t\0\0", "Insert: byte 9 of 11 should be a value's length"),
+        (b"U" + pack(">I", 7) + b"X" + row("1"), "Update: byte 5 of 14 should be a new row, N"),
+        (b"U" + pack(">I", 7) + b"K" + row("1") + b"K" + row("1"), "Update: byte 14 of 23 should be a new row, N"),
+        (b"D" + pack(">I", 7) + b"N" + row("1"), "Delete: byte 5 of 14 should be an old row, K or O, found 0x4e"),
+        (b"T" + pack(">IBI", 1, 4, 7), "Truncate: byte 5 of 10 should be options from 0 to 3, found 0x04"),
+        (b"T" + pack(">IBI", 2**32 - 1, 0, 7), "Truncate: byte 6 of 10 should be 4294967295 relation ids"),
+        (b"M\2" + pack(">Q", 1) + b"\0" + pack(">I", 0), "Message: byte 1 of 15 should be flags, 0 or 1"),
+        (b"M\0" + pack(">Q", 1) + b"\0" + pack(">I", 9), "Message: byte 15 of 15 should be 9 bytes of content"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_said_with_its_place(data: bytes, complaint: str) -> None:
+    """The type, the byte, the message's length, what was expected and what stands there."""
+    with pytest.raises(DecodeError, match=f"^pgoutput {complaint}"):
+        decode(data)
+
+
+def test_text_that_is_not_utf8_is_refused_without_showing_it() -> None:
+    """The error names the byte; neither it nor its cause quotes the row."""
+    data = INSERT + pack(">hci", 1, b"t", 8) + b"secret\xe9!"
+    with pytest.raises(DecodeError, match="byte 19 of 21 should be text in UTF-8, found other bytes; ") as caught:
+        decode(data)
+    assert "secret" not in str(caught.value)
+    assert "e9" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=timezone.utc), "2026-11-21T01:02:03.456789Z"),
+        (datetime(2026, 11, 21, tzinfo=timezone.utc), "2026-11-21T00:00:00.000000Z"),
+        (datetime(1, 1, 1, tzinfo=timezone.utc), "0001-01-01T00:00:00.000000Z"),
+        (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=timezone.utc), "9999-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_a_timestamp_has_always_six_digits_and_a_z(moment: datetime, text: str) -> None:
+    """Of one width, so that the texts sort as the moments do; exact to the microsecond at both ends of the range."""
+    since_2000 = moment - datetime(2000, 1, 1, tzinfo=timezone.utc)
+    microseconds = (since_2000.days * 86_400 + since_2000.seconds) * SECOND + since_2000.microseconds
+    message = decode(begin(microseconds))
+    assert isinstance(message, Begin)
+    assert message.commit_timestamp == text
+
+
+@pytest.mark.parametrize("microseconds", [INT64_MIN, -63_082_281_600 * SECOND - 1, 252_455_616_000 * SECOND, INT64_MAX])
+def test_a_timestamp_outside_the_calendar_is_an_error(microseconds: int) -> None:
+    """PostgreSQL's own infinities too: no transaction commits then."""
+    with pytest.raises(DecodeError, match="Begin: byte 9 of 21 should be a commit timestamp between the years 1 and"):
+        decode(begin(microseconds))
+
+
+VALUES = st.lists(st.none() | st.just(UNCHANGED) | st.text().filter(lambda t: "\0" not in t) | st.binary(), max_size=20)
+
+
+@given(new=VALUES, old=VALUES, relation_id=st.integers(0, 2**32 - 1))
+def test_any_row_comes_back_as_it_was_written(new: list[object], old: list[object], relation_id: int) -> None:
+    """Whatever values and however many columns: the decoder inverts the encoding."""
+    message = decode(b"U" + pack(">I", relation_id) + b"O" + row(*old) + b"N" + row(*new))
+    expected_old: TupleValues = tuple(old)  # type: ignore[arg-type]  # drawn from its values
+    assert message == UpdateMessage(relation_id, "O", expected_old, tuple(new))  # type: ignore[arg-type]  # likewise
+
+
+def decode_or_refuse(data: bytes) -> None:
+    try:
+        decode(data)
+    except DecodeError as error:
+        assert "\n" not in str(error)  # noqa: PT017  # either outcome is right; this one has one line
+
+
+@given(tag=st.sampled_from([b"", *NAMES]), rest=st.binary(max_size=200))
+@example(tag=b"", rest=b"")
+@settings(max_examples=2000)
+def test_random_bytes_end_in_a_message_or_a_decode_error(tag: bytes, rest: bytes) -> None:
+    """No other exception gets out, whatever comes in."""
+    decode_or_refuse(tag + rest)
+
+
+@cache
+def recorded_messages() -> list[bytes]:
+    """A sample of the recording: rare types whole, a few of the frequent ones, none of the longest."""
+    by_type: dict[bytes, list[bytes]] = {}
+    for frame in read_frames(RECORDING):
+        if len(frame.data) < 2000:
+            by_type.setdefault(frame.data[:1], []).append(frame.data)
+    return [data for messages in by_type.values() for data in messages[:: max(1, len(messages) // 40)]]
+
+
+@given(data=st.data(), seed=st.integers(0, 2**32))
+@settings(max_examples=1000)
+def test_damaged_real_messages_end_in_a_message_or_a_decode_error(data: st.DataObject, seed: int) -> None:
+    """Bytes changed, removed, doubled or cut off: as a broken network or a wrong offset would."""
+    message = bytearray(data.draw(st.sampled_from([*recorded_messages(), *(sample for sample, _ in SAMPLES)])))
+    dice = random.Random(seed)  # noqa: S311  # chooses damage, guards nothing
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(len(message) + 1)
+        match dice.randrange(4):
+            case 0:
+                message[at : at + 1] = bytes([dice.randrange(256)])
+            case 1:
+                del message[at : at + dice.randint(1, 8)]
+            case 2:
+                message[at:at] = message[at : at + dice.randint(1, 8)]
+            case _:
+                del message[at:]
+    decode_or_refuse(bytes(message))
+
+
+def test_every_prefix_of_real_messages_is_refused() -> None:
+    """A message cut off is never taken for a shorter one: in none of its types is a part of it whole."""
+    types: Counter[str] = Counter()
+    for data in recorded_messages():
+        types[type(decode(data)).__name__] += 1
+        for length in range(len(data)):
+            with pytest.raises(DecodeError):
+                decode(data[:length])
+    assert set(types) == {
+        *("Begin", "CommitMessage", "RelationMessage"),
+        *("InsertMessage", "UpdateMessage", "DeleteMessage", "TruncateMessage"),
+    }

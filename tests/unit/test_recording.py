@@ -1,0 +1,138 @@
+"""Reading a recorded stream, whole and damaged."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from flushtracker.errors import ConfigError, DecodeError
+from flushtracker.recording import Frame, read_frames
+
+RECORDING = Path(__file__).parent.parent / "recording"
+FRAMES = [Frame(1, 2, b"first"), Frame(0, 0, b"R" * 300), Frame(2**64 - 1, 2**64 - 1, b"")]
+
+
+def encoded(frames: list[Frame]) -> bytes:
+    return b"".join(pack(">QQI", frame.wal_start, frame.wal_end, len(frame.data)) + frame.data for frame in frames)
+
+
+def test_the_recording_is_read_to_its_end() -> None:
+    """Every frame, in the order the server sent them."""
+    frames = list(read_frames(RECORDING))
+    assert len(frames) == 6926
+    assert sum(20 + len(frame.data) for frame in frames) == 2_205_741
+    starts = [frame.wal_start for frame in frames if frame.data[:1] == b"B"]
+    assert starts == sorted(starts)
+    assert len(starts) == 369
+
+
+@pytest.mark.parametrize(("name", "compress"), [("frames.bin", bytes), ("frames.bin.gz", gzip.compress)])
+def test_a_recording_is_found_by_its_name_or_by_its_directory(
+    tmp_path: Path, name: str, compress: Callable[[bytes], bytes]
+) -> None:
+    """Plain or compressed alike."""
+    (tmp_path / name).write_bytes(compress(encoded(FRAMES)))
+    assert list(read_frames(tmp_path)) == FRAMES
+    assert list(read_frames(tmp_path / name)) == FRAMES
+
+
+def test_a_missing_recording_is_said_at_once_with_what_was_looked_for(tmp_path: Path) -> None:
+    """When it is asked for, not when the first frame is taken."""
+    with pytest.raises(ConfigError) as caught:
+        read_frames(tmp_path)
+    for looked_for in (tmp_path, tmp_path / "frames.bin.gz", tmp_path / "frames.bin"):
+        assert f" {looked_for} " in str(caught.value)
+
+
+def test_a_recording_that_cannot_be_opened_is_a_config_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of one without permission; tests may run as root, to whom nothing is forbidden."""
+    file = tmp_path / "frames.bin"
+    file.write_bytes(encoded(FRAMES))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigError, match=r"frames\.bin cannot be opened: Permission denied"):
+        list(read_frames(file))
+
+
+def frames_until_damage(file: Path) -> tuple[list[Frame], str]:
+    frames = []
+    reader = read_frames(file)
+    with pytest.raises(DecodeError) as caught:  # noqa: PT012  # what was read before is part of the answer
+        while True:
+            frames.append(next(reader))
+    return frames, str(caught.value)
+
+
+def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_path: Path) -> None:
+    """Cut between two frames it is a shorter recording; anywhere else the file and the byte are named."""
+    file = tmp_path / "frames.bin"
+    data = encoded(FRAMES)
+    ends = {len(encoded(FRAMES[:count])): count for count in (1, 2, 3)}
+    for length in range(len(data)):
+        file.write_bytes(data[:length])
+        if length in ends:
+            assert list(read_frames(file)) == FRAMES[: ends[length]]
+            continue
+        frames, message = frames_until_damage(file)
+        assert frames == FRAMES[: sum(end <= length for end in ends)]
+        start = len(encoded(frames))
+        position = start if length < start + 20 else start + 20
+        assert message.startswith(f"recording {file}: byte {position} should start a ")
+
+
+def test_a_compressed_recording_cut_off_anywhere_is_an_error(tmp_path: Path) -> None:
+    """The compression ends with a checksum, so here not even a cut between frames goes unnoticed."""
+    file = tmp_path / "frames.bin.gz"
+    data = gzip.compress(encoded(FRAMES))
+    for length in range(len(data)):
+        file.write_bytes(data[:length])
+        _, message = frames_until_damage(file)
+        assert message.startswith(f"recording {file}: byte ")
+
+
+@pytest.mark.parametrize("position", range(0, 60, 3))
+def test_a_damaged_compressed_recording_never_ends_in_an_error_of_gzip(tmp_path: Path, position: int) -> None:
+    """Some bytes of the header mean nothing to the reader; any other damage is a DecodeError with the file's name."""
+    file = tmp_path / "frames.bin.gz"
+    data = bytearray(gzip.compress(encoded(FRAMES), mtime=0))
+    at = position % len(data)
+    data[at] ^= 0xFF
+    file.write_bytes(data)
+    if 4 <= at < 10:
+        assert list(read_frames(file)) == FRAMES
+    else:
+        assert str(file) in frames_until_damage(file)[1]
+
+
+def test_bytes_after_the_compressed_data_are_an_error(tmp_path: Path) -> None:
+    """Somebody wrote them there; it is not known what they are."""
+    file = tmp_path / "frames.bin.gz"
+    file.write_bytes(gzip.compress(encoded(FRAMES)) + b"more")
+    frames, message = frames_until_damage(file)
+    assert frames == FRAMES
+    assert (
+        f"byte {len(encoded(FRAMES))} should start a frame's header of 20 bytes, found damaged compression" in message
+    )
+
+
+def test_a_length_that_no_message_has_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """PostgreSQL makes no message of a gigabyte; damage must not make the reader ask for four."""
+    file = tmp_path / "frames.bin"
+    file.write_bytes(encoded(FRAMES[:1]) + pack(">QQI", 0, 0, 2**32 - 1) + b"data")
+    frames, message = frames_until_damage(file)
+    assert frames == FRAMES[:1]
+    assert "byte 41 should start a length of at most 1073741823, found 4294967295" in message
+
+
+@pytest.mark.parametrize("name", ["frames.bin", "frames.bin.gz"])
+def test_an_empty_recording_is_an_error(tmp_path: Path, name: str) -> None:
+    """Nothing was recorded, or the file was cut off at its start: replaying it would prove nothing."""
+    (tmp_path / name).write_bytes(b"")
+    frames, message = frames_until_damage(tmp_path)
+    assert frames == []
+    assert "byte 0 should start a frame's header, found the end" in message
