@@ -1,0 +1,67 @@
+# `make` alone says what there is. Every target does the set-up that it needs, once.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run test unit check format jars clean distclean python java
+
+help: ## print this
+	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: java $(READY) jars ## replay the recorded WAL, track its flushes, report how the ack rose; writes to data/
+	@rm -rf data/fragments data/flushes data/shape_changes data/checkpoint data/acks data/dead_letters
+	$(BIN)/python jobs/replay_wal.py --recording tests/recording --shapes conf/shapes.yaml --out data
+	$(BIN)/python jobs/track_flushes.py --config conf/replay.yaml
+	$(BIN)/python jobs/report.py --config conf/replay.yaml
+
+test: java $(READY) jars ## run all tests: the quick ones first, then those on Spark
+	$(BIN)/python -m pytest flushtracker tests/unit tests/spark
+
+unit: $(READY) ## run the quick tests, which need no Java
+	$(BIN)/python -m pytest flushtracker tests/unit
+
+check: $(READY) ## ruff and mypy, in their strict settings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+jars: java $(READY) ## fetch Spark's extra jars into .jars; happens by itself
+	@$(BIN)/python -m flushtracker.spark.jars
+
+clean: ## remove data/ and what the tools cached
+	rm -rf data build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+
+distclean: clean ## also remove .venv and .jars
+	rm -rf $(VENV) .jars flushtracker.egg-info
+
+# What is wrong with this machine is said before half a gigabyte is downloaded.
+python:
+	@command -v "$(PYTHON)" > /dev/null || { \
+	  echo "There is no $(PYTHON): install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "$(PYTHON) is $$("$(PYTHON)" --version 2>&1), and flushtracker needs 3.10 or newer:" >&2; \
+	  echo "name a newer one, as in: make PYTHON=python3.12" >&2; exit 2; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { \
+	  echo "$(PYTHON) cannot make a virtual environment, its venv or ensurepip is missing:" >&2; \
+	  echo "install it (on Debian or Ubuntu: apt install python3-venv), or name another: make PYTHON=python3.12" >&2; exit 2; }
+
+java: | python
+	@"$(PYTHON)" -m flushtracker.spark.java
+
+$(READY): pyproject.toml | python
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || { \
+	  echo "creating $(VENV) ..."; "$(PYTHON)" -m venv --clear $(VENV); }
+	@echo "installing the Python packages into $(VENV); Spark alone is half a gigabyte, so this takes minutes ..."
+	@$(BIN)/python -m pip install --quiet --use-pep517 --disable-pip-version-check -e '.[dev]' || { \
+	  echo "The Python packages could not be installed; pip's reason is above." >&2; \
+	  echo "If its index cannot be reached, set PIP_INDEX_URL to another and run make again." >&2; exit 2; }
+	@touch $@
+	@echo "the Python packages are installed"

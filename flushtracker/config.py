@@ -1,0 +1,176 @@
+"""The job's configuration: ``conf/*.yaml`` → frozen dataclasses.
+
+Paths are kept as written: relative ones count from the current directory, and a URI such as ``s3://…`` is a path too.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from flushtracker.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.strict_yaml import YamlMapping, read_yaml
+
+AVAILABLE_NOW: Final = "available_now"
+_DEFAULT_GRACE_MS: Final = 60_000
+
+
+class StorageOptions(Mapping[str, str]):
+    """Options of the storage under the Delta tables; they hold keys and passwords, so ``repr`` shows names alone.
+
+    >>> StorageOptions({"AWS_SECRET_ACCESS_KEY": "x"})
+    StorageOptions(AWS_SECRET_ACCESS_KEY=…)
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(options or {})
+
+    def __getitem__(self, name: str) -> str:
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(f'{name}=…' for name in self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSource:
+    """Events as files of JSON lines, one directory for each stream."""
+
+    format: ClassVar[Literal["files"]] = "files"
+    fragments: str
+    flushes: str
+    max_files_per_trigger: int = 100
+
+
+SourceConfig: TypeAlias = FilesSource
+"""Where the events come from; one type for each ``format``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfig:
+    """What Spark keeps; ``shape_groups`` (0: one for each shape) and ``shuffle_partitions`` never change afterwards."""
+
+    checkpoint: str
+    shape_groups: int = 16
+    max_pending_transactions: int = 4096
+    shuffle_partitions: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConfig:
+    """The Delta tables that the job writes."""
+
+    acks: str
+    dead_letters: str
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class StallConfig:
+    """A pending shape without progress for this long is stalled."""
+
+    grace_ms: int = _DEFAULT_GRACE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """All of it. ``trigger_ms`` is ``None`` for a job that takes what is there and ends."""
+
+    source: SourceConfig
+    state: StateConfig
+    sink: SinkConfig
+    stall: StallConfig
+    trigger_ms: int | None
+
+
+def load_config(path: Path) -> JobConfig:
+    """Read a configuration file of ``jobs/track_flushes.py``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    root = read_yaml(path)
+    root.allow("source", "state", "sink", "stall", "trigger")
+    config = JobConfig(
+        source=_source(root.mapping("source")),
+        state=_state(root.mapping("state")),
+        sink=_sink(root.mapping("sink")),
+        stall=_stall(root.optional_mapping("stall")),
+        trigger_ms=_trigger_ms(root),
+    )
+    _refuse_shared_paths(root)
+    return config
+
+
+def _source(source: YamlMapping) -> SourceConfig:
+    if source.text("format").value != FilesSource.format:
+        raise source.wrong("format", "files, the only one that this version reads")
+    source.allow("format", "fragments", "flushes", "max_files_per_trigger")
+    return FilesSource(
+        fragments=source.text("fragments").value,
+        flushes=source.text("flushes").value,
+        max_files_per_trigger=source.integer("max_files_per_trigger", default=100, at_least=1),
+    )
+
+
+def _state(state: YamlMapping) -> StateConfig:
+    state.allow("checkpoint", "shape_groups", "max_pending_transactions", "shuffle_partitions")
+    return StateConfig(
+        checkpoint=state.text("checkpoint").value,
+        shape_groups=state.integer("shape_groups", default=16, at_least=0),
+        max_pending_transactions=state.integer("max_pending_transactions", default=4096, at_least=1),
+        shuffle_partitions=state.integer("shuffle_partitions", default=4, at_least=1),
+    )
+
+
+def _sink(sink: YamlMapping) -> SinkConfig:
+    sink.allow("acks", "dead_letters", "storage_options")
+    options = sink.optional_mapping("storage_options")
+    return SinkConfig(
+        acks=sink.text("acks").value,
+        dead_letters=sink.text("dead_letters").value,
+        storage_options=StorageOptions(options.texts() if options is not None else None),
+    )
+
+
+def _stall(stall: YamlMapping | None) -> StallConfig:
+    if stall is None:
+        return StallConfig()
+    stall.allow("grace")
+    grace_ms = stall.optional_duration_ms("grace")
+    return StallConfig() if grace_ms is None else StallConfig(grace_ms)
+
+
+def _trigger_ms(root: YamlMapping) -> int | None:
+    trigger = root.text("trigger").value
+    if trigger == AVAILABLE_NOW:
+        return None
+    try:
+        return parse_duration_ms(trigger)
+    except ValueError:
+        # Without its cause, which shows what a variable may hold.
+        raise root.wrong("trigger", f"{AVAILABLE_NOW}, or an interval: {DURATION_FORM}") from None
+
+
+def _refuse_shared_paths(root: YamlMapping) -> None:
+    """Two streams or tables in one directory would read each other's files."""
+    places = (
+        ("source", "fragments"),
+        ("source", "flushes"),
+        ("state", "checkpoint"),
+        ("sink", "acks"),
+        ("sink", "dead_letters"),
+    )
+    taken: dict[str, str] = {}
+    for section, key in places:
+        mapping = root.mapping(section)
+        path = mapping.text(key).value.rstrip("/")
+        if path in taken:
+            raise mapping.error(key, f"is the same path as {taken[path]}; each needs one of its own")
+        taken[path] = f"{section}.{key}"
