@@ -53,12 +53,13 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMappi
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place.refuse(mark.line + 1 if mark else 1, f"not YAML: {error.problem or error.context}", error)
+        fact = ", ".join(filter(None, (error.context, error.problem)))
+        place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        place.refuse(line, f"not YAML: it has the control character {error.character!r}", error)
+        place.refuse(line, f"not YAML: it has the control character U+{error.character:04X}", error)
     except RecursionError as error:
-        place.refuse(1, "nested too deeply", error)
+        raise ConfigError(f"{path} is nested too deeply") from error
     if node is None:
         raise ConfigError(f"{path} is empty")
     if not isinstance(node, yaml.MappingNode):

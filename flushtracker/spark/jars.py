@@ -67,7 +67,7 @@ def jar_paths(environ: Mapping[str, str] = os.environ) -> list[Path]:
     if environ.get("FLUSHTRACKER_JARS"):
         raise ConfigError(f"FLUSHTRACKER_JARS is {folder}: {'; '.join(faults)}. Put them there, or unset it")
     raise ConfigError(
-        f"{_count(faults)} of Spark's extra jars not in {folder}: run `python -m flushtracker.spark.jars`, "
+        f"{_count(faults)} of Spark's extra jars are not in {folder}: run `python -m flushtracker.spark.jars`, "
         "or set FLUSHTRACKER_JARS to a folder that has them"
     )
 

@@ -1,0 +1,264 @@
+"""Java and the jars: what is said on a machine where one of them is missing, and what a fetch leaves behind."""
+
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from flushtracker.errors import ConfigError
+from flushtracker.spark import jars
+from flushtracker.spark.java import Java, check_java
+
+INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
+WAYS_OUT = (
+    "Set FLUSHTRACKER_MAVEN to the URL of another Maven repository, or FLUSHTRACKER_JARS to a folder with the jars"
+)
+
+
+def fake_java(folder: Path, script: str) -> Path:
+    """A ``java`` that runs these lines of shell."""
+    folder.mkdir(parents=True, exist_ok=True)
+    launcher = folder / "java"
+    launcher.write_text(f"#!/bin/sh\n{script}\n")
+    launcher.chmod(0o755)
+    return launcher
+
+
+def printing(version: str) -> str:
+    return f"echo '{version}' >&2"
+
+
+def on_path(folder: Path) -> dict[str, str]:
+    return {"PATH": str(folder)}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout without jars, where the module believes to be."""
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    monkeypatch.setattr(jars, "_CHECKOUT", tmp_path / "checkout")
+    return tmp_path / "checkout"
+
+
+def put_jars(folder: Path, *but: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in jars.jar_names():
+        if name not in but:
+            with zipfile.ZipFile(folder / name, "w") as jar:
+                jar.writestr("x", "x")
+
+
+@pytest.mark.parametrize(
+    ("version", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('Picked up JAVA_TOOL_OPTIONS: -Dx=1\njava version "21-ea"', 21),
+    ],
+)
+def test_a_java_of_the_right_age_is_taken(tmp_path: Path, version: str, major: int) -> None:
+    """Whatever else its launcher prints."""
+    launcher = fake_java(tmp_path, f"cat >&2 <<'END'\n{version}\nEND")
+    java = check_java({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+
+    assert java == Java(launcher, major)
+    assert java.warning is None
+
+
+def test_a_newer_java_is_taken_with_a_warning(tmp_path: Path) -> None:
+    """It may well work; nobody has tried."""
+    launcher = fake_java(tmp_path, printing('openjdk version "25.0.1"'))
+    assert check_java(on_path(tmp_path)).warning == (
+        f"{launcher} is Java 25; Spark 4.2 is made for Java 17 and 21, so this one is untried"
+    )
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("11.0.2", 11), ("16", 16)])
+def test_an_old_java_is_refused(tmp_path: Path, version: str, major: int) -> None:
+    """With its version, the one needed, and what to do."""
+    launcher = fake_java(tmp_path, printing(f'openjdk version "{version}"'))
+    with pytest.raises(ConfigError) as caught:
+        check_java(on_path(tmp_path))
+    assert str(caught.value) == f"{launcher} is Java {major}, and Spark needs 17 or newer: {INSTALL} to one"
+
+
+def test_a_missing_java_is_refused(tmp_path: Path) -> None:
+    """The message says what to install."""
+    with pytest.raises(ConfigError) as caught:
+        check_java(on_path(tmp_path))
+    assert str(caught.value) == f"Spark needs Java, and there is no java on the PATH: {INSTALL}"
+
+
+def test_a_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    """As for Spark itself: a good Java on the PATH does not help against a bad JAVA_HOME."""
+    fake_java(tmp_path / "path", printing('openjdk version "17"'))
+    home = tmp_path / "home"
+    environ = on_path(tmp_path / "path") | {"JAVA_HOME": str(home)}
+    with pytest.raises(ConfigError) as caught:
+        check_java(environ)
+    assert str(caught.value) == (
+        f"JAVA_HOME is {home}, but there is no {home}/bin/java: set it to a JDK 17 or 21, or unset it"
+    )
+
+    fake_java(home / "bin", printing('openjdk version "11"'))
+    with pytest.raises(ConfigError) as caught:
+        check_java(environ)
+    assert str(caught.value) == (
+        f"{home}/bin/java is Java 11, and Spark needs 17 or newer: "
+        f"JAVA_HOME is {home}: set it to a JDK 17 or 21, or unset it"
+    )
+
+    fake_java(home / "bin", printing('openjdk version "21"'))
+    assert check_java(environ) == Java(home / "bin" / "java", 21)
+    assert check_java(environ | {"JAVA_HOME": ""}).major == 17
+
+
+def test_a_java_that_does_not_work_is_refused(tmp_path: Path) -> None:
+    """Such as the placeholder that macOS has in its place, or a launcher for another machine."""
+    launcher = fake_java(tmp_path, "echo 'Unable to locate a Java Runtime.' >&2; exit 1")
+    with pytest.raises(ConfigError) as caught:
+        check_java(on_path(tmp_path))
+    assert str(caught.value) == (
+        f"{launcher} does not tell its version, it says 'Unable to locate a Java Runtime.\\n': {INSTALL} to one"
+    )
+    launcher.write_bytes(b"\x7fELF")
+    with pytest.raises(ConfigError, match=r"java does not run, .*Exec format error"):
+        check_java(on_path(tmp_path))
+
+
+def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
+    """`make` runs it before anything is installed; a refusal is one line and the code of a configuration error."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "flushtracker.spark.java"],
+        cwd=Path(__file__).parents[2],
+        env=on_path(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"flushtracker: Spark needs Java, and there is no java on the PATH: {INSTALL}\n"
+
+
+def test_every_jar_is_locked() -> None:
+    """Each has its exact version and brings nothing along."""
+    text = Path(jars.__file__).with_name("ivy.xml").read_text()
+    assert len(jars.jar_names()) == len(set(jars.jar_names())) == 11
+    assert text.count('transitive="false"/>') == 11
+    assert "delta-spark_4.2_2.13-4.4.0.jar" in jars.jar_names()
+    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in jars.jar_names()
+
+
+def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
+    """Neither does a second fetch start one: it is part of every `make`."""
+    put_jars(checkout / ".jars")
+    nowhere = {"PATH": "/nonexistent"}
+
+    assert jars.fetch_jars(nowhere) == jars.jar_paths(nowhere)
+    assert jars.jar_paths(nowhere) == [checkout / ".jars" / name for name in jars.jar_names()]
+
+
+def test_jars_that_were_never_fetched_are_refused_with_the_command(checkout: Path) -> None:
+    """A job says it before it starts Spark."""
+    with pytest.raises(ConfigError) as caught:
+        jars.jar_paths({})
+    assert str(caught.value) == (
+        f"11 of 11 of Spark's extra jars are not in {checkout}/.jars: run `python -m flushtracker.spark.jars`, "
+        "or set FLUSHTRACKER_JARS to a folder that has them"
+    )
+
+
+def test_a_folder_of_jars_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Nothing is fetched into it; each jar that is missing or broken is named."""
+    folder = tmp_path / "mine"
+    put_jars(folder, "commons-pool2-2.13.1.jar")
+    environ = {"FLUSHTRACKER_JARS": str(folder)}
+    (folder / "delta-storage-4.4.0.jar").write_text("<html>Log in to the proxy</html>")
+    for ask in (jars.jar_paths, jars.fetch_jars):
+        with pytest.raises(ConfigError) as caught:
+            ask(environ)
+        assert str(caught.value) == (
+            f"FLUSHTRACKER_JARS is {folder}: delta-storage-4.4.0.jar is cut short or no jar; "
+            "commons-pool2-2.13.1.jar is missing. Put them there, or unset it"
+        )
+
+    put_jars(folder)
+    assert jars.fetch_jars(environ) == [folder / name for name in jars.jar_names()]
+
+
+def java_or_skip() -> None:
+    try:
+        check_java()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("repository", "shown", "reason"),
+    [
+        ("file:///nonexistent", "file:///nonexistent", "delta-spark_4.2_2.13;4.4.0: not found"),
+        ("http://me:hunter2@127.0.0.1:9/m2", "http://127.0.0.1:9/m2", "ConnectException: Connection refused"),
+    ],
+)
+def test_a_repository_that_cannot_be_reached_is_told_at_once(
+    checkout: Path, repository: str, shown: str, reason: str
+) -> None:
+    """With the reason, the log and the ways out, never with the repository's password; and no jar stays behind."""
+    java_or_skip()
+    started = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        jars.fetch_jars({**os.environ, "FLUSHTRACKER_MAVEN": repository, "FLUSHTRACKER_JARS": ""})
+
+    log = checkout / ".jars" / "fetch.log"
+    assert str(caught.value) == (
+        f"11 of 11 jars for Spark could not be fetched from {shown}, {reason} (Ivy's log: {log}). {WAYS_OUT}"
+    )
+    assert time.monotonic() - started < 30
+    assert "hunter2" not in log.read_text()
+    assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
+
+
+def test_a_fetch_takes_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
+    """A repository that lacks one leaves nothing; once it has them all, the log of the failure goes too."""
+    java_or_skip()
+    repository = tmp_path / "maven & more"
+    put_jars(tmp_path / "flat")
+    groups = {"delta": "io/delta", "unity": "io/unitycatalog", "spark": "org/apache/spark", "kafka": "org/apache/kafka"}
+    for path in (tmp_path / "flat").iterdir():
+        name, _, version = path.stem.rpartition("-")
+        group = next((where for start, where in groups.items() if name.startswith(start)), "org/apache/commons")
+        (repository / group / name / version).mkdir(parents=True)
+        path.rename(repository / group / name / version / path.name)
+    environ = {**os.environ, "FLUSHTRACKER_MAVEN": repository.as_uri().replace("%26", "&"), "FLUSHTRACKER_JARS": ""}
+    missing = repository / "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"
+    missing.rename(tmp_path / "away")
+
+    with pytest.raises(ConfigError, match=r"jars for Spark could not be fetched .*, delta-storage;4.4.0: not found"):
+        jars.fetch_jars(environ)
+    assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
+
+    (tmp_path / "away").rename(missing)
+    assert jars.fetch_jars(environ) == [checkout / ".jars" / name for name in jars.jar_names()]
+    assert {path.name for path in (checkout / ".jars").iterdir()} == set(jars.jar_names())
+
+
+def test_what_is_no_url_of_a_repository_is_refused(checkout: Path) -> None:
+    """Before anything is started, and without showing it: it may hold a password."""
+    for repository in ("repo.example.org/maven", "ftp://me:hunter2@x/", "http://[me:hunter2"):
+        with pytest.raises(ConfigError) as caught:
+            jars.fetch_jars({"FLUSHTRACKER_MAVEN": repository})
+        assert str(caught.value) == ("FLUSHTRACKER_MAVEN is not a URL that starts with https://, http:// or file://")
+    assert not (checkout / ".jars").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told(checkout: Path, tmp_path: Path) -> None:
+    """Such as a full disk, or a file in the folder's place."""
+    (checkout / ".jars").touch()
+    fake_java(tmp_path, printing('openjdk version "17"'))
+    with pytest.raises(ConfigError, match=r"the jars for Spark cannot be kept in .*/\.jars: .*File exists"):
+        jars.fetch_jars(on_path(tmp_path))
