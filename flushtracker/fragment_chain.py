@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from flushtracker.errors import HoleError
 from flushtracker.log_offset import LogOffset
+from flushtracker.packed_state import offset_from_json, offset_to_json, pack, unpack
 
 
 class Link(NamedTuple):
@@ -59,6 +60,15 @@ class FragmentChain:
                 last_seen = link.last_log_offset
         self.stream_cursor = cursor
         self.last_seen_offset = last_seen
+
+    def pack(self) -> bytes:
+        """The state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
+        return pack([offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset)])
+
+    @classmethod
+    def unpack(cls, source: str, packed: bytes) -> "FragmentChain":
+        """Read what :meth:`pack` wrote; raises ``StateError`` for another version's bytes."""
+        return cls(source, *map(offset_from_json, unpack(packed)))
 
     def _no_start(self, link: Link) -> HoleError:
         return HoleError(

@@ -8,18 +8,16 @@ The ``cursor`` is the greatest offset that reached the group, ``(tx, ∞)`` once
 at or below it is resent and registers nothing twice. It outlives the shapes, so a group's state is never removed.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
-from flushtracker.errors import StateError
 from flushtracker.flush_tracker import Pending
 from flushtracker.log_offset import LogOffset
+from flushtracker.packed_state import offset_from_json, offset_to_json, pack, unpack
+from flushtracker.reports import GroupReport
 from flushtracker.shape_offsets import PendingTxn, ShapeOffsets
-
-_PACKED_VERSION: Final = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +37,6 @@ class ShapeFlush:
     shape_id: str
     offset: LogOffset
     is_removal: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GroupReport:
-    """What the driver must know of a group. ``pending`` is the group's range, ``None`` when it is caught up.
-
-    ``pending.since_ms`` and ``blocking_shape`` are those of the shape with the least ``last_flushed``.
-    """
-
-    pending_shapes: int = 0
-    pending: Pending | None = None
-    blocking_shape: str | None = None
 
 
 class ShapeGroup:
@@ -96,18 +82,12 @@ class ShapeGroup:
     def pack(self) -> bytes:
         """The whole state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
         shapes = {shape_id: _shape_to_json(shape) for shape_id, shape in self.shapes.items()}
-        body = json.dumps([_offset_to_json(self.cursor), shapes], separators=(",", ":"))
-        return _PACKED_VERSION + body.encode()
+        return pack([offset_to_json(self.cursor), shapes])
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
         """Read what :meth:`pack` wrote; raises ``StateError`` for another version's bytes."""
-        if packed[:1] != _PACKED_VERSION:
-            raise StateError(
-                f"state of a shape group has version {packed[:1].hex() or 'none'}, this job reads version "
-                f"{_PACKED_VERSION.hex()}; start with the job that wrote the checkpoint, or with a new checkpoint"
-            )
-        cursor, shapes = json.loads(packed[1:])
+        cursor, shapes = unpack(packed)
         group = cls(LogOffset(*cursor))
         group.shapes = {shape_id: _shape_from_json(fields) for shape_id, fields in shapes.items()}
         return group
@@ -142,29 +122,21 @@ class ShapeGroup:
                 del self.shapes[shape_id]
 
 
-def _offset_to_json(offset: LogOffset | None) -> list[int] | None:
-    return None if offset is None else [offset.tx_offset, offset.op_offset]
-
-
-def _offset_from_json(fields: list[int] | None) -> LogOffset | None:
-    return None if fields is None else LogOffset(*fields)
-
-
 def _shape_to_json(shape: ShapeOffsets) -> list[object]:
     txns = [
         [txn.first_tx_offset, txn.last_offset.tx_offset, txn.last_offset.op_offset, txn.boundary.op_offset]
         for txn in shape.txn_offset_mapping
     ]
     offsets = (shape.open_offset, shape.flushed_offset, shape.removed_offset)
-    return [shape.since_ms, *map(_offset_to_json, offsets), txns]
+    return [shape.since_ms, *map(offset_to_json, offsets), txns]
 
 
 def _shape_from_json(fields: list[Any]) -> ShapeOffsets:
     since_ms, open_offset, flushed_offset, removed_offset, txns = fields
     return ShapeOffsets(
         [PendingTxn(first, LogOffset(tx, last_op), LogOffset(tx, op)) for first, tx, last_op, op in txns],
-        _offset_from_json(open_offset),
-        _offset_from_json(flushed_offset),
-        _offset_from_json(removed_offset),
+        offset_from_json(open_offset),
+        offset_from_json(flushed_offset),
+        offset_from_json(removed_offset),
         since_ms,
     )

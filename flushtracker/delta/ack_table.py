@@ -1,0 +1,150 @@
+"""The ack table: one row each time that a source's ack advanced, appended in milliseconds and kept small for good.
+
+The last ack of a source is not looked up in the rows: each append commits ``Transaction(app_id=source,
+version=ack_lsn)``, so the table's log itself holds it, and of two drivers that append at once the second is refused.
+Delta does not refuse an *older* version by itself, so that is compared first.
+
+Every append adds a file of about 1 kB. After ``COMPACT_EVERY`` of them the small files are merged, up to about 1 MiB
+each, and those merged before are deleted once they are past the retention. A log checkpoint every 100 commits lets the
+log's own files expire likewise. ``delta.setTransactionRetentionDuration`` must stay unset: it would forget acks.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from flushtracker.errors import SinkError
+from flushtracker.lsn import format_lsn
+
+logger = logging.getLogger(__name__)
+
+COMPACT_EVERY: Final = 500
+"""Appends between two compactions; at one ack a second, about eight minutes."""
+
+_COMPACTED_BYTES: Final = 1 << 20
+_CONFIGURATION: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_RETENTION_HOURS: Final = 1
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("batch_id", pa.int64()),
+        ("ack_lsn", pa.int64()),
+        ("ack_lsn_text", pa.string()),
+        ("last_seen_lsn", pa.int64()),
+        ("pending_shapes", pa.int64()),
+        ("blocking_shape", pa.string()),
+        ("blocking_since", pa.timestamp("us", tz="UTC")),
+        ("acked_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AckRow:
+    """One advance of a source's ack; ``blocking_shape`` holds back what is between it and ``last_seen_lsn``.
+
+    ``last_seen_lsn`` is the last commit seen, ``None`` before the first.
+    """
+
+    source: str
+    batch_id: int
+    ack_lsn: int
+    last_seen_lsn: int | None
+    pending_shapes: int
+    blocking_shape: str | None
+    blocking_since: datetime | None
+    acked_at: datetime
+
+
+class AckTable:
+    """An open ack table; not for use by several threads. Every failure of storage is a ``SinkError``."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open the table at ``uri``, or create it; raises ``SinkError`` where another kind of table is there."""
+        self.uri = uri
+        self._appended = 0
+        try:
+            self._table = DeltaTable.create(
+                uri,
+                Schema.from_arrow(_SCHEMA),
+                mode="ignore",
+                configuration=_CONFIGURATION,
+                storage_options=dict(storage_options or {}),
+            )
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {uri} cannot be opened or created: {_first_line(error)}") from error
+        have = {field.name for field in self._table.schema().fields}
+        if missing := {field.name for field in _SCHEMA} - have:
+            raise SinkError(
+                f"{uri} is a Delta table without the columns {', '.join(sorted(missing))}, so it is not an ack table; "
+                f"name another folder in sink.acks"
+            )
+
+    def last_ack(self, source: str) -> int | None:
+        """The last ack of a source as the table has it at this moment, ``None`` without one."""
+        try:
+            self._table.update_incremental()
+            return self._table.transaction_version(source)
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be read: {_first_line(error)}") from error
+
+    def last_acks(self) -> dict[str, int]:
+        """The last ack of every source in the table. Reads one column of every row: for a start, not for a batch."""
+        try:
+            scanner = self._table.to_pyarrow_dataset().scanner(columns=["source"])
+            sources = {source for batch in scanner.to_batches() for source in batch["source"].unique().to_pylist()}
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be read: {_first_line(error)}") from error
+        return {source: ack for source in sorted(sources) if (ack := self.last_ack(source)) is not None}
+
+    def append(self, row: AckRow) -> bool:
+        """Append a row if its ack is greater than the table's last of its source; returns whether it was.
+
+        Raises:
+            SinkError: the table cannot be written, or another driver appended for this source at the same moment.
+        """
+        last_ack = self.last_ack(row.source)
+        if last_ack is not None and row.ack_lsn <= last_ack:
+            return False
+        properties = CommitProperties(app_transactions=[Transaction(row.source, row.ack_lsn)])
+        try:
+            write_deltalake(self._table, _to_arrow(row), mode="append", commit_properties=properties)
+        except CommitFailedError as error:
+            raise SinkError(
+                f"ack {format_lsn(row.ack_lsn)} of source {row.source} was refused by ack table {self.uri}: another "
+                f"driver wrote there at the same moment; let only one job write acks of a source"
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be written: {_first_line(error)}") from error
+        self._appended += 1
+        if self._appended % COMPACT_EVERY == 0:
+            self.compact()
+        return True
+
+    def compact(self) -> None:
+        """Merge small files and delete what has expired. A failure costs only time later, so it is logged."""
+        try:
+            self._table.optimize.compact(target_size=_COMPACTED_BYTES)
+            self._table.vacuum(_RETENTION_HOURS, dry_run=False, enforce_retention_duration=False)
+        except (DeltaError, OSError) as error:
+            logger.warning("ack table not compacted uri=%s reason=%s", self.uri, _first_line(error))
+
+
+def _to_arrow(row: AckRow) -> pa.Table:
+    values = asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)}
+    return pa.Table.from_pylist([values], schema=_SCHEMA)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

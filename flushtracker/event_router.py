@@ -1,0 +1,266 @@
+"""``EventRouter``: gives each fragment of the WAL to the shapes that it concerns.
+
+It holds the shapes by table, and the open transaction: who took part in it so far. What it guarantees:
+
+- A shape takes part in a transaction from its first item on, and ``has_begin`` is true on that fragment alone. A change
+  that gives no item makes nobody take part.
+- The commit goes to every shape that took part, and to no other, also where its own fragment has nothing for the shape.
+- A shape added gets only transactions whose commit LSN is above all that was routed before: not the open one, and no
+  older one that is sent again.
+- A shape removed gets nothing more, also in mid-transaction. The commit still names it, marked ``removed``, because the
+  tracker has to close the transaction that it registered.
+- What a shape gets depends on the transaction alone: not on how it is cut into fragments, nor on whether it came
+  before.
+- Fragments follow each other: a transaction's in order and without another's between them. What does not is an error,
+  never a guess. The order *of transactions* is free, because a server sends old ones again.
+
+The cost of a change is one look-up by table and one test for each shape of that table.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flushtracker.changes import Change, Commit, TableName, TransactionFragment
+from flushtracker.errors import HoleError, ShapeError
+from flushtracker.log_items import LogItem, log_items
+from flushtracker.log_offset import LogOffset
+from flushtracker.lsn import format_lsn
+from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.shapes import Shape, empty_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedFragment:
+    """One fragment's part for one shape.
+
+    ``change_count`` counts the table's changes, so a split update is one, with two items. ``removed``: the shape is
+    gone and took part before it went; the fragment's metadata names it, but nothing is to be sent to it.
+    """
+
+    shape_id: str
+    xid: int
+    lsn: int
+    last_log_offset: LogOffset
+    has_begin: bool
+    commit: Commit | None
+    items: tuple[LogItem, ...] = ()
+    change_count: int = 0
+    removed: bool = False
+
+    @property
+    def last_offset(self) -> LogOffset | None:
+        """The offset of the last item, ``None`` without any; past ``last_log_offset`` where the last update splits."""
+        return self.items[-1].offset if self.items else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A shape that is routed to, and the commit LSN at and below which it gets nothing."""
+
+    shape: Shape
+    starts_after: int
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What one fragment has for one shape."""
+
+    items: list[LogItem] = field(default_factory=list)
+    change_count: int = 0
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The open transaction, up to ``last_log_offset``."""
+
+    xid: int
+    lsn: int
+    last_log_offset: LogOffset
+    shapes: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+    empty: Mapping[str, frozenset[TableName]] = field(default_factory=dict)
+    """For each shape with partitions, those that the transaction has emptied."""
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid} at {format_lsn(self.lsn)}, routed up to {self.last_log_offset}"
+
+
+class EventRouter:
+    """The shapes, and what the open transaction has brought them.
+
+    One router serves one stream of fragments for as long as the process lives: it remembers what it routed and which
+    ids were used. After a reconnect call :meth:`forget_open_transaction`.
+
+    Raises:
+        ShapeError: a definition is refused, or two have the same id.
+    """
+
+    def __init__(self, definitions: Iterable[ShapeDefinition] = ()) -> None:
+        self._registered: dict[str, _Registered] = {}
+        self._by_table: dict[TableName, dict[str, _Registered]] = {}
+        self._removed: set[str] = set()
+        self._open: _Transaction | None = None
+        self._routed_up_to: LogOffset | None = None
+        for definition in definitions:
+            self.add_shape(definition)
+
+    @property
+    def shape_ids(self) -> frozenset[str]:
+        """The shapes that are routed to."""
+        return frozenset(self._registered)
+
+    def add_shape(self, definition: ShapeDefinition) -> None:
+        """Route to one more shape, from the first transaction on that is above everything routed so far.
+
+        Raises:
+            ShapeError: its ``where`` is refused, or its id is or was in use.
+        """
+        shape_id = definition.id
+        if shape_id in self._registered or shape_id in self._removed:
+            state = "removed" if shape_id in self._removed else "in use"
+            raise ShapeError(f"shape {shape_id!r} cannot be added, its id is {state}; an id is never used twice")
+        starts_after = -1 if self._routed_up_to is None else self._routed_up_to.tx_offset
+        registered = _Registered(Shape(definition), starts_after)
+        self._registered[shape_id] = registered
+        for table in registered.shape.tables:
+            self._by_table.setdefault(table, {})[shape_id] = registered
+
+    def remove_shape(self, shape_id: str) -> LogOffset | None:
+        """Route nothing more to the shape, and return the offset for its ``removed`` event.
+
+        Nothing was or will be routed to the shape after that offset, which may lie inside the open transaction.
+        ``None``: this router has not routed anything. It does not know what an earlier process routed: after a
+        restart the event needs the greater of this offset and one that is past all of that.
+
+        Raises:
+            ShapeError: no such shape is routed to.
+        """
+        registered = self._registered.pop(shape_id, None)
+        if registered is None:
+            state = "was removed before" if shape_id in self._removed else "was never added"
+            raise ShapeError(f"shape {shape_id!r} cannot be removed, it {state}")
+        for table in registered.shape.tables:
+            del self._by_table[table][shape_id]
+            if not self._by_table[table]:
+                del self._by_table[table]
+        self._removed.add(shape_id)
+        if self._open is not None and shape_id in self._open.shapes:
+            self._open.removed.add(shape_id)
+        return self._routed_up_to
+
+    def forget_open_transaction(self) -> None:
+        """The connection was lost: the open transaction will be sent again from its start, perhaps after older ones."""
+        self._open = None
+
+    def route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
+        """What each shape gets of ``fragment``, in the order of shape ids; nobody gets a keepalive.
+
+        When it raises, the router is as it was before.
+
+        Raises:
+            HoleError: the fragment does not follow the one before.
+            ShapeError: a shape cannot be kept on a table that has just become known, or was altered.
+            DecodeError: a row lacks a column without which it cannot be routed.
+        """
+        transaction = self._follow(fragment)
+        if transaction is None:
+            self._advance(fragment.last_log_offset)
+            return ()
+        taken, empty = self._take(transaction, fragment)
+        everyone = taken.keys() if fragment.commit is None else transaction.shapes | taken.keys()
+        nothing = _Taken()
+        routed = tuple(
+            RoutedFragment(
+                shape_id,
+                transaction.xid,
+                fragment.lsn,
+                fragment.last_log_offset,
+                has_begin=shape_id not in transaction.shapes,
+                commit=fragment.commit,
+                items=tuple(taken.get(shape_id, nothing).items),
+                change_count=taken.get(shape_id, nothing).change_count,
+                removed=shape_id in transaction.removed,
+            )
+            for shape_id in sorted(everyone)
+        )
+        transaction.shapes.update(taken)
+        transaction.empty = empty
+        transaction.last_log_offset = fragment.last_log_offset
+        self._open = transaction if fragment.commit is None else None
+        # The second item of a split update lies past the fragment's last offset.
+        self._advance(max([fragment.last_log_offset, *(part.items[-1].offset for part in routed if part.items)]))
+        return routed
+
+    def _follow(self, fragment: TransactionFragment) -> _Transaction | None:
+        """The transaction that ``fragment`` belongs to, not yet changed by it; ``None`` for a keepalive."""
+        current = self._open
+        subject = f"fragment {fragment.last_log_offset} of transaction {fragment.xid}"
+        if fragment.xid is None:
+            if current is not None:
+                raise HoleError(f"keepalive {fragment.last_log_offset} came inside {current}; {_REMEDY}")
+            if fragment.changes or fragment.commit is None:
+                raise HoleError(f"keepalive {fragment.last_log_offset} has changes or no commit; {_REMEDY}")
+            return None
+        if current is None:
+            if not fragment.has_begin:
+                last = (
+                    "nothing was routed before" if self._routed_up_to is None else f"the last was {self._routed_up_to}"
+                )
+                raise HoleError(f"{subject} is not its first, but no transaction is open and {last}; {_REMEDY}")
+            return _Transaction(fragment.xid, fragment.lsn, LogOffset.just_before(fragment.lsn))
+        if fragment.has_begin or (fragment.xid, fragment.lsn) != (current.xid, current.lsn):
+            raise HoleError(f"{subject}{' begins' if fragment.has_begin else ''}, but open is {current}; {_REMEDY}")
+        if fragment.last_log_offset <= current.last_log_offset:
+            raise HoleError(f"{subject} is out of order, open is {current}; {_REMEDY}")
+        return current
+
+    def _take(
+        self, transaction: _Transaction, fragment: TransactionFragment
+    ) -> tuple[dict[str, _Taken], dict[str, frozenset[TableName]]]:
+        """What the fragment has for each shape, and which partitions are empty after it; changes nothing."""
+        taken: dict[str, _Taken] = {}
+        empty = dict(transaction.empty)
+        for change in fragment.changes:
+            # To shapes that compare a column with a constant, an index by constants could lead without a test of each.
+            for shape_id, registered in self._by_table.get(change.relation.table, _NO_SHAPES).items():
+                if fragment.lsn <= registered.starts_after:
+                    continue
+                items = _items(registered.shape, change, empty)
+                if items:
+                    part = taken.setdefault(shape_id, _Taken())
+                    part.items.extend(items)
+                    part.change_count += 1
+        return taken, empty
+
+    def _advance(self, offset: LogOffset) -> None:
+        self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
+
+    def check_invariants(self) -> None:
+        """Raise ``AssertionError`` where the index and the shapes, or the open transaction, disagree; for tests."""
+        indexed = {(table, shape_id) for table, shapes in self._by_table.items() for shape_id in shapes}
+        expected = {(table, key) for key, registered in self._registered.items() for table in registered.shape.tables}
+        if indexed != expected or not all(self._by_table.values()):
+            raise AssertionError(f"the index by table has {sorted(indexed)}, expected {sorted(expected)}")
+        if self._removed & self._registered.keys():
+            raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed to")
+        current = self._open
+        if current is not None and current.removed != current.shapes & self._removed:
+            raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
+
+
+_NO_SHAPES: Mapping[str, _Registered] = {}
+_REMEDY = "connect again, so that the server sends the transaction from its start"
+
+
+def _items(shape: Shape, change: Change, empty: dict[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
+    """The shape's items of ``change``; ``empty`` is brought up to date for the shape."""
+    definition = shape.definition
+    bound = shape.bind(change.relation)
+    own = bound.filter(change)
+    if own is None:
+        return ()
+    if definition.partitions:
+        empty[definition.id], has_effect = empty_partitions(definition, empty.get(definition.id, frozenset()), change)
+        if not has_effect:
+            return ()
+    return log_items(bound, own)

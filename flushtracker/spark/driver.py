@@ -1,0 +1,175 @@
+"""The driver's side of a micro-batch: the groups' rows in, one ack for each source out.
+
+Spark calls :meth:`AckDriver.handle_batch` at least once for each batch, with the state of that batch on disk but not
+yet committed. Nothing is acknowledged before all of the batch is known to be sound, and the trackers change before the
+ack table does. When it raises, the batch is not committed, the query ends, and with it these trackers: the next driver
+rebuilds them from the committed state (``restore``), and meets the batch again as it was.
+"""
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from threading import Lock
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker import errors
+from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.lsn import format_lsn
+from flushtracker.reports import Blocking, ChainReport, GroupReport, SourceTracker
+from flushtracker.spark.group_state import DEAD_LETTER, ERROR, GROUP, SOURCE, UNREADABLE
+
+logger = logging.getLogger(__name__)
+
+
+class StoppedError(FlushtrackerError):
+    """The job was told to stop before this batch began; nothing of it was done."""
+
+    exit_code = 0
+
+
+class AckDriver:
+    """Keeps a tracker for each source. ``lock`` is held while a batch is handled; the stall watch shares it.
+
+    ``app_id`` names the checkpoint in the dead-letter table's log, so that a replayed batch adds nothing there.
+    """
+
+    def __init__(self, ack_table: AckTable, dead_letters: str, app_id: str) -> None:
+        self.lock = Lock()
+        self.trackers: dict[str, SourceTracker] = {}
+        self.failure: BaseException | None = None
+        self.last_batch_id: int | None = None
+        self.stopping = False
+        self._ack_table = ack_table
+        self._dead_letters = dead_letters
+        self._app_id = app_id
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Rebuild the trackers from the reports of the committed state; acknowledges nothing."""
+        self._apply(list(rows))
+
+    def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """The function for ``foreachBatch``. What it raises is kept in ``failure``, which Spark would wrap in text."""
+        try:
+            with self.lock:
+                self._handle(batch, batch_id)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _handle(self, batch: DataFrame, batch_id: int) -> None:
+        if self.stopping:
+            raise StoppedError(f"stopped before batch {batch_id}")
+        self.last_batch_id = batch_id
+        started = time.monotonic()
+        # Computed once: a second action on it would run the stateful operator again.
+        batch.persist()
+        try:
+            rows = batch.where(F.col("kind") != DEAD_LETTER).collect()
+            _raise_first_error(rows)
+            if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
+                self._write_dead_letters(batch, batch_id, dead_letters)
+        finally:
+            batch.unpersist()
+        acks = self._apply(rows)
+        events: Counter[str] = Counter()
+        for row in rows:
+            if row["kind"] in {GROUP, SOURCE}:
+                events[row["source"]] += row["events"]
+        for source in sorted(events):
+            self._acknowledge(source, acks.get(source), batch_id)
+            self._log_batch(source, batch_id, events[source], started)
+
+    def _apply(self, rows: list[Row]) -> dict[str, int]:
+        """Take the reports of one batch; returns the acks that moved, by source."""
+        groups: dict[str, dict[str, GroupReport]] = defaultdict(dict)
+        chains: dict[str, ChainReport] = {}
+        for row in rows:
+            if row["kind"] == SOURCE:
+                chains[row["source"]] = ChainReport.from_json(row["report"])
+            elif row["kind"] == GROUP:
+                groups[row["source"]][row["shape_group"]] = GroupReport.from_json(row["report"])
+        acks = {}
+        for source in sorted({*groups, *chains}):
+            ack_lsn = self._tracker(source).apply(groups[source], chains.get(source))
+            if ack_lsn is not None:
+                acks[source] = ack_lsn
+        return acks
+
+    def _tracker(self, source: str) -> SourceTracker:
+        if source not in self.trackers:
+            last_ack = self._ack_table.last_ack(source)
+            self.trackers[source] = SourceTracker(-1 if last_ack is None else last_ack)
+        return self.trackers[source]
+
+    def _acknowledge(self, source: str, ack_lsn: int | None, batch_id: int) -> None:
+        if ack_lsn is None:
+            return
+        tracker = self.trackers[source]
+        last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, tracker.blocking()
+        row = AckRow(
+            source=source,
+            batch_id=batch_id,
+            ack_lsn=ack_lsn,
+            last_seen_lsn=last_seen_lsn if last_seen_lsn >= 0 else None,
+            pending_shapes=tracker.pending_shapes,
+            blocking_shape=blocking.shape_id if blocking else None,
+            blocking_since=datetime.fromtimestamp(blocking.pending.since_ms / 1000, timezone.utc) if blocking else None,
+            acked_at=datetime.now(timezone.utc),
+        )
+        self._ack_table.append(row)
+
+    def _write_dead_letters(self, batch: DataFrame, batch_id: int, count: int) -> None:
+        letters = batch.where(F.col("kind") == DEAD_LETTER).select(
+            F.lit(batch_id).cast("bigint").alias("batch_id"),
+            "place",
+            "reason",
+            "value",
+            F.current_timestamp().alias("written_at"),
+        )
+        write = letters.write.format("delta").mode("append")
+        try:
+            write.option("txnAppId", self._app_id).option("txnVersion", batch_id).save(self._dead_letters)
+        except (PySparkException, Py4JJavaError) as error:
+            reason = str(error).partition("\n")[0]
+            raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {reason}") from error
+        logger.warning(
+            "flush notifications not readable batch_id=%d count=%d dead_letters=%s", batch_id, count, self._dead_letters
+        )
+
+    def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:
+        tracker = self.trackers[source]
+        blocking = tracker.blocking()
+        logger.info(
+            "batch done batch_id=%d source=%s ack_lsn=%s pending_shapes=%d blocking_shape=%s events=%d ms=%d",
+            batch_id,
+            source,
+            format_lsn(tracker.ack_lsn) if tracker.ack_lsn >= 0 else "none",
+            tracker.pending_shapes,
+            blocking.shape_id if blocking else "none",
+            events,
+            (time.monotonic() - started) * 1000,
+        )
+
+    def stalled(self, now_ms: int, grace_ms: int) -> list[tuple[str, Blocking]]:
+        """The source and shape of everything that has made no progress for ``grace_ms``; waits for a running batch."""
+        with self.lock:
+            return [
+                (source, blocking)
+                for source, tracker in sorted(self.trackers.items())
+                for blocking in tracker.stalled(now_ms, grace_ms)
+            ]
+
+
+def _raise_first_error(rows: list[Row]) -> None:
+    """Raise the error that a group met as what it was; the first by place, so that every run names the same."""
+    failed = sorted((row["reason"], row["report"]) for row in rows if row["kind"] == ERROR)
+    if failed:
+        reason, name = failed[0]
+        raise getattr(errors, name)(reason)

@@ -1,0 +1,159 @@
+"""The state function: what an executor does with one group's part of a micro-batch.
+
+A shape group keeps a packed ``ShapeGroup``, a source's chain a packed ``FragmentChain``. Beside it each keeps the
+report that it emitted last, so that a driver that starts can rebuild its trackers from the committed state alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pandas as pd
+from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
+from pyspark.sql.streaming.state import GroupState
+
+from flushtracker.errors import DecodeError, FlushtrackerError
+from flushtracker.events import FlushNotification, FragmentEvent
+from flushtracker.fragment_chain import FragmentChain, Link
+from flushtracker.log_offset import LogOffset
+from flushtracker.reports import ChainReport
+from flushtracker.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.spark.rows import CHAIN, REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
+
+# The kinds of output row.
+GROUP: Final = "group"
+SOURCE: Final = "source"
+ERROR: Final = "error"
+DEAD_LETTER: Final = "dead_letter"
+UNREADABLE: Final = "unreadable"  # how many dead letters there are
+
+OUTPUT_SCHEMA: Final = T.StructType(
+    [
+        T.StructField("kind", T.StringType()),
+        T.StructField("source", T.StringType()),
+        T.StructField("shape_group", T.StringType()),
+        T.StructField("report", T.StringType()),  # of a group or a source; of an error the name of its class
+        T.StructField("events", T.LongType()),
+        T.StructField("place", T.StringType()),
+        T.StructField("reason", T.StringType()),
+        T.StructField("value", T.StringType()),
+    ]
+)
+STATE_SCHEMA: Final = T.StructType([T.StructField("packed", T.BinaryType()), T.StructField("report", T.StringType())])
+
+_Frames = Iterable[pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What every group must know. ``last_acks`` is the ack table's last ack of each source when the job started.
+
+    A group without state starts there: what was acknowledged before is done, whoever resends it.
+    """
+
+    shape_groups: int
+    max_pending_transactions: int
+    last_acks: dict[str, int] = field(default_factory=dict)
+
+    def start_of(self, source: str) -> LogOffset | None:
+        ack_lsn = self.last_acks.get(source)
+        return None if ack_lsn is None else LogOffset.last_of(ack_lsn)
+
+
+def state_function(settings: GroupSettings) -> Callable[[Any, _Frames, GroupState], Iterator[pd.DataFrame]]:
+    """The function for ``applyInPandasWithState``, keyed by ``(source, shape_group)``."""
+
+    def handle_group(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+        source, shape_group = key
+        if not source:
+            return _handle_unreadable(frames)
+        handle = _handle_chain if shape_group == CHAIN else _handle_shapes
+        try:
+            row = handle(source, frames, state, settings)
+        except FlushtrackerError as error:
+            row = {"kind": ERROR, "report": type(error).__name__, "reason": str(error)}
+        return iter([_output(source, shape_group, [row])])
+
+    return handle_group
+
+
+def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> dict[str, Any]:
+    if state.exists:
+        group = ShapeGroup.unpack(bytes(state.get[0]))
+    else:
+        group = ShapeGroup(settings.start_of(source) or LogOffset.before_all())
+    fragments: list[ShapeFragment] = []
+    flushes: list[ShapeFlush] = []
+    now_ms = 0
+    for frame in frames:
+        now_ms = int(frame["now_ms"].iloc[0])
+        columns = ("kind", "shape_id", "tx", "op", "last_tx", "last_op", "commit")
+        for kind, shape_id, tx, op, last_tx, last_op, commit in zip(*(frame[c].tolist() for c in columns), strict=True):
+            if kind == SHAPE_FRAGMENT:
+                last_offset = LogOffset(tx, op) if op >= 0 else None
+                fragments.append(ShapeFragment(shape_id, last_offset, LogOffset(last_tx, last_op), commit))
+            else:
+                flushes.append(ShapeFlush(shape_id, LogOffset(tx, op), kind == REMOVED))
+    group.apply(fragments, flushes, now_ms=now_ms, max_pending=settings.max_pending_transactions)
+    report = group.report().to_json()
+    state.update((group.pack(), report))
+    return {"kind": GROUP, "report": report, "events": len(flushes)}
+
+
+def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> dict[str, Any]:
+    if state.exists:
+        chain = FragmentChain.unpack(source, bytes(state.get[0]))
+    else:
+        chain = FragmentChain(source, settings.start_of(source))
+    links = [link for frame in frames for link in _links(frame)]
+    chain.extend(links)
+    report = ChainReport(chain.last_seen_offset, settings.shape_groups).to_json()
+    state.update((chain.pack(), report))
+    return {"kind": SOURCE, "report": report, "events": len(links)}
+
+
+def _links(frame: pd.DataFrame) -> Iterator[Link]:
+    columns = ("tx", "op", "last_tx", "last_op", "start", "commit", "place")
+    for tx, op, last_tx, last_op, start, commit, place in zip(*(frame[c].tolist() for c in columns), strict=True):
+        yield Link(LogOffset(tx, op), LogOffset(last_tx, last_op), start, commit, place)
+
+
+def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
+    """Turn flush notifications that cannot be read into dead letters, a fragment into an error. It has no state."""
+    dead_letters = 0
+    first_error: str | None = None
+    for frame in frames:
+        letters = []
+        for kind, place, value in zip(*(frame[c].tolist() for c in ("kind", "place", "value")), strict=True):
+            if kind == UNREADABLE_FRAGMENT:
+                message = _unreadable_fragment(place, value)
+                first_error = message if first_error is None else min(first_error, message)
+            else:
+                reason = _reason(FlushNotification.from_json, value)
+                letters.append({"kind": DEAD_LETTER, "place": place, "reason": reason, "value": value})
+        dead_letters += len(letters)
+        yield _output("", "", letters)
+    rows: list[dict[str, Any]] = [{"kind": UNREADABLE, "events": dead_letters}]
+    if first_error is not None:
+        rows.append({"kind": ERROR, "report": DecodeError.__name__, "reason": first_error})
+    yield _output("", "", rows)
+
+
+def _unreadable_fragment(place: str, value: str) -> str:
+    return (
+        f"{place}: fragment cannot be read: {_reason(FragmentEvent.from_json, value)}; a transaction may be lost with "
+        f"it, so nothing past it is acknowledged: mend it where it is and start again"
+    )
+
+
+def _reason(read: Callable[[str], object], value: str) -> str:
+    try:
+        read(value)
+    except DecodeError as error:
+        return str(error)
+    return "more follows after its JSON object, or Spark reads it otherwise"
+
+
+def _output(source: str, shape_group: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    filled = [{"source": source, "shape_group": shape_group, "events": 0, **row} for row in rows]
+    return pd.DataFrame(filled, columns=OUTPUT_SCHEMA.fieldNames())

@@ -1,0 +1,45 @@
+"""The ``where`` of a shape: SQL in PostgreSQL's dialect, compiled into a predicate over the text of a row.
+
+A condition has three outcomes, true, false and unknown (``None``), as in SQL; only true takes a row. What would depend
+on something that the change stream does not tell is refused, not guessed: the order of text (the database's collation),
+a timestamp without an offset beside ``timestamptz`` (the session's time zone), every type whose operators are not
+known here. Numbers are compared and calculated without rounding and without PostgreSQL's overflow errors.
+
+Text is equal when its characters are equal, which a column with a nondeterministic collation would see otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flushtracker.changes import Relation, Row
+from flushtracker.where_binding import bind
+from flushtracker.where_syntax import read_condition
+from flushtracker.where_tree import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition, read but not yet bound to a table. ``columns`` are the names it reads, as in the catalog."""
+
+    text: str
+    columns: frozenset[str]
+    _condition: Node = field(repr=False, compare=False)
+
+    def bind(self, relation: Relation) -> Callable[[Row], bool | None]:
+        """The predicate for rows of ``relation``, typed by its type OIDs; bind again when the relation changes.
+
+        Raises ``ShapeError`` for a column that the table lacks, and for types and literals that do not go together.
+        The predicate raises ``DecodeError`` for a value that is not of its column's type, and for a row in which a
+        column of ``columns`` is absent. Values are read as PostgreSQL sends them with ``DateStyle`` ISO.
+        """
+        return bind(self._condition, relation)
+
+
+def parse_where(text: str) -> Where:
+    """Reads a condition; raises ``ShapeError`` naming the construct that is not supported.
+
+    >>> sorted(parse_where('Region = \\'eu\\' AND NOT "line/no" > 5').columns)
+    ['line/no', 'region']
+    """
+    condition, columns = read_condition(text)
+    return Where(text, columns, condition)

@@ -1,0 +1,77 @@
+"""What of a ``where`` has to be known before sqlglot builds a tree of it, and the words in which it is refused.
+
+In a tree, other spellings of an operator, function calls that sqlglot resolves to operators, and depths it cannot
+recurse to can no longer be told apart or reported; in the tokens they can.
+"""
+
+import re
+
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from flushtracker.errors import ShapeError
+
+_SYMBOLS = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "%", "(", ")", ",", "::", "."])
+_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
+_BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS"])
+_MAX_PARENTHESES = 20
+
+
+def shorten(text: str) -> str:
+    """``text`` on one line, for a message."""
+    line = " ".join(text.split())
+    return f'"{line}"' if len(line) <= 60 else f'"{line[:57]}..."'
+
+
+def refused(construct: str, advice: str = "write it with comparisons of columns and literals") -> ShapeError:
+    return ShapeError(f"where uses {construct}, which is not supported; {advice}")
+
+
+def too_deep() -> ShapeError:
+    return refused("conditions nested too deeply", f"keep to {_MAX_PARENTHESES} levels of parentheses")
+
+
+def place(error: SqlglotError) -> str:
+    details = getattr(error, "errors", None)
+    if not details or not details[0].get("line"):
+        return "it cannot be read to its end"
+    found = details[0]
+    return f"line {found['line']}, column {found['col']}, near {shorten(str(found.get('highlight')))}"
+
+
+def check_tokens(tokens: list[Token]) -> None:
+    """Refuses symbols that a tree would rename, calls that it would resolve, and depths that sqlglot cannot reach."""
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens = tokens[:-1]
+    if not tokens:
+        raise ShapeError("where is empty; leave it out to take every row")
+    depth = prefixes = 0
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        _check_token(token, following)
+        depth += {"(": 1, ")": -1}.get(_symbol(token), 0)
+        prefixes = prefixes + 1 if token.text.upper() in ("NOT", "-", "+") else 0
+        if depth > _MAX_PARENTHESES or prefixes > _MAX_PARENTHESES:
+            raise too_deep()
+
+
+def _symbol(token: Token) -> str:
+    quoted = (TokenType.STRING, TokenType.IDENTIFIER)
+    return "" if token.token_type in quoted else token.text
+
+
+def _check_token(token: Token, following: Token | None) -> None:
+    kind, name = token.token_type, token.token_type.name
+    called = following is not None and _symbol(following) == "("
+    if kind is TokenType.SEMICOLON:
+        raise refused("several statements", "give one condition")
+    if kind is TokenType.SELECT:
+        raise refused("a subquery")
+    if kind is TokenType.CASE:
+        raise refused("CASE")
+    if name.endswith("STRING") and kind is not TokenType.STRING:
+        raise refused(f"a {name.replace('_', ' ').lower()}", "write a plain literal in single quotes")
+    if kind is TokenType.IDENTIFIER or _WORD.fullmatch(token.text):
+        if called and kind is not TokenType.STRING and token.text.upper() not in _BEFORE_PARENTHESIS:
+            raise refused(f"{token.text}(...)", "neither functions nor lengths of types are")
+    elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
+        raise refused(f"the operator {token.text}")
