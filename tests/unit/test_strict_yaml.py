@@ -209,8 +209,8 @@ def test_no_message_shows_what_a_variable_holds(tmp_path: Path) -> None:
         ("- a\n", "x.yaml line 1: a mapping of keys to values is expected"),
         ("a: b: c\n", "x.yaml line 1: not YAML: mapping values are not allowed here"),
         (
-            "a: @b\n",
-            "x.yaml line 1: not YAML: while scanning for the next token, found character '@' that cannot start any token",
+            "a: [b\n",
+            "x.yaml line 2: not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'",
         ),
         (
             "a: 1\n---\nb: 2\n",
