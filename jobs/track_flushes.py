@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="Spark's own log, and a traceback with an error")
     arguments = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for name in ("py4j", "pyspark"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    # py4j logs what the driver raises once more, with a traceback; it is reported below.
+    logging.getLogger("py4j").setLevel(logging.WARNING if arguments.verbose else logging.CRITICAL)
     try:
         config = load_config(arguments.config)
         spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=arguments.verbose)

@@ -25,7 +25,6 @@ from xml.sax.saxutils import quoteattr
 from flushtracker.errors import ConfigError
 from flushtracker.spark.java import check_java
 
-MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
 _IVY_XML: Final = Path(__file__).with_name("ivy.xml")
 _CHECKOUT: Final = Path(__file__).parents[2]
 _WAYS_OUT: Final = (
@@ -42,7 +41,7 @@ _SETTINGS: Final = """\
     <timeout-constraint name="patience" connectionTimeout="10000" readTimeout="60000"/>
   </timeout-constraints>
   <resolvers>
-    <ibiblio name="maven" m2compatible="true" usepoms="false" timeoutConstraint="patience" root={root}/>
+    <ibiblio name="maven" m2compatible="true" usepoms="false" timeoutConstraint="patience"{root}/>
   </resolvers>
 </ivysettings>
 """
@@ -83,14 +82,16 @@ def fetch_jars(environ: Mapping[str, str] = os.environ) -> list[Path]:
     folder = _jar_folder(environ)
     if environ.get("FLUSHTRACKER_JARS") or not _faults(folder):
         return jar_paths(environ)
-    repository = environ.get("FLUSHTRACKER_MAVEN") or MAVEN_CENTRAL
-    shown = _without_password(repository)
+    repository = environ.get("FLUSHTRACKER_MAVEN")
+    shown = _without_password(repository) if repository else "Maven Central"
     java = check_java(environ)
     _say(f"fetching {len(jar_names())} jars for Spark (about 25 MB) from {shown} ...")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-            log = _run_ivy(java.launcher, Path(scratch), repository).replace(repository, shown)
+            log = _run_ivy(java.launcher, Path(scratch), repository)
+            if repository:
+                log = log.replace(repository, shown)
             fetched = Path(scratch) / "jars"
             faults = _faults(fetched)
             if faults:
@@ -130,12 +131,11 @@ def _faults(folder: Path) -> list[str]:
     return faults
 
 
-def _run_ivy(java: Path, scratch: Path, repository: str) -> str:
+def _run_ivy(java: Path, scratch: Path, repository: str | None) -> str:
     """Let Ivy put the jars into ``scratch/jars``; returns what it printed, whatever came of it."""
+    root = f" root={quoteattr(repository)}" if repository else ""
     settings = scratch / "ivysettings.xml"
-    settings.write_text(
-        _SETTINGS.format(cache=quoteattr(str(scratch / "cache")), root=quoteattr(repository)), encoding="utf-8"
-    )
+    settings.write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache")), root=root), encoding="utf-8")
     pattern = f"{scratch}/jars/[artifact]-[revision].[ext]"
     command = [str(java), "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(_IVY_XML)]
     done = subprocess.run(  # noqa: S603  every part of the command is ours, or the user's own Java
