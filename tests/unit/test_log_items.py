@@ -1,0 +1,187 @@
+"""Keys, values and the splitting of updates."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.changes import Change, Delete, Insert, Relation, Truncate, Update
+from flushtracker.errors import DecodeError
+from flushtracker.log_items import LogItem, key_text, log_items
+from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.shapes import BoundShape, Shape
+from tests.unit.tables import EVENTS_P1, FULL_USERS, USERS, at, relation
+
+KEY_7 = '"public"."users"/"7"'
+KEY_8 = '"public"."users"/"8"'
+OLD = {"id": "7", "region": "eu", "bio": "b"}
+NEW = {"id": "7", "region": "us", "bio": "b"}
+MOVED = {"id": "8", "region": "us", "bio": "b"}
+TOAST = {"id": "7", "region": "us"}
+"""The new row of an update that leaves ``bio``, a large value, as it is."""
+
+
+def bound(table: Relation, replica: str = "default", columns: tuple[str, ...] | None = None) -> BoundShape:
+    return Shape(
+        ShapeDefinition(
+            "users",
+            ("public", "users"),
+            columns=columns,
+            replica="full" if replica == "full" else "default",
+            primary_key=("id",),
+        )
+    ).bind(table)
+
+
+def update(table: Relation, old: dict[str, str] | None, new: dict[str, str]) -> Update:
+    return Update(table, at(4), old, new)
+
+
+@pytest.mark.parametrize(
+    ("replica", "change", "expected"),
+    [
+        ("default", Insert(USERS, at(4), OLD), LogItem(at(4), "insert", KEY_7, OLD)),
+        ("full", Insert(USERS, at(4), OLD), LogItem(at(4), "insert", KEY_7, OLD)),
+        ("default", Delete(FULL_USERS, at(4), OLD), LogItem(at(4), "delete", KEY_7, {"id": "7"})),
+        ("full", Delete(FULL_USERS, at(4), OLD), LogItem(at(4), "delete", KEY_7, OLD)),
+        ("full", Delete(USERS, at(4), {"id": "7"}), LogItem(at(4), "delete", KEY_7, {"id": "7"})),
+        ("default", Truncate(USERS, at(4)), LogItem(at(4), "truncate")),
+        ("full", Truncate(USERS, at(4)), LogItem(at(4), "truncate")),
+        ("default", update(USERS, None, NEW), LogItem(at(4), "update", KEY_7, NEW)),
+        ("full", update(USERS, None, NEW), LogItem(at(4), "update", KEY_7, NEW)),
+        ("default", update(FULL_USERS, OLD, NEW), LogItem(at(4), "update", KEY_7, {"id": "7", "region": "us"})),
+        ("full", update(FULL_USERS, OLD, NEW), LogItem(at(4), "update", KEY_7, NEW, {"region": "eu"})),
+        ("default", update(FULL_USERS, OLD, OLD), LogItem(at(4), "update", KEY_7, {"id": "7"})),
+        ("full", update(FULL_USERS, OLD, OLD), LogItem(at(4), "update", KEY_7, OLD, {})),
+        ("default", update(USERS, None, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
+        ("default", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
+        ("full", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, TOAST, {"region": "eu"})),
+    ],
+)
+def test_an_item_has_the_values_that_its_replica_setting_asks_for(
+    replica: str, change: Change, expected: LogItem
+) -> None:
+    """Default: the key and what changed; full: all that was sent. An update leaves out its unchanged TOAST columns."""
+    assert log_items(bound(change.relation, replica), change) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("replica", "change", "deleted", "inserted"),
+    [
+        ("default", update(USERS, {"id": "7"}, MOVED), {"id": "7"}, MOVED),
+        ("full", update(USERS, {"id": "7"}, MOVED), {"id": "7"}, MOVED),
+        ("default", update(FULL_USERS, OLD, MOVED), {"id": "7"}, MOVED),
+        ("full", update(FULL_USERS, OLD, MOVED), OLD, MOVED),
+        ("default", update(FULL_USERS, OLD, {"id": "8", "region": "us"}), {"id": "7"}, MOVED),
+        ("default", update(USERS, {"id": "7"}, {"id": "8", "region": "us"}), {"id": "7"}, {"id": "8", "region": "us"}),
+    ],
+    ids=["key only", "key only, full", "FULL", "FULL, full", "TOAST, known", "TOAST, not known"],
+)
+def test_an_update_that_changes_the_key_is_a_delete_and_an_insert_one_operation_later(
+    replica: str, change: Update, deleted: dict[str, str], inserted: dict[str, str]
+) -> None:
+    """The insert's unchanged TOAST columns come from the old row where it is known, else they are left out."""
+    assert log_items(bound(change.relation, replica), change) == (
+        LogItem(at(4), "delete", KEY_7, deleted),
+        LogItem(at(5), "insert", KEY_8, inserted),
+    )
+
+
+def test_an_old_key_that_has_not_changed_splits_nothing() -> None:
+    """PostgreSQL also sends it where only a part of the identity, or a large value in it, made it do so."""
+    items = log_items(bound(USERS), update(USERS, {"id": "7"}, NEW))
+    assert items == (LogItem(at(4), "update", KEY_7, NEW),)
+
+
+def test_items_carry_only_the_chosen_columns_and_the_key() -> None:
+    """In the value, in the old value, and in both halves of a split."""
+    full = bound(FULL_USERS, "full", columns=("region",))
+    assert log_items(full, update(FULL_USERS, {**OLD, "bio": "a"}, NEW)) == (
+        LogItem(at(4), "update", KEY_7, {"id": "7", "region": "us"}, {"region": "eu"}),
+    )
+    assert log_items(full, update(FULL_USERS, OLD, MOVED)) == (
+        LogItem(at(4), "delete", KEY_7, {"id": "7", "region": "eu"}),
+        LogItem(at(5), "insert", KEY_8, {"id": "8", "region": "us"}),
+    )
+
+
+def test_an_update_of_a_table_without_a_key_is_always_split() -> None:
+    """Every column is its key, so whatever changes changes the key; an update that changes nothing stays one item."""
+    shape = Shape(ShapeDefinition("users", ("public", "users"))).bind(FULL_USERS)
+    assert [item.operation for item in log_items(shape, update(FULL_USERS, OLD, NEW))] == ["delete", "insert"]
+    assert [item.operation for item in log_items(shape, update(FULL_USERS, OLD, OLD))] == ["update"]
+
+
+def test_rows_of_a_partition_have_keys_of_the_whole_table() -> None:
+    """So a row keeps its key when it moves to another partition."""
+    definition = ShapeDefinition(
+        "events", ("public", "events"), primary_key=("id", "day"), partitions=(EVENTS_P1.table,)
+    )
+    change = Insert(EVENTS_P1, at(0), {"id": "1", "day": "12", "body": "x"})
+    assert [item.key for item in log_items(Shape(definition).bind(EVENTS_P1), change)] == ['"public"."events"/"1"/"12"']
+
+
+def test_a_key_column_that_is_unchanged_toast_is_taken_from_the_old_row() -> None:
+    """And it stands in the value, as every key does."""
+    table = relation("users", "id* name* region")
+    shape = Shape(ShapeDefinition("users", ("public", "users"))).bind(table)
+    change = Update(table, at(0), {"id": "7", "name": "long"}, {"id": "7", "region": "us"})
+    expected = {"id": "7", "name": "long", "region": "us"}
+    assert log_items(shape, change) == (LogItem(at(0), "update", '"public"."users"/"7"/"long"', expected),)
+
+
+def test_a_row_without_its_key_is_an_error_with_its_place() -> None:
+    """An item without its key could be written over another row."""
+    with pytest.raises(DecodeError, match=r"shape 'users': the update of public\.users at 0/3E8\+4 .* key column id"):
+        log_items(bound(USERS), update(USERS, None, {"region": "us"}))
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "expected"),
+    [
+        (("public", "users"), ["7"], '"public"."users"/"7"'),
+        (("public", "order_items"), ["6", "0/6"], '"public"."order_items"/"6"/"0/6"'),
+        (("public", "order_items"), ['a"/"b'], '"public"."order_items"/"a""/""b"'),
+        (("public", "audit"), [None, "", "_"], '"public"."audit"/_/""/"_"'),
+        (('a"."b', "c"), [], '"a"".""b"."c"'),
+    ],
+)
+def test_a_key_quotes_every_part_and_shows_null_as_a_bare_underscore(
+    table: tuple[str, str], values: list[str | None], expected: str
+) -> None:
+    """Inner double quotes are doubled, as in SQL."""
+    assert key_text(table, values) == expected
+
+
+_PARTS = st.text(alphabet='a"/_.', max_size=4)
+_ROW = st.tuples(st.tuples(_PARTS, _PARTS), st.lists(st.none() | _PARTS, max_size=3))
+
+
+def read_key(text: str) -> tuple[tuple[str, str], list[str | None]]:
+    """What ``key_text`` wrote; a text that can be read in one way only was written for one row only."""
+    parts: list[str | None] = []
+    position = 0
+    while position < len(text):
+        if parts:
+            assert text[position] == ("." if len(parts) == 1 else "/")
+            position += 1
+        if text[position] == "_":
+            parts.append(None)
+            position += 1
+            continue
+        assert text[position] == '"'
+        part, position = "", position + 1
+        while text[position : position + 1] != '"' or text[position + 1 : position + 2] == '"':
+            part += text[position]
+            position += 2 if text[position] == '"' else 1
+        parts.append(part)
+        position += 1
+    schema, name, *values = parts
+    assert schema is not None
+    assert name is not None
+    return (schema, name), values
+
+
+@given(row=_ROW)
+def test_keys_of_different_rows_differ(row: tuple[tuple[str, str], list[str | None]]) -> None:
+    """The key can be read back, whatever quotes, slashes, dots and underscores its parts hold."""
+    assert read_key(key_text(*row)) == row
