@@ -22,7 +22,7 @@ class LikePattern:
         """Raises ``ValueError`` for a pattern that ends in its escape character.
 
         With ``ignore_case``, also for a letter outside ASCII: what its other case is depends on the collation of the
-        database.
+        database. A text may hold any letters: those outside ASCII are taken as they are, and match no ASCII letter.
         """
         pieces: list[list[str]] = [[]]
         characters = iter(pattern)

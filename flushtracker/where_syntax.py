@@ -3,7 +3,8 @@
 sqlglot reads the text, but it reads more than PostgreSQL does, and some of it otherwise. So nothing is taken over that
 is not listed here: each symbol, each kind of node, each argument of a node. And where an operator's operand stands
 without parentheses, it must bind tighter in PostgreSQL than the operator itself; a tree for which that holds throughout
-is the one that PostgreSQL reads, whatever sqlglot thinks of precedence.
+is the one that PostgreSQL reads, whatever sqlglot thinks of precedence. (It adds parentheses of its own in one place,
+around a condition before IS, which is where PostgreSQL has them.)
 """
 
 import re

@@ -28,7 +28,9 @@ def refused(construct: str, advice: str = "write it with comparisons of columns 
 
 
 def too_deep() -> ShapeError:
-    return refused("conditions nested too deeply", f"keep to {_MAX_PARENTHESES} levels of parentheses")
+    return refused(
+        "conditions nested too deeply", f"keep to {_MAX_PARENTHESES} levels of parentheses, and 100 of operators"
+    )
 
 
 def place(error: SqlglotError) -> str:

@@ -1,0 +1,310 @@
+"""A shape's ``where``: which rows it takes."""
+
+import math
+import operator
+import pickle
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.changes import Row
+from flushtracker.like_pattern import LikePattern
+from flushtracker.sql_values import NAN
+from flushtracker.where import parse_where
+from tests.unit.where_table import NULLS, UUID, outcome, relation
+
+T, F, UNKNOWN = "t", "f", None
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        # AND, OR and NOT of unknown
+        ("b AND NULL", {T: None, F: False, UNKNOWN: None}),
+        ("b OR NULL", {T: True, F: None, UNKNOWN: None}),
+        ("NOT b", {T: False, F: True, UNKNOWN: None}),
+        ("NOT NOT b", {T: True, F: False, UNKNOWN: None}),
+        ("b", {T: True, F: False, UNKNOWN: None}),
+        ("b = TRUE", {T: True, F: False, UNKNOWN: None}),
+        ("b <> 'yes'", {T: False, F: True, UNKNOWN: None}),
+        ("b > FALSE", {T: True, F: False, UNKNOWN: None}),
+        # tests whose outcome is never unknown
+        ("b IS NULL", {T: False, F: False, UNKNOWN: True}),
+        ("b IS NOT NULL", {T: True, F: True, UNKNOWN: False}),
+        ("b ISNULL", {T: False, F: False, UNKNOWN: True}),
+        ("b NOTNULL", {T: True, F: True, UNKNOWN: False}),
+        ("b IS UNKNOWN", {T: False, F: False, UNKNOWN: True}),
+        ("b IS NOT UNKNOWN", {T: True, F: True, UNKNOWN: False}),
+        ("b IS TRUE", {T: True, F: False, UNKNOWN: False}),
+        ("b IS NOT TRUE", {T: False, F: True, UNKNOWN: True}),
+        ("b IS FALSE", {T: False, F: True, UNKNOWN: False}),
+        ("b IS NOT FALSE", {T: True, F: False, UNKNOWN: True}),
+        ("b IS DISTINCT FROM TRUE", {T: False, F: True, UNKNOWN: True}),
+        ("b IS NOT DISTINCT FROM NULL", {T: False, F: False, UNKNOWN: True}),
+        # IS binds looser than =, and NOT looser than both
+        ("b = TRUE IS NULL", {T: False, F: False, UNKNOWN: True}),
+        ("NOT b = TRUE IS NULL", {T: True, F: True, UNKNOWN: False}),
+        # NULL in and beside a list
+        ("b IN (TRUE, NULL)", {T: True, F: None, UNKNOWN: None}),
+        ("b NOT IN (TRUE) IS NULL", {T: False, F: False, UNKNOWN: True}),
+        ("b NOT IN (TRUE, NULL)", {T: False, F: None, UNKNOWN: None}),
+        ("b IN (NULL)", {T: None, F: None, UNKNOWN: None}),
+        # BETWEEN is two comparisons and an AND
+        ("b BETWEEN FALSE AND NULL", {T: None, F: None, UNKNOWN: None}),
+        ("b BETWEEN NULL AND FALSE", {T: False, F: None, UNKNOWN: None}),
+        ("b NOT BETWEEN NULL AND FALSE", {T: True, F: None, UNKNOWN: None}),
+        # no column at all
+        ("TRUE", {T: True, F: True, UNKNOWN: True}),
+        ("1 = 2", {T: False, F: False, UNKNOWN: False}),
+        ("NULL", {T: None, F: None, UNKNOWN: None}),
+    ],
+)
+def test_conditions_have_three_outcomes(where: str, expected: dict[str | None, bool | None]) -> None:
+    """True, false and unknown combine as in SQL."""
+    assert {value: outcome(where, b=value) for value in (T, F, UNKNOWN)} == expected
+
+
+def to_sql(tree: object) -> str:
+    match tree:
+        case ("NOT", inner):
+            return f"NOT ({to_sql(inner)})"
+        case (connective, left, right):
+            return f"({to_sql(left)}) {connective} ({to_sql(right)})"
+    return str(tree)
+
+
+def naive(tree: object, row: Row) -> bool | None:
+    """Unknown stands between false and true: AND is the least, OR the greatest, NOT the mirror image."""
+    rank = {False: 0, None: 1, True: 2}
+    match tree:
+        case ("NOT", inner):
+            value = naive(inner, row)
+            return None if value is None else not value
+        case (connective, left, right):
+            choose = min if connective == "AND" else max
+            return choose(naive(left, row), naive(right, row), key=lambda value: rank[value])
+        case "TRUE" | "FALSE" | "NULL":
+            return {"TRUE": True, "FALSE": False, "NULL": None}[tree]
+    text = row[str(tree)]
+    return None if text is None else text == "t"
+
+
+TREES = st.recursive(
+    st.sampled_from(["b", "b2", "b3", "TRUE", "FALSE", "NULL"]),
+    lambda inner: st.tuples(st.just("NOT"), inner) | st.tuples(st.sampled_from(["AND", "OR"]), inner, inner),
+    max_leaves=12,
+)
+
+
+@given(TREES, st.tuples(*[st.sampled_from([T, F, UNKNOWN])] * 3))
+def test_any_tree_of_conditions_agrees_with_the_naive_reading(
+    tree: object, values: tuple[str | None, str | None, str | None]
+) -> None:
+    """However AND, OR and NOT are nested, the outcome is that of the least, the greatest and the mirror image."""
+    row = {**NULLS, **dict(zip(("b", "b2", "b3"), values, strict=True))}
+    assert parse_where(to_sql(tree)).bind(relation())(row) is naive(tree, row)
+
+
+@pytest.mark.parametrize(
+    ("where", "values", "expected"),
+    [
+        # exact numbers, across their types
+        ("i4 = 5", {"i4": "5"}, True),
+        ("i4 = '5'", {"i4": "5"}, True),
+        ("i4 <> -5", {"i4": "-5"}, False),
+        ("i4 < 5.5", {"i4": "5"}, True),
+        ("i4 = 5.0", {"i4": "5"}, True),
+        ("n = 1", {"n": "1.000"}, True),
+        ("i8 = n", {"i8": "9007199254740993", "n": "9007199254740993"}, True),
+        ("i8 = 9007199254740992", {"i8": "9007199254740993"}, False),
+        ("i8 = 9007199254740992::float8", {"i8": "9007199254740993"}, True),
+        ("i4 = 3000000000", {"i4": "5"}, False),
+        ("n = .5", {"n": "0.5"}, True),
+        ("n = 5e-1", {"n": "0.5"}, True),
+        ("i4 IN (1, 2.5, '3')", {"i4": "3"}, True),
+        ("n IN (1, 2.50)", {"n": "2.5"}, True),
+        ("i4 NOT IN (1, 2)", {"i4": "3"}, True),
+        ("i4 BETWEEN 1 AND 3", {"i4": "3"}, True),
+        ("i4 NOT BETWEEN 1 AND 2", {"i4": "3"}, True),
+        ("i4 BETWEEN 1 AND 3 AND b", {"i4": "3", "b": "f"}, False),
+        # NaN and the infinities
+        ("n = 'NaN'", {"n": "NaN"}, True),
+        ("n > 'Infinity'", {"n": "NaN"}, True),
+        ("n < 'NaN'", {"n": "Infinity"}, True),
+        ("n < 0", {"n": "-Infinity"}, True),
+        ("n IN (1, 'NaN')", {"n": "NaN"}, True),
+        ("f8 = 'NaN'::float8", {"f8": "NaN"}, True),
+        ("f8 >= n", {"f8": "NaN", "n": "NaN"}, True),
+        ("f8 < n", {"f8": "Infinity", "n": "NaN"}, True),
+        ("n - n = 'NaN'", {"n": "Infinity"}, True),
+        # floats
+        ("f8 = 0.1", {"f8": "0.1"}, True),
+        ("f4 = '0.1'", {"f4": "0.1"}, True),
+        ("f4 > 0.1", {"f4": "0.1"}, True),
+        ("f4 = f8", {"f4": "0.1", "f8": "0.1"}, False),
+        ("f4 IN (0.5, 1)", {"f4": "0.5"}, True),
+        ("f8 = 0", {"f8": "-0"}, True),
+        ("- f8 = 1.5", {"f8": "-1.5"}, True),
+        # arithmetic
+        ("i4 + 2 * 3 = 7", {"i4": "1"}, True),
+        ("(i4 + 2) * 3 = 9", {"i4": "1"}, True),
+        ("10 - 3 - i4 = 6", {"i4": "1"}, True),
+        ("-i4 * 2 = -2", {"i4": "1"}, True),
+        ("i4 % 3 = -1", {"i4": "-7"}, True),
+        ("i4 % -3 = 1", {"i4": "7"}, True),
+        ("n % 2 = -1.5", {"n": "-7.5"}, True),
+        ("i4 + NULL = 1", {"i4": "1"}, None),
+        ("i4 + '2' = 3", {"i4": "1"}, True),
+        ("i4 + 1 > 2147483647", {"i4": "2147483647"}, True),
+        (f"n * n = {'9' * 29}8{'0' * 29}1", {"n": "9" * 30}, True),
+        (f"n + 1e-40 > {'7' * 40}", {"n": "7" * 40}, True),
+        # text
+        ("t = 'it''s'", {"t": "it's"}, True),
+        (r"t = 'a\nb'", {"t": r"a\nb"}, True),
+        ("t = 'a'", {"t": "a "}, False),
+        ("t <> v", {"t": "a", "v": "b"}, True),
+        ("c = 'a'", {"c": "a   "}, True),
+        ("c IN ('b', 'a ')", {"c": "a   "}, True),
+        ("c LIKE 'a'", {"c": "a   "}, False),
+        ("t IN ('a', 'b'::text)", {"t": "b"}, True),
+        # uuid
+        (f"u = '{UUID.upper()}'", {"u": UUID}, True),
+        (f"u = '{{{UUID}}}'", {"u": UUID}, True),
+        (f"u < UUID '{UUID}'", {"u": "00000000-0000-0000-0000-000000000001"}, True),
+        # dates and times
+        ("d = '2026-11-21'", {"d": "2026-11-21"}, True),
+        ("d < DATE '2026-11-21'", {"d": "2026-11-20"}, True),
+        ("d > '2026-11-21'", {"d": "infinity"}, True),
+        ("d < '2026-11-21'", {"d": "0044-03-15 BC"}, True),
+        ("d > '9999-12-31'", {"d": "10000-01-01"}, True),
+        ("d > '0001-12-31 BC'", {"d": "0001-01-01"}, True),
+        ("d = ts", {"d": "2026-11-21", "ts": "2026-11-21 00:00:00"}, True),
+        ("ts > '2026-11-21'", {"ts": "2026-11-21 00:00:00.000001"}, True),
+        ("ts < TIMESTAMP '2026-11-21 01:02:03.4'", {"ts": "2026-11-21 01:02:03.399999"}, True),
+        ("ts > '-infinity'", {"ts": "0044-03-15 12:00:00 BC"}, True),
+        ("tz = '2026-11-21T01:02:03.456Z'", {"tz": "2026-11-21 06:32:03.456+05:30"}, True),
+        ("tz < TIMESTAMP WITH TIME ZONE '2026-11-21 00:00-01'", {"tz": "2026-11-21 00:59:59+00"}, True),
+        ("tz = '1850-01-01+00'", {"tz": "1850-01-01 00:19:32+00:19:32"}, True),
+        ("tz < 'infinity'::timestamptz", {"tz": "2026-11-21 00:00:00+00"}, True),
+        # what is asked of other types
+        ("doc IS NULL", {"doc": "{}"}, False),
+        ("raw IS NOT NULL", {"raw": r"\x00"}, True),
+        # a condition as a value
+        ("b = (i4 > 1)", {"b": "t", "i4": "2"}, True),
+        ("i4 IN (1) = b", {"b": "t", "i4": "1"}, True),
+        # names, comments, layout
+        ('"line/no" = 1', {"line/no": "1"}, True),
+        ('"Mixed" = 1', {"Mixed": "1"}, True),
+        ("I4 = 1 -- the first", {"i4": "1"}, True),
+        ("\n i4 /* one /* inside */ another */ =\t1 ;\n", {"i4": "1"}, True),
+    ],
+)
+def test_values_compare_as_in_postgresql(
+    where: str,
+    values: dict[str, str],
+    expected: bool | None,  # noqa: FBT001 - a column of the table above
+) -> None:
+    """Each type has its own order and equality, and nothing is rounded; unknown where NULL takes part."""
+    assert outcome(where, **values) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("abc", "abc", True),
+        ("abc", "xabcx", False),
+        ("a%", "a\nb", True),
+        ("a_c", "a\nc", True),
+        ("%", "", True),
+        ("_", "", False),
+        ("a%b%c", "a-b-c", True),
+        ("a%b%c", "acb", False),
+        ("ab%ba", "aba", False),
+        (r"50\%", "50%", True),
+        (r"50\%", "500", False),
+        (r"a\_b", "axb", False),
+        (r"a\\b", r"a\b", True),
+        (r"\a", "a", True),
+        ("a.c", "abc", False),
+        ("%a_a%", "xaba", True),
+        ("_日_", "一日本", True),
+        ("A%", "a", False),
+    ],
+)
+def test_like_covers_the_whole_text(pattern: str, text: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table above
+    """``%`` and ``_`` match newlines too, a backslash takes them literally, and a match is anchored at both ends."""
+    assert outcome(f"t LIKE '{pattern}'", t=text) is expected
+    assert outcome(f"t NOT LIKE '{pattern}'", t=text) is not expected
+
+
+def test_ilike_ignores_the_case_of_ascii_letters_alone() -> None:
+    """Other letters are matched by wildcards, and signs without case by themselves."""
+    assert outcome("t ILIKE 'aB%日'", t="Abé日") is True
+    assert outcome("t NOT ILIKE 'ab'", t="AB") is False
+
+
+def test_like_of_null_is_unknown() -> None:
+    """A text or a pattern that is NULL."""
+    assert outcome("t LIKE 'a'") is None
+    assert outcome("t NOT LIKE NULL", t="a") is None
+
+
+def test_like_takes_no_longer_for_many_wildcards() -> None:
+    """A pattern that makes a backtracking matcher run for years is decided at once."""
+    pattern = LikePattern.parse("%a" * 30 + "%b")
+    assert not pattern.matches("a" * 10_000)
+
+
+def test_columns_are_named_as_in_the_catalog() -> None:
+    """Unquoted names are folded, of which PostgreSQL folds the ASCII letters alone; quoted names stay."""
+    where = parse_where('Region = \'x\' AND "Line/No" > 1 AND Ärger IS NULL AND "a""b" IN (1) AND NOT REGION = \'y\'')
+    assert where.columns == {"region", "Line/No", "Ärger", 'a"b'}
+    assert parse_where("1 = 1").columns == frozenset()
+
+
+def test_a_name_that_is_a_keyword_elsewhere_is_a_column() -> None:
+    """Common column names that the parser knows as types or commands."""
+    for name in ("date", "timestamp", "text", "name", "type", "status", "key", "value", "level", "comment", "format"):
+        assert parse_where(f"{name} = 'x'").columns == {name}
+
+
+def test_an_unchanged_where_is_equal_and_travels() -> None:
+    """A condition can be sent to another process, and two of the same text are one."""
+    where = parse_where("i4 IN (1, 2) AND t LIKE 'a%'")
+    copy = pickle.loads(pickle.dumps(where))  # noqa: S301 - our own bytes
+    assert copy == where
+    assert hash(copy) == hash(where)
+    assert copy.bind(relation())({**NULLS, "i4": "2", "t": "ab"}) is True
+
+
+def test_long_chains_and_lists_are_taken() -> None:
+    """Thousands of alternatives, as programs write them, need no deep recursion."""
+    for count in (1_000, 5_000):
+        predicate = parse_where(" OR ".join(f"i4 = {number}" for number in range(count))).bind(relation())
+        assert predicate({**NULLS, "i4": str(count - 1)}) is True
+        assert predicate({**NULLS, "i4": str(count)}) is False
+    predicate = parse_where(f"i4 IN ({', '.join(map(str, range(10_000)))})").bind(relation())
+    assert predicate({**NULLS, "i4": "9999"}) is True
+    assert predicate({**NULLS, "i4": "10000"}) is False
+
+
+def test_twenty_levels_of_parentheses_are_taken() -> None:
+    """The limit that the error names."""
+    assert outcome("NOT (" * 20 + "b" + ")" * 20, b="t") is True
+
+
+@pytest.mark.parametrize("number", [0, Decimal(1), Decimal("Infinity"), 1.5, math.inf])
+def test_nan_stands_above_every_number(number: object) -> None:
+    """From either side of each comparison, and against each kind of number."""
+    for compare, expected in (("lt", True), ("le", True), ("eq", False), ("ne", True), ("ge", False), ("gt", False)):
+        assert getattr(operator, compare)(number, NAN) is expected
+        mirrored = {"lt": "gt", "le": "ge", "ge": "le", "gt": "lt"}.get(compare, compare)
+        assert getattr(operator, mirrored)(NAN, number) is expected
+
+
+def test_nan_equals_itself() -> None:
+    """As in PostgreSQL, and unlike a float's NaN."""
+    for compare, expected in (("lt", False), ("le", True), ("eq", True), ("ne", False), ("ge", True), ("gt", False)):
+        assert getattr(operator, compare)(NAN, NAN) is expected

@@ -1,0 +1,215 @@
+"""What a shape's ``where`` refuses, always by name: when it is defined, when its table is known, and in a row."""
+
+import logging
+
+import pytest
+
+from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.sql_values import TYPES
+from flushtracker.where import parse_where
+from tests.unit.where_table import COLUMNS, NULLS, relation
+
+
+@pytest.mark.parametrize(
+    ("where", "construct"),
+    [
+        ("", "empty"),
+        (" -- nothing\n", "empty"),
+        ("i4 = 1; i4 = 2", "several statements"),
+        ("i4 = 1;;", "several statements"),
+        ("i4 =", "not one SQL condition"),
+        ("i4 = 1 i8", "not one SQL condition"),
+        ("i4 = 1 GROUP BY i4", "not one SQL condition"),
+        ("t = 'open", "not one SQL condition"),
+        ("lower(t) = 'a'", "lower(...)"),
+        ("mod(i4, 2) = 1", "mod(...)"),
+        ("like('a', t)", "like(...)"),
+        ("\"lower\"(t) = 'a'", "lower(...)"),
+        ("count(*) = 1", "count(...)"),
+        ("coalesce(i4, 1) = 1", "coalesce(...)"),
+        ("i4 = ANY('{1}')", "ANY(...)"),
+        ("EXISTS (SELECT 1)", "EXISTS(...)"),
+        ("i4 IN (SELECT 1)", "a subquery"),
+        ("i4 = (SELECT 1)", "a subquery"),
+        ("CASE WHEN b THEN b2 END", "CASE"),
+        ("t ~ 'a'", "operator ~"),
+        ("t ~~ 'a'", "operator ~~"),
+        ("t SIMILAR TO 'a'", "SIMILAR TO"),
+        ("t || 'a' = 'b'", "operator ||"),
+        ("i4 / 2 = 1", "operator /"),
+        ("i4 ^ 2 = 1", "operator ^"),
+        ("i4 & 1 = 1", "operator &"),
+        ("i4 == 1", "operator =="),
+        ("i4 <=> 1", "operator <=>"),
+        ("doc -> 'a' IS NULL", "operator ->"),
+        ("i4 = $1", "operator $"),
+        ("i4 = :value", "operator :"),
+        ("i4 = ?", "operator ?"),
+        ("i4 = %s", "a parameter"),
+        ("i4[1] = 1", "operator ["),
+        ("(i4, i8) = (1, 2)", "a row of several values"),
+        ("t COLLATE \"C\" = 'a'", "COLLATE"),
+        ("tz AT TIME ZONE 'UTC' = ts", "AT TIME ZONE"),
+        ("tz > INTERVAL '1 day'", "INTERVAL"),
+        ("i4::text = '1'", "a cast of something that is not a literal"),
+        ("n = 'x'::numeric(3, 1)", "numeric(...)"),
+        ("t = 'x'::char", "a cast to CHAR"),
+        ("t = 'x'::myschema.mytype", "a cast to myschema.mytype"),
+        ("t = '1'::int::text", "a cast of a literal that has another type"),
+        ("t = 1::text", "a cast of a literal that has another type"),
+        ("t LIKE v", "LIKE with a pattern that is not a string literal"),
+        ("t LIKE 'a' ESCAPE '!'", "ESCAPE"),
+        ("t LIKE 'a\\'", "LIKE with a pattern that ends in its escape character"),
+        ("t ILIKE 'É'", "ILIKE with a letter outside ASCII"),
+        ("t = E'a'", "a byte string"),
+        ("t = $$a$$", "a heredoc string"),
+        ("t = U&'a'", "a unicode string"),
+        ("t = B'1'", "a bit string"),
+        ("t = 'a' 'b'", "string literals side by side"),
+        ("i4 IN ()", "IN without a list"),
+        ("i4 IN i8", "IN without a list"),
+        ("i4 IN (1, i8)", "IN with an item that is not a literal"),
+        ("i4 BETWEEN SYMMETRIC 2 AND 1", "SYMMETRIC"),
+        ("i4 % 0 = 1", "% by anything but a number other than zero"),
+        ("i4 % 0.0 = 1", "% by anything but a number other than zero"),
+        ("i4 % i8 = 1", "% by anything but a number other than zero"),
+        ("i4 % NULL = 1", "% by anything but a number other than zero"),
+        ("i4 IS 5", "IS with a literal"),
+        ("doc IS JSON", "IS with JSON"),
+        ("t.i4 = 1", "a column qualified by a table"),
+        ("t.* IS NULL", "a column qualified by a table"),
+        ("user = 'me'", "user, a value of the session"),
+        ("current_date = d", "CURRENT DATE"),
+        ("i4 = 1 = b", "= as an operand without parentheses"),
+        ("i4 < 1 < 2", "< as an operand without parentheses"),
+        ("b NOT IN (TRUE) = b2", "NOT as an operand without parentheses"),
+        ("i4 = 5e", 'the number "5e"'),
+        ("i4 = 1e999999", 'the number "1e999999"'),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(where: str, construct: str) -> None:
+    """When the shape is defined, before any table is known, in one line."""
+    with pytest.raises(ShapeError) as raised:
+        parse_where(where)
+    assert construct in str(raised.value)
+    assert str(raised.value).startswith("where ")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_statement_in_the_place_of_a_condition_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the parser would take it as a command of another dialect."""
+    with caplog.at_level(logging.CRITICAL, logger="sqlglot"), pytest.raises(ShapeError, match="a statement"):
+        parse_where("if = 1")
+
+
+@pytest.mark.parametrize(
+    ("where", "facts"),
+    [
+        ("nosuch = 1", ['column "nosuch"', "does not have"]),
+        ("Mixed = 1", ['column "mixed"', "does not have"]),
+        ("nosuch IS NULL", ['column "nosuch"']),
+        ("doc = '{}'", ['column "doc"', "OID 114"]),
+        ("raw IS DISTINCT FROM NULL", ['column "raw"', "OID 17"]),
+        ("t < 'a'", ['column "t" (text) < ', "collation"]),
+        ("c >= 'a'", ['column "c" (character) >= ', "collation"]),
+        ("v BETWEEN 'a' AND 'b'", ['column "v" (character varying) BETWEEN ', "collation"]),
+        ("t = 1", ['column "t" (text) = the literal "1" (integer)', "do not go together"]),
+        ("t = c", ['column "t" (text) = column "c" (character)']),
+        ("b = i4", ['column "b" (boolean) = column "i4" (integer)']),
+        ("i4 IN (1, TRUE)", ["IN", "boolean"]),
+        ("tz = d", ['column "tz" (timestamp with time zone) = column "d" (date)']),
+        ("tz > '2026-11-21'", ["timestamp with time zone", "offset"]),
+        ("ts > '2026-11-21 00:00+00'", ["timestamp", "offset"]),
+        ("d = '21.11.2026'", ['the literal "21.11.2026"', "date"]),
+        ("d = 'today'", ['the literal "today"', "date"]),
+        ("d = '2026-02-30'", ["date"]),
+        ("ts = '2026-01-01 24:00'", ["timestamp", "time of day"]),
+        ("i4 = 'five'", ['the literal "five"', "integer"]),
+        ("i4 = '5.5'", ["integer"]),
+        ("i2 = '32768'", ["smallint", "out of range"]),
+        ("i4 = 1.5::int", ["integer"]),
+        ("f8 = '1e400'", ["double precision", "out of range"]),
+        ("f4 = '1e-60'", ["real", "out of range"]),
+        ("f4 = 0.1", ['column "f4" (real) = the literal "0.1" (numeric)']),
+        ("f4 IN (0.5, 1e40)", ['column "f4" (real) IN']),
+        ("u = 'x'", ["uuid"]),
+        ("b = 'maybe'", ["boolean"]),
+        ("i4", ['column "i4" (integer)', "the whole condition"]),
+        ("b AND i4", ['column "i4" (integer)', "an operand of AND"]),
+        ("b OR 1", ['the literal "1" (integer)', "an operand of OR"]),
+        ("NOT t", ['column "t" (text)', "NOT"]),
+        ("t IS TRUE", ['column "t" (text)', "IS TRUE"]),
+        ("'maybe'", ["boolean"]),
+        ("i4 LIKE '1'", ['column "i4" (integer)', "LIKE"]),
+        ("d + 1 = '2026-01-01'", ['column "d" (date)', "+"]),
+        ("f8 * 2 = 1", ['column "f8" (double precision)', "*"]),
+        ("'1' + '2' = 3", ["+", "quoted literals"]),
+        ("-t = 'a'", ['- before column "t" (text)']),
+        ("-'5' = 1", ["- before the literal"]),
+    ],
+)
+def test_what_does_not_fit_the_table_is_refused_with_its_place(where: str, facts: list[str]) -> None:
+    """When the table becomes known: the message names the table, the column and the construct, in one line."""
+    parsed = parse_where(where)
+    with pytest.raises(ShapeError) as raised:
+        parsed.bind(relation())
+    assert str(raised.value).startswith("public.t: where ")
+    assert "\n" not in str(raised.value)
+    for fact in facts:
+        assert fact in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("i4", "secret"),
+        ("i4", "1_000"),
+        ("i4", "٣"),
+        ("i2", "40000"),
+        ("n", "1e"),
+        ("n", "sNaN"),
+        ("f8", "0x1p3"),
+        ("b", "perhaps"),
+        ("u", "secret"),
+        ("d", "21/11/2026"),
+        ("d", "0000-01-01"),
+        ("ts", "2026-11-21 00:00:00+00"),
+        ("tz", "2026-11-21 00:00:00"),
+        ("tz", "2026-11-21 00:00:00+99"),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_stops_with_its_place(column: str, value: str) -> None:
+    """The error names table, column and type; neither it nor its cause ever shows the value."""
+    predicate = parse_where(f"{column} = {column}").bind(relation())
+    with pytest.raises(DecodeError) as raised:
+        predicate({**NULLS, column: value})
+    message = str(raised.value)
+    assert message.startswith(f'public.t: column "{column}"')
+    assert TYPES[COLUMNS[column]].name in message
+    assert value not in message
+    assert raised.value.__suppress_context__
+
+
+def test_a_row_without_a_column_that_is_read_stops() -> None:
+    """An absent column is unknown to the reader, not NULL, so no outcome would be right."""
+    predicate = parse_where("t IS NULL").bind(relation())
+    with pytest.raises(DecodeError, match=r'public\.t: column "t" is absent'):
+        predicate({"i4": "1"})
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "(" * 21 + "b" + ")" * 21,
+        "(" * 5_000 + "b" + ")" * 5_000,
+        "NOT " * 5_000 + "b",
+        "- " * 5_000 + "i4 = 1",
+        "i4" + " + 1" * 5_000 + " = 1",
+        " AND NOT (".join(["b"] * 500) + ")" * 499,
+    ],
+    ids=["parentheses", "many parentheses", "NOT", "minus", "sum", "mixed"],
+)
+def test_deep_nesting_is_refused(where: str) -> None:
+    """With an error of ours, never a RecursionError."""
+    with pytest.raises(ShapeError, match="nested too deeply"):
+        parse_where(where)
