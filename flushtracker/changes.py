@@ -13,6 +13,7 @@ from flushtracker.log_offset import LogOffset
 Row: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = tuple[str, str]
 """Schema and name, unquoted."""
+Operation: TypeAlias = Literal["insert", "update", "delete", "truncate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +113,17 @@ class TransactionFragment:
     @property
     def affected_relations(self) -> frozenset[TableName]:
         return frozenset(change.relation.table for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where there is none.
+
+    A column that is absent from ``value`` is not NULL, but unchanged or not known.
+    """
+
+    offset: LogOffset
+    operation: Operation
+    key: str | None = None
+    value: Row | None = None
+    old_value: Row | None = None

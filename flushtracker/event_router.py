@@ -20,9 +20,9 @@ The cost of a change is one look-up by table and one test for each shape of that
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from flushtracker.changes import Change, Commit, TableName, TransactionFragment
+from flushtracker.changes import Change, Commit, LogItem, TableName, TransactionFragment
 from flushtracker.errors import HoleError, ShapeError
-from flushtracker.log_items import LogItem, log_items
+from flushtracker.log_items import log_items
 from flushtracker.log_offset import LogOffset
 from flushtracker.lsn import format_lsn
 from flushtracker.shape_definition import ShapeDefinition

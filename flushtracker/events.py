@@ -9,12 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from flushtracker.changes import Commit, Row
+from flushtracker.changes import Commit, LogItem, Operation, Row
 from flushtracker.errors import DecodeError
 from flushtracker.log_offset import LogOffset
 
 VERSION: Final = 1
 MAX_BIGINT: Final = 2**63 - 1
+
+_OPERATIONS: Final[dict[str, Operation]] = {
+    "insert": "insert",
+    "update": "update",
+    "delete": "delete",
+    "truncate": "truncate",
+}
 
 _T = TypeVar("_T")
 
@@ -120,17 +127,6 @@ class FlushNotification:
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeItem:
-    """One operation on a shape's log; ``key`` is ``None`` for a truncate. Values are PostgreSQL's text."""
-
-    offset: LogOffset
-    operation: str
-    key: str | None
-    value: Row | None = None
-    old_value: Row | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ShapeChangesEvent:
     """What one fragment brings to one shape; ``has_begin`` on the first that the shape gets of the transaction."""
 
@@ -140,7 +136,7 @@ class ShapeChangesEvent:
     last_log_offset: LogOffset
     has_begin: bool
     commit: Commit | None
-    items: tuple[ShapeItem, ...] = ()
+    items: tuple[LogItem, ...] = ()
 
     def to_json(self) -> str:
         return _dump(
@@ -250,16 +246,24 @@ def _commit_json(commit: Commit | None) -> dict[str, object] | None:
 
 
 def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
-    last_offset = None if _get(fields, "last_offset") is None else _offset(fields, "last_offset")
-    return FragmentShape(_text(fields, "shape_id"), last_offset, _integer(fields, "change_count", 0))
+    # Spark cannot tell an absent last_offset from null, so neither does this; the change count tells both.
+    last_offset = None if fields.get("last_offset") is None else _offset(fields, "last_offset")
+    shape = FragmentShape(_text(fields, "shape_id"), last_offset, _integer(fields, "change_count", 0))
+    if (shape.last_offset is None) != (shape.change_count == 0):
+        raise DecodeError(
+            f"shape {shape.shape_id!r} has change_count {shape.change_count} and last_offset {last_offset}"
+        )
+    return shape
 
 
-def _item(fields: dict[str, Any]) -> ShapeItem:
+def _item(fields: dict[str, Any]) -> LogItem:
     operation = _typed(fields, "operation", str)
-    if operation not in {"insert", "update", "delete", "truncate"}:
+    if operation not in _OPERATIONS:
         raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
     key = None if _get(fields, "key") is None else _text(fields, "key")
-    return ShapeItem(_offset(fields, "offset"), operation, key, _row(fields, "value"), _row(fields, "old_value"))
+    return LogItem(
+        _offset(fields, "offset"), _OPERATIONS[operation], key, _row(fields, "value"), _row(fields, "old_value")
+    )
 
 
 def _row(fields: Mapping[str, Any], name: str) -> Row | None:
@@ -271,7 +275,7 @@ def _row(fields: Mapping[str, Any], name: str) -> Row | None:
     return row
 
 
-def _item_json(item: ShapeItem) -> dict[str, object]:
+def _item_json(item: LogItem) -> dict[str, object]:
     fields: dict[str, object] = {"offset": _offset_json(item.offset), "operation": item.operation, "key": item.key}
     if item.value is not None:
         fields["value"] = item.value

@@ -20,26 +20,10 @@ them has to take them from the row just deleted. The same holds for an update th
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
-from flushtracker.changes import Change, Delete, Insert, Row, TableName, Truncate, Update
+from flushtracker.changes import Change, Delete, Insert, LogItem, Row, TableName, Truncate, Update
 from flushtracker.log_offset import LogOffset
 from flushtracker.shapes import BoundShape, filled_new_row, quoted
-
-
-@dataclass(frozen=True, slots=True)
-class LogItem:
-    """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where there is none.
-
-    A column that is absent from ``value`` is not NULL, but unchanged or not known.
-    """
-
-    offset: LogOffset
-    operation: Literal["insert", "update", "delete", "truncate"]
-    key: str | None = None
-    value: Row | None = None
-    old_value: Row | None = None
 
 
 def key_text(table: TableName, values: Iterable[str | None]) -> str:

@@ -1,10 +1,9 @@
 """A shape's definition, as ``conf/shapes.yaml`` gives it."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
-TableName: TypeAlias = tuple[str, str]
-"""Schema and name, each spelled as PostgreSQL's catalog spells it."""
+from flushtracker.changes import TableName
 
 
 @dataclass(frozen=True, slots=True)

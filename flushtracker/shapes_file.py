@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from flushtracker.shape_definition import FlushPolicy, ShapeDefinition, TableName
+from flushtracker.changes import TableName
+from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
 from flushtracker.strict_yaml import YamlMapping, YamlText, read_yaml
 
 MAX_ID_LENGTH: Final = 200

@@ -35,12 +35,9 @@ class StoppedError(FlushtrackerError):
 
 
 class AckDriver:
-    """Keeps a tracker for each source. ``lock`` is held while a batch is handled; the stall watch shares it.
+    """Keeps a tracker for each source. ``lock`` is held while a batch is handled; the stall watch shares it."""
 
-    ``app_id`` names the checkpoint in the dead-letter table's log, so that a replayed batch adds nothing there.
-    """
-
-    def __init__(self, ack_table: AckTable, dead_letters: str, app_id: str) -> None:
+    def __init__(self, ack_table: AckTable, dead_letters: str) -> None:
         self.lock = Lock()
         self.trackers: dict[str, SourceTracker] = {}
         self.failure: BaseException | None = None
@@ -48,7 +45,6 @@ class AckDriver:
         self.stopping = False
         self._ack_table = ack_table
         self._dead_letters = dead_letters
-        self._app_id = app_id
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Rebuild the trackers from the reports of the committed state; acknowledges nothing."""
@@ -133,9 +129,11 @@ class AckDriver:
             "value",
             F.current_timestamp().alias("written_at"),
         )
+        # The query's id is its checkpoint's: a replayed batch adds nothing, and a new checkpoint counts from 0 anew.
+        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         write = letters.write.format("delta").mode("append")
         try:
-            write.option("txnAppId", self._app_id).option("txnVersion", batch_id).save(self._dead_letters)
+            write.option("txnAppId", query_id).option("txnVersion", batch_id).save(self._dead_letters)
         except (PySparkException, Py4JJavaError) as error:
             reason = str(error).partition("\n")[0]
             raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {reason}") from error

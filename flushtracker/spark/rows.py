@@ -163,18 +163,21 @@ def _is_readable_fragment(fragment: Column) -> Column:
     def is_readable_shape(shape: Column) -> Column:
         offset = shape["last_offset"]
         in_fragment = (offset["tx_offset"] == lsn) & offset["op_offset"].between(F.lit(0), after_last)
-        return _all(_is_text(shape["shape_id"]), shape["change_count"] >= 0, offset.isNull() | in_fragment)
+        has_changes = F.when(offset.isNull(), shape["change_count"] == 0).otherwise(shape["change_count"] > 0)
+        return _all(_is_text(shape["shape_id"]), has_changes, offset.isNull() | in_fragment)
 
     return _all(
         _is_event(fragment),
-        F.coalesce(fragment["xid"] >= 0, commit.isNotNull() & (F.size(shapes) == 0)),
+        F.coalesce(fragment["xid"] >= 0, _has_key("xid") & commit.isNotNull() & (F.size(shapes) == 0)),
         _is_offset(follows, least_tx_offset=-1),
         _is_offset(last),
         last["tx_offset"] == lsn,
         (follows["tx_offset"] < lsn) | ((follows["tx_offset"] == lsn) & (follows["op_offset"] < last["op_offset"])),
         fragment["start"].isNotNull(),
         fragment["has_begin"].isNotNull(),
-        commit.isNull() | _all(_is_text(commit["commit_timestamp"]), commit["end_lsn"] >= 0),
+        F.when(commit.isNull(), _has_key("commit")).otherwise(
+            _all(_is_text(commit["commit_timestamp"]), commit["end_lsn"] >= 0)
+        ),
         F.forall(shapes, is_readable_shape),
     )
 
@@ -193,6 +196,11 @@ def _is_event(event: Column) -> Column:
     outside_strings = F.regexp_replace("value", _JSON_STRING, "")
     has_more = F.col("value").rlike(_TRAILING) & outside_strings.rlike(_TRAILING)
     return _all(event[_CORRUPT].isNull(), event["v"] == VERSION, _is_text(event["source"]), ~has_more)
+
+
+def _has_key(name: str) -> Column:
+    """Whether the event has a key at all: once parsed, one that is absent looks like one that is null."""
+    return F.col("value").rlike(rf'"{name}"\s*:')
 
 
 def _is_text(text: Column) -> Column:

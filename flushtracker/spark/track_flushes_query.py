@@ -36,7 +36,7 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event) -> None:
     acks = AckTable(config.sink.acks, config.sink.storage_options)
     reports = read_reports(spark, checkpoint)
     refuse_other_shape_groups(reports, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, _absolute(config.sink.dead_letters), checkpoint)
+    driver = AckDriver(acks, _absolute(config.sink.dead_letters))
     driver.restore(reports)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
     query = _start(spark, config, checkpoint, settings, driver)

@@ -44,7 +44,9 @@ class JobFolder:
             os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))
             hidden.rename(self.root / stream / f"{number:06}.jsonl")
 
-    def config(self, *, shape_groups: int = 4, max_files_per_trigger: int = 1, trigger_ms: int | None = None) -> JobConfig:
+    def config(
+        self, *, shape_groups: int = 4, max_files_per_trigger: int = 1, trigger_ms: int | None = None
+    ) -> JobConfig:
         return JobConfig(
             FilesSource(str(self.root / "fragments"), str(self.root / "flushes"), max_files_per_trigger),
             StateConfig(str(self.root / "checkpoint"), shape_groups),

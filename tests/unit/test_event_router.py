@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.changes import Change, Delete, Insert, Relation, Row, TransactionFragment, Truncate, Update
+from flushtracker.changes import Change, Delete, Insert, LogItem, Relation, Row, TransactionFragment, Truncate, Update
 from flushtracker.errors import DecodeError, HoleError, ShapeError
 from flushtracker.event_router import EventRouter, RoutedFragment
-from flushtracker.log_items import LogItem, key_text
+from flushtracker.log_items import key_text
 from flushtracker.log_offset import LogOffset
 from flushtracker.shape_definition import ShapeDefinition
 from tests.unit.tables import COMMIT, EVENTS_P0, EVENTS_P1, FULL_USERS, LSN, USERS, at, relation, transaction

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.changes import Change, Delete, Insert, Relation, Truncate, Update
+from flushtracker.changes import Change, Delete, Insert, LogItem, Relation, Truncate, Update
 from flushtracker.errors import DecodeError
-from flushtracker.log_items import LogItem, key_text, log_items
+from flushtracker.log_items import key_text, log_items
 from flushtracker.shape_definition import ShapeDefinition
 from flushtracker.shapes import BoundShape, Shape
 from tests.unit.tables import EVENTS_P1, FULL_USERS, USERS, at, relation

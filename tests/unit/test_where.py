@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flushtracker.changes import Row
-from flushtracker.like_pattern import LikePattern
-from flushtracker.sql_values import NAN
 from flushtracker.where import parse_where
+from flushtracker.where.like_pattern import LikePattern
+from flushtracker.where.sql_values import NAN
 from tests.unit.where_table import NULLS, UUID, outcome, relation
 
 T, F, UNKNOWN = "t", "f", None

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
-from flushtracker.sql_values import TYPES
 from flushtracker.where import parse_where
+from flushtracker.where.sql_values import TYPES
 from tests.unit.where_table import COLUMNS, NULLS, relation
 
 

@@ -8,11 +8,11 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flushtracker import sql_values
 from flushtracker.changes import Relation, Row
 from flushtracker.errors import DecodeError, ShapeError
-from flushtracker.sql_values import TYPES, SqlType, Value
-from flushtracker.three_valued import (
+from flushtracker.where import sql_values
+from flushtracker.where.sql_values import TYPES, SqlType, Value
+from flushtracker.where.three_valued import (
     Condition,
     Evaluate,
     combined,
@@ -25,8 +25,8 @@ from flushtracker.three_valued import (
     member,
     negated,
 )
-from flushtracker.where_tokens import shorten
-from flushtracker.where_tree import (
+from flushtracker.where.tokens import shorten
+from flushtracker.where.tree import (
     Arithmetic,
     ColumnRef,
     Comparison,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from flushtracker.like_pattern import LikePattern
+from flushtracker.where.like_pattern import LikePattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from flushtracker.sql_values import Value
+from flushtracker.where.sql_values import Value
 
 Values: TypeAlias = Sequence[Value]
 """The values of all columns that a condition reads, parsed once for a row; ``None`` is NULL."""

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flushtracker.changes import Relation, Row
-from flushtracker.where_binding import bind
-from flushtracker.where_syntax import read_condition
-from flushtracker.where_tree import Node
+from flushtracker.where.binding import bind
+from flushtracker.where.syntax import read_condition
+from flushtracker.where.tree import Node
 
 
 @dataclass(frozen=True, slots=True)

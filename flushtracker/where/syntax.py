@@ -15,11 +15,11 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from flushtracker import sql_values
 from flushtracker.errors import ShapeError
-from flushtracker.like_pattern import LikePattern
-from flushtracker.where_tokens import check_tokens, place, refused, shorten, too_deep
-from flushtracker.where_tree import (
+from flushtracker.where import sql_values
+from flushtracker.where.like_pattern import LikePattern
+from flushtracker.where.tokens import check_tokens, place, refused, shorten, too_deep
+from flushtracker.where.tree import (
     Arithmetic,
     ColumnRef,
     Comparison,

@@ -1,0 +1,102 @@
+"""The driver's process is killed for real, with its JVM and its workers, and a job started again goes on exactly."""
+
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.events import FlushNotification, FragmentEvent
+from tests.spark.job_folder import JobFolder
+from tests.spark.killed_job import POINTS
+from tests.spark.sample_source import SampleSource
+
+_BATCHES = 4
+_SHAPES = [f"shape-{number}" for number in range(9)]
+
+
+def _write_load(job: JobFolder) -> int:
+    """Overlapping load: some shape is pending after every batch but the last. Returns the last commit."""
+    rng = random.Random(7)  # noqa: S311  a test's history, the same each time
+    source = SampleSource()
+    owed: list[FlushNotification] = []
+    lsn = 2000
+    for batch in range(_BATCHES):
+        events: list[FragmentEvent | FlushNotification] = []
+        for _ in range(12):
+            lsn += rng.randrange(40, 400)
+            shape_ids = rng.sample(_SHAPES, rng.randrange(4))
+            last_op = rng.randrange(10) * 2
+            events.append(source.transaction(lsn, *shape_ids, op=last_op))
+            owed += [source.flushed(shape_id, lsn, last_op) for shape_id in shape_ids]
+        rng.shuffle(owed)
+        paid = len(owed) if batch == _BATCHES - 1 else len(owed) * 2 // 3
+        events += owed[:paid]
+        del owed[:paid]
+        job.write(events)
+    return lsn
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
+    """The load, and the acks of a job that nothing disturbed."""
+    job = JobFolder(tmp_path_factory.mktemp("undisturbed"))
+    last_commit = _write_load(job)
+    job.run(spark)
+    assert job.acks()[-1][2] == last_commit
+    assert len(job.acks()) == _BATCHES
+    return job
+
+
+def _run_until_killed(job: JobFolder, point: str, passes: int) -> None:
+    command = [sys.executable, "-m", "tests.spark.killed_job", point, str(passes), "--config", str(job.config_file())]
+    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == -9, done.stderr
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_driver_goes_on_from_its_checkpoint(
+    spark: SparkSession, undisturbed: JobFolder, tmp_path: Path, point: str
+) -> None:
+    """Wherever the kill falls, the replayed batch gives the same ack and one row, and the rest follows as ever."""
+    job = undisturbed.twin(tmp_path / "job")
+    _run_until_killed(job, point, 1)
+    rows_at_kill = 2 if point == "between Delta commit and batch commit" else 1
+    assert job.acks() == undisturbed.acks()[:rows_at_kill]
+    assert _committed_batches(job) == ["0"]
+    job.run(spark)
+    assert job.acks() == undisturbed.acks()
+
+
+def test_checkpoint_restored_from_an_old_backup_acks_nothing_twice(
+    spark: SparkSession, undisturbed: JobFolder, tmp_path: Path
+) -> None:
+    """A checkpoint older than the ack table reads again what was acknowledged, and no row goes back or comes twice."""
+    job = undisturbed.twin(tmp_path / "job")
+    _run_until_killed(job, "before the batch", 2)
+    backup = tmp_path / "backup"
+    shutil.copytree(job.root / "checkpoint", backup)
+    job.run(spark)
+    assert job.acks() == undisturbed.acks()
+    shutil.rmtree(job.root / "checkpoint")
+    backup.rename(job.root / "checkpoint")
+    job.run(spark)
+    assert job.acks() == undisturbed.acks()
+
+
+def test_lost_checkpoint_costs_a_resend_and_nothing_else(
+    spark: SparkSession, undisturbed: JobFolder, tmp_path: Path
+) -> None:
+    """With the ack table alone, the job reads everything again and goes on with the ack after the table's last."""
+    job = undisturbed.twin(tmp_path / "job")
+    _run_until_killed(job, "between Delta commit and batch commit", 1)
+    shutil.rmtree(job.root / "checkpoint")
+    job.run(spark)
+    assert [ack_lsn for *_, ack_lsn in job.acks()] == [ack_lsn for *_, ack_lsn in undisturbed.acks()]
+
+
+def _committed_batches(job: JobFolder) -> list[str]:
+    return sorted(path.name for path in (job.root / "checkpoint" / "commits").iterdir() if path.name.isdigit())
