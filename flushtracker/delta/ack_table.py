@@ -28,12 +28,12 @@ COMPACT_EVERY: Final = 500
 """Appends between two compactions; at one ack a second, about eight minutes."""
 
 _COMPACTED_BYTES: Final = 1 << 20
-_CONFIGURATION: Final = {
+CONFIGURATION: Final = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-_RETENTION_HOURS: Final = 1
+RETENTION_HOURS: Final = 1
 
 _SCHEMA: Final = pa.schema(
     [
@@ -79,7 +79,7 @@ class AckTable:
                 uri,
                 Schema.from_arrow(_SCHEMA),
                 mode="ignore",
-                configuration=_CONFIGURATION,
+                configuration=CONFIGURATION,
                 storage_options=dict(storage_options or {}),
             )
         except (DeltaError, OSError) as error:
@@ -136,7 +136,7 @@ class AckTable:
         """Merge small files and delete what has expired. A failure costs only time later, so it is logged."""
         try:
             self._table.optimize.compact(target_size=_COMPACTED_BYTES)
-            self._table.vacuum(_RETENTION_HOURS, dry_run=False, enforce_retention_duration=False)
+            self._table.vacuum(RETENTION_HOURS, dry_run=False, enforce_retention_duration=False)
         except (DeltaError, OSError) as error:
             logger.warning("ack table not compacted uri=%s reason=%s", self.uri, _first_line(error))
 

@@ -1,0 +1,123 @@
+"""The ack table: what two drivers, months of rows and other readers find there."""
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from flushtracker.delta import ack_table
+from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.errors import SinkError
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
+_ROW = AckRow(
+    source="7301/1/shapes",
+    batch_id=3,
+    ack_lsn=97500059720,
+    last_seen_lsn=97500059800,
+    pending_shapes=2,
+    blocking_shape="users",
+    blocking_since=_NOW,
+    acked_at=_NOW,
+)
+
+
+def test_row_reads_the_same_by_spark_and_by_deltalake(spark: SparkSession, tmp_path: Path) -> None:
+    """Both readers see the columns of the contract, and the instants as instants."""
+    assert AckTable(str(tmp_path / "acks")).append(_ROW)
+    by_deltalake = DeltaTable(str(tmp_path / "acks")).to_pyarrow_table().to_pylist()
+    assert by_deltalake == [
+        {
+            "source": "7301/1/shapes",
+            "batch_id": 3,
+            "ack_lsn": 97500059720,
+            "ack_lsn_text": "16/B374D848",
+            "last_seen_lsn": 97500059800,
+            "pending_shapes": 2,
+            "blocking_shape": "users",
+            "blocking_since": _NOW,
+            "acked_at": _NOW,
+        }
+    ]
+    by_spark = spark.read.format("delta").load(str(tmp_path / "acks")).toArrow().to_pylist()
+    assert by_spark == by_deltalake
+
+
+def test_ack_that_is_not_greater_is_not_appended(tmp_path: Path) -> None:
+    """A replay, an old or a lost checkpoint appends nothing that the table has; each source counts by itself."""
+    table = AckTable(str(tmp_path / "acks"))
+    assert table.append(_ROW)
+    assert not table.append(_ROW)
+    assert not table.append(replace(_ROW, ack_lsn=_ROW.ack_lsn - 1))
+    assert not AckTable(str(tmp_path / "acks")).append(_ROW)
+    assert table.append(replace(_ROW, source="other/1/s", ack_lsn=5))
+    assert table.last_acks() == {"7301/1/shapes": _ROW.ack_lsn, "other/1/s": 5}
+    assert table.last_ack("unknown") is None
+    assert DeltaTable(str(tmp_path / "acks")).count() == 2
+
+
+def test_second_of_two_drivers_that_append_at_once_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both compared first and both may append; Delta lets one of them, and the other ends with a clear error."""
+    first, second = AckTable(str(tmp_path / "acks")), AckTable(str(tmp_path / "acks"))
+    compare = second.last_ack
+
+    def compare_then_lose_the_race(source: str) -> int | None:
+        last_ack = compare(source)
+        assert first.append(_ROW)
+        return last_ack
+
+    monkeypatch.setattr(second, "last_ack", compare_then_lose_the_race)
+    with pytest.raises(SinkError, match="another driver wrote there at the same moment"):
+        second.append(replace(_ROW, ack_lsn=_ROW.ack_lsn + 8))
+    assert first.last_acks() == {_ROW.source: _ROW.ack_lsn}
+
+
+def test_table_stays_small_and_knows_its_last_ack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction, log checkpoints and retention keep a handful of files, whatever was appended."""
+    configuration = ack_table.CONFIGURATION | {
+        "delta.logRetentionDuration": "interval 0 hours",
+        "delta.deletedFileRetentionDuration": "interval 0 hours",
+    }
+    monkeypatch.setattr(ack_table, "CONFIGURATION", configuration)
+    monkeypatch.setattr(ack_table, "RETENTION_HOURS", 0)
+    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 50)
+    table = AckTable(str(tmp_path / "acks"))
+    for number in range(410):
+        assert table.append(replace(_ROW, ack_lsn=1000 + number))
+    data_files = list((tmp_path / "acks").glob("*.parquet"))
+    log_files = list((tmp_path / "acks" / "_delta_log").glob("*.json"))
+    assert len(data_files) < 30
+    assert len(log_files) < 130
+    reopened = AckTable(str(tmp_path / "acks"))
+    assert reopened.last_acks() == {_ROW.source: 1409}
+    acks = sorted(DeltaTable(str(tmp_path / "acks")).to_pyarrow_table()["ack_lsn"].to_pylist())
+    assert acks == list(range(1000, 1410))
+
+
+def test_created_table_has_its_maintenance_configured(tmp_path: Path) -> None:
+    """What other writers and readers need to know stands in the table; transactions never expire."""
+    AckTable(str(tmp_path / "acks"))
+    configuration = DeltaTable(str(tmp_path / "acks")).metadata().configuration
+    assert configuration == ack_table.CONFIGURATION
+    assert "delta.setTransactionRetentionDuration" not in configuration
+
+
+def test_another_kind_of_table_is_refused(tmp_path: Path) -> None:
+    """The message names the columns that are missing, and what to do."""
+    write_deltalake(str(tmp_path / "other"), pa.table({"source": ["x"], "n": [1]}))
+    with pytest.raises(
+        SinkError, match=r"without the columns ack_lsn, .*not an ack table; name another folder in sink"
+    ):
+        AckTable(str(tmp_path / "other"))
+
+
+def test_place_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> None:
+    """One line that names the place."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SinkError, match=r"ack table .*/file/acks cannot be opened or created: ") as caught:
+        AckTable(str(tmp_path / "file" / "acks"))
+    assert "\n" not in str(caught.value)
