@@ -10,7 +10,8 @@ at R completes every transaction of the shape up to and including R's, open or n
 
 **Careful about.** Flushes and fragments have no common order, so a flush must be kept until its transaction has come,
 and one that lies between two fragments of a transaction must still count when the commit brings nothing for the shape.
-Both go only when the group's cursor has passed them and no transaction of the shape is left that they could complete.
+Both go only when the group's cursor has passed them (a removal: the end of its transaction, of which a resend may cut
+the rest otherwise) and no transaction of the shape is left that they could complete.
 """
 
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ class ShapeOffsets:
             self._close(self.open_offset, self.open_offset)
         if last_offset is not None and not self._is_removed(last_offset):
             self.open_offset = last_offset if self.open_offset is None else max(self.open_offset, last_offset)
-        if is_commit and self.open_offset is not None:
+        if self.open_offset is not None and (is_commit or self._has_commit(boundary.tx_offset)):
             self._close(self.open_offset, boundary)
 
     def handle_flush(self, offset: LogOffset) -> None:
@@ -82,7 +83,8 @@ class ShapeOffsets:
             return
         if self.flushed_offset is not None and self.flushed_offset <= cursor:
             self.flushed_offset = None
-        if self.removed_offset is not None and self.removed_offset <= cursor:
+        # The rest of the removal's transaction may be cut otherwise when resent, and list the shape's changes anew.
+        if self.removed_offset is not None and LogOffset.last_of(self.removed_offset.tx_offset) <= cursor:
             self.removed_offset = None
 
     def align_offset_to_txn_boundary(self) -> None:
@@ -142,6 +144,10 @@ class ShapeOffsets:
 
     def _is_removed(self, offset: LogOffset) -> bool:
         return self.removed_offset is not None and offset.tx_offset <= self.removed_offset.tx_offset
+
+    def _has_commit(self, tx_offset: int) -> bool:
+        """Whether the transaction's commit came first, in a resend that cut it into other fragments."""
+        return bool(self.txn_offset_mapping) and self.txn_offset_mapping[-1].boundary.tx_offset == tx_offset
 
     def _close(self, last_offset: LogOffset, boundary: LogOffset) -> None:
         self.open_offset = None
