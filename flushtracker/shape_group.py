@@ -29,6 +29,11 @@ class ShapeFragment:
     last_log_offset: LogOffset
     is_commit: bool
 
+    @property
+    def reaches(self) -> LogOffset:
+        """Up to where its group has seen the stream once it has this; a commit ends its transaction, wherever cut."""
+        return LogOffset.last_of(self.last_log_offset.tx_offset) if self.is_commit else self.last_log_offset
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeFlush:
@@ -61,12 +66,11 @@ class ShapeGroup:
                 shape.handle_removed(event.offset)
             else:
                 shape.handle_flush(event.offset)
-        unseen = [row for row in fragments if row.last_log_offset > self.cursor]
+        unseen = [row for row in fragments if row.reaches > self.cursor]
         for row in sorted(unseen, key=attrgetter("last_log_offset")):
             shape = self._touch(row.shape_id, touched)
             shape.handle_fragment(row.last_offset, row.last_log_offset, is_commit=row.is_commit)
-            reached = LogOffset.last_of(row.last_log_offset.tx_offset) if row.is_commit else row.last_log_offset
-            cursor = max(cursor, reached)
+            cursor = max(cursor, row.reaches)
         self.cursor = cursor
         self._settle(touched, now_ms, max_pending)
 
