@@ -1,0 +1,84 @@
+"""A missing fragment may be a transaction that nobody has seen: the job stops before it acknowledges past it."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import assume, given
+
+from flushtracker.errors import HoleError
+from flushtracker.events import FragmentEvent
+from flushtracker.log_offset import LogOffset
+from tests.unit.exact_ack import Delivered
+from tests.unit.in_memory_job import AckTable, Event, InMemoryJob
+from tests.unit.random_wal import RANDOMS, Case, cases, random_batches
+
+
+@given(cases(resends=0), RANDOMS)
+def test_a_missing_fragment_is_a_hole_and_no_ack_passes_it(case: Case, rng: Random) -> None:
+    """Without any fragment but the last, the batch with the next one fails, and so does every run of it again."""
+    assume(len(case.stream) > 1)
+    missing = rng.randrange(len(case.stream) - 1)
+    stream = case.stream[:missing] + case.stream[missing + 1 :]
+    job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
+    failed = run_until_hole(job, oracle, random_batches(rng, [stream], case.all_flushed))
+    assert failed is not None
+    assert case.stream[missing + 1] in failed
+    assert job.ack_lsn(case.history.source) < case.stream[missing].lsn
+    again = InMemoryJob(job.table, job.checkpoint)
+    with pytest.raises(HoleError, match=f"of source {case.history.source} "):
+        again.run_batch(failed)
+
+
+@given(cases(bare_commits=False), RANDOMS)
+def test_a_missing_fragment_is_a_hole_or_was_sent_again_in_time(case: Case, rng: Random) -> None:
+    """With resends about, the job stops, or what is missing has come by another fragment: then every ack is exact.
+
+    Of one producer, that is: where one sends a commit without a change after an offset that another's commit has, the
+    offset alone does not tell whether the commit was seen.
+    """
+    assume(len(case.stream) > 1)
+    # Not the very first: a later start would say that what the first run sent is confirmed, and must be believed.
+    missing = rng.randrange(1, len(case.stream))
+    stream = case.stream[:missing] + case.stream[missing + 1 :]
+    job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
+    batches = [list[Event]([fragment]) for fragment in stream] + [list[Event](case.all_flushed)]
+    failed = run_until_hole(job, oracle, batches)
+    assert (failed is not None) == has_hole(stream)
+    if failed is None:
+        oracle.assert_exact(job.ack_lsn(case.history.source))
+
+
+@given(cases(resends=0), RANDOMS)
+def test_a_hole_filled_in_the_same_batch_is_none(case: Case, rng: Random) -> None:
+    """Inside a batch there is no order, so a fragment that comes late, or twice, in its batch is not missing."""
+    events: list[Event] = [*case.stream, *case.all_flushed]
+    job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
+    batch = [*rng.sample(events, len(events)), rng.choice(case.stream)]
+    assert run_until_hole(job, oracle, [batch]) is None
+    oracle.assert_exact(job.ack_lsn(case.history.source))
+
+
+def run_until_hole(job: InMemoryJob, oracle: Delivered, batches: Sequence[list[Event]]) -> list[Event] | None:
+    """Run batches, comparing each ack with the definition; returns the one with the hole, which must change nothing."""
+    for batch in batches:
+        before = list(job.table.rows), job.checkpoint
+        try:
+            job.run_batch(batch)
+        except HoleError:
+            assert (job.table.rows, job.checkpoint) == before
+            return batch
+        oracle.add(batch)
+        for source in {event.source for event in batch}:
+            oracle.assert_exact(job.ack_lsn(source))
+    return None
+
+
+def has_hole(stream: Sequence[FragmentEvent]) -> bool:
+    """The definition: in the order sent, a fragment follows more than what has come."""
+    reached: LogOffset | None = None
+    for fragment in stream:
+        if (reached is None and not fragment.start) or (reached is not None and fragment.follows > reached):
+            return True
+        reached = fragment.last_log_offset if reached is None else max(reached, fragment.last_log_offset)
+    return False

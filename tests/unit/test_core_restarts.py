@@ -1,0 +1,210 @@
+"""Random histories with a restart after any batch: the acks are those of a job that never stopped.
+
+A restart finds the ack table as it was, and of the checkpoint: all of it, an older one, or nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from flushtracker.events import FlushNotification, FragmentEvent
+from tests.unit.exact_ack import Delivered
+from tests.unit.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
+from tests.unit.random_wal import RANDOMS, Case, cases, items_after, random_batches, random_run
+
+SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
+
+
+@dataclass
+class WatchedJob:
+    """A job that is started anew at will; after each batch its ack is compared with the definition and never lower."""
+
+    case: Case
+    shape_groups: int
+    table: AckTable = field(default_factory=AckTable)
+    checkpoints: list[Checkpoint] = field(default_factory=lambda: [Checkpoint()])
+
+    def __post_init__(self) -> None:
+        self.oracle = Delivered(self.case.history)
+        self.restart(self.checkpoints[0])
+
+    @property
+    def ack_lsn(self) -> int:
+        return self.job.ack_lsn(self.case.history.source)
+
+    def restart(self, checkpoint: Checkpoint) -> None:
+        self.job = InMemoryJob(self.table, checkpoint, shape_groups=self.shape_groups)
+
+    def run_batch(self, batch: Sequence[Event], *, is_exact: bool = True) -> None:
+        """``is_exact`` is false while what an older state has forgotten is still being delivered again."""
+        note(f"batch {batch}")
+        before = self.ack_lsn
+        self.job.run_batch(batch)
+        self.checkpoints.append(self.job.checkpoint)
+        self.oracle.add(batch)
+        assert self.ack_lsn >= before
+        if is_exact:
+            self.oracle.assert_exact(self.ack_lsn)
+        else:
+            self.oracle.assert_safe(self.ack_lsn)
+
+    def run_killed_batch(self, batch: Sequence[Event], kill: str) -> None:
+        """Run a batch into a kill, then again from the state before it."""
+        with pytest.raises(KilledError):
+            self.job.run_batch(batch, kill=kill)
+        rows = list(self.table.rows)
+        self.restart(self.checkpoints[-1])
+        self.run_batch(batch)
+        if kill == "before commit":
+            assert self.table.rows == rows
+
+    def assert_one_row_for_each_advance(self) -> None:
+        acks = self.table.acks(self.case.history.source)
+        assert acks == sorted(set(acks))
+
+
+@given(cases(), RANDOMS, SHAPE_GROUPS)
+def test_restarts_from_the_checkpoint_change_no_row(case: Case, rng: Random, shape_groups: int) -> None:
+    """Stopped after every batch and started from its checkpoint, the job writes the rows that it writes in one run."""
+    batches = random_batches(rng, [case.stream], case.all_flushed)
+    restarted, steady = WatchedJob(case, shape_groups), WatchedJob(case, shape_groups)
+    for batch in batches:
+        restarted.restart(restarted.checkpoints[-1])
+        restarted.run_batch(batch)
+        steady.run_batch(batch)
+    assert restarted.table.rows == steady.table.rows
+
+
+@given(cases(), RANDOMS, SHAPE_GROUPS, st.sampled_from(["before ack", "before commit"]))
+def test_a_killed_batch_runs_again_with_the_same_ack(case: Case, rng: Random, shape_groups: int, kill: str) -> None:
+    """Killed between state and ack, or between ack and Spark's commit, in every batch: the same rows, each once."""
+    batches = random_batches(rng, [case.stream], case.all_flushed)
+    killed, steady = WatchedJob(case, shape_groups), WatchedJob(case, shape_groups)
+    for batch in batches:
+        killed.run_killed_batch(batch, kill)
+        steady.run_batch(batch)
+    assert killed.table.rows == steady.table.rows
+
+
+@given(cases(), RANDOMS, SHAPE_GROUPS)
+def test_an_old_checkpoint_takes_no_ack_back(case: Case, rng: Random, shape_groups: int) -> None:
+    """From an older state the events after it come again, cut into other batches; the table is ahead and stays so."""
+    batches = random_batches(rng, [case.stream], case.all_flushed)
+    watched = WatchedJob(case, shape_groups)
+    stop = rng.randrange(len(batches))
+    for batch in batches[: stop + 1]:
+        watched.run_batch(batch)
+    old = rng.randint(0, stop + 1)
+    watched.restart(watched.checkpoints[old])
+    for batch in cut_again(rng, batches[old : stop + 1]):
+        watched.run_batch(batch, is_exact=False)
+    watched.oracle.assert_exact(watched.ack_lsn)
+    for batch in batches[stop + 1 :]:
+        watched.run_batch(batch)
+    watched.assert_one_row_for_each_advance()
+    assert all(tracker.is_empty() for tracker in watched.job.trackers.values())
+
+
+@given(cases(), RANDOMS, SHAPE_GROUPS)
+def test_a_lost_checkpoint_costs_a_resend_by_capture(case: Case, rng: Random, shape_groups: int) -> None:
+    """Without state, what capture sends again after the last ack and what the flushes hold lead to the same end."""
+    batches = random_batches(rng, [case.stream], case.flushes)
+    watched = WatchedJob(case, shape_groups)
+    stop = rng.randrange(len(batches))
+    for batch in batches[: stop + 1]:
+        watched.run_batch(batch)
+    watched.restart(Checkpoint())
+    acked = watched.ack_lsn if watched.table.rows else case.history.items[0].lsn - 20
+    resent = random_run(rng, case.history, case.stream, items_after(case.history, acked), acked)
+    earlier = [event for batch in batches[: stop + 1] for event in batch if isinstance(event, FlushNotification)]
+    later = [event for batch in batches[stop + 1 :] for event in batch if isinstance(event, FlushNotification)]
+    flushes = rng.choice([earlier, compacted(earlier)]) + said_again(case, earlier)
+    for batch in random_batches(rng, [resent], flushes + later):
+        watched.run_batch(batch, is_exact=False)
+    # A keepalive that was pending when the state was lost may not come again.
+    watched.oracle.assert_all_confirmed(watched.ack_lsn)
+    watched.run_batch(case.history.last_flushes(), is_exact=False)
+    watched.oracle.assert_all_confirmed(watched.ack_lsn)
+    watched.assert_one_row_for_each_advance()
+    assert all(tracker.is_empty() for tracker in watched.job.trackers.values())
+
+
+@given(cases(), RANDOMS, SHAPE_GROUPS)
+def test_a_lost_checkpoint_costs_no_more_than_the_retained_streams(case: Case, rng: Random, shape_groups: int) -> None:
+    """Without state and without a restart of capture, the streams read from their earliest event do as well."""
+    batches = random_batches(rng, [case.stream], case.all_flushed)
+    watched = WatchedJob(case, shape_groups)
+    stop = rng.randrange(len(batches))
+    for batch in batches[: stop + 1]:
+        watched.run_batch(batch)
+    watched.restart(Checkpoint())
+    for batch in random_batches(rng, [from_a_retained_fragment(rng, case.stream, watched.table)], case.all_flushed):
+        watched.run_batch(batch, is_exact=False)
+    watched.oracle.assert_exact(watched.ack_lsn)
+    watched.assert_one_row_for_each_advance()
+    assert all(tracker.is_empty() for tracker in watched.job.trackers.values())
+
+
+@given(cases(), RANDOMS, SHAPE_GROUPS)
+def test_restarts_of_every_kind_in_a_row_end_at_the_last_commit(case: Case, rng: Random, shape_groups: int) -> None:
+    """Kills, older checkpoints and restarts after any batch: never an unsafe ack, none taken back, and the same end."""
+    batches = random_batches(rng, [case.stream], case.all_flushed)
+    watched = WatchedJob(case, shape_groups)
+    done = 0
+    while done < len(batches):
+        kind = rng.choice(["run", "before ack", "before commit", "restart", "old checkpoint"])
+        if kind == "old checkpoint":
+            done = rng.randint(0, done)
+            del watched.checkpoints[done + 1 :]
+            watched.restart(watched.checkpoints[done])
+            batches[done:] = [*cut_again(rng, batches[done : done + 2]), *batches[done + 2 :]]
+        elif kind == "restart":
+            watched.restart(watched.checkpoints[-1])
+        elif kind != "run":
+            with pytest.raises(KilledError):
+                watched.job.run_batch(batches[done], kill=kind)
+            watched.restart(watched.checkpoints[-1])
+        watched.run_batch(batches[done], is_exact=False)
+        done += 1
+    watched.assert_one_row_for_each_advance()
+    assert watched.ack_lsn == max(fragment.lsn for fragment in case.stream if fragment.commit)
+
+
+def cut_again(rng: Random, batches: Sequence[Sequence[Event]]) -> list[list[Event]]:
+    """The same events in other batches; fragments stay in the order of theirs, which a batch does not tell."""
+    if not batches:
+        return []
+    if rng.random() < 0.5:
+        return [[event for batch in batches for event in batch]]
+    flushes = [event for batch in batches for event in batch if isinstance(event, FlushNotification)]
+    fragments: list[list[Event]] = [[e for e in batch if isinstance(e, FragmentEvent)] for batch in batches]
+    for flush in flushes:
+        fragments[rng.randrange(len(fragments))].append(flush)
+    return fragments
+
+
+def compacted(flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
+    """The last of each shape and type."""
+    return list({(flush.shape_id, flush.type): flush for flush in flushes}.values())
+
+
+def said_again(case: Case, flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
+    """What a writer answers to resent changes that it already holds: the furthest that it has flushed."""
+    furthest: dict[str, FlushNotification] = {}
+    for flush in flushes:
+        if flush.type == "flushed" and flush.source == case.history.source:
+            furthest[flush.shape_id] = max(flush, furthest.get(flush.shape_id, flush), key=lambda f: f.offset)
+    return list(furthest.values())
+
+
+def from_a_retained_fragment(rng: Random, stream: Sequence[FragmentEvent], table: AckTable) -> list[FragmentEvent]:
+    """The stream without a beginning that retention has removed, which all lies below the last ack."""
+    acked = max((ack for _, ack in table.rows), default=-1)
+    first = 0
+    while first < len(stream) and stream[first].last_log_offset.tx_offset <= acked and rng.random() < 0.7:
+        first += 1
+    return list(stream[first:])
