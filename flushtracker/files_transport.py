@@ -1,0 +1,113 @@
+"""Streams as directories of files of JSON lines, one event to a line: the transport that needs no broker.
+
+Spark's file source reads a directory as a stream. It takes the files in the order of their modification times, in
+milliseconds, never looks at a name that starts with a dot, and never reads one path twice. So a file is complete and
+durable before it gets its name, names are never used again, and modification times strictly increase, also where the
+clock does not.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from flushtracker.errors import ConfigError, FlushtrackerError
+
+_NAME: Final = re.compile(r"(?P<number>[0-9]{12,})\.jsonl", re.ASCII)
+_NS_PER_MS: Final = 1_000_000
+
+
+def stream_files(directory: Path) -> list[Path]:
+    """The published files of a stream as Spark would read them, oldest first; none where there is no such directory."""
+    if not directory.is_dir():
+        return []
+    visible = (path for path in directory.iterdir() if not path.name.startswith((".", "_")))
+    return sorted(visible, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def require_empty(directories: Iterable[Path], remedy: str) -> None:
+    """Raise ``ConfigError`` where one of the streams has files already; the message ends with ``remedy``."""
+    for directory in directories:
+        if files := stream_files(directory):
+            raise ConfigError(f"stream {directory} has files already ({len(files)}, up to {files[-1].name}); {remedy}")
+
+
+def read_lines(file: Path) -> Iterator[str]:
+    """The lines of one file without their ends. Only a line feed ends one: JSON may hold Unicode's other breaks."""
+    with file.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            yield line.removesuffix("\n")
+
+
+class StreamWriter:
+    """Publishes one stream in ``directory``, which is made if it is missing; the only writer there at a time.
+
+    It continues after the files that it finds. Leave the newest there when you archive: names and times start anew in
+    an empty directory, and a reader that remembers them would skip what they now hold. ``now_ns`` is the clock.
+
+    Raises:
+        ConfigError: the directory cannot be made or read.
+    """
+
+    def __init__(self, directory: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.directory = directory
+        self._now_ns = now_ns
+        self._last_number = -1
+        self._last_ms = 0
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            files = stream_files(directory)
+            if files:
+                self._last_number = max(_number(file) for file in files)
+                self._last_ms = files[-1].stat().st_mtime_ns // _NS_PER_MS
+        except OSError as error:
+            raise ConfigError(
+                f"stream {directory} cannot be used: {error.strerror}; name a directory that can be written"
+            ) from error
+
+    def publish(self, lines: Iterable[str]) -> Path | None:
+        """Publish ``lines`` as the stream's next file, durable when this returns; ``None`` without lines: no file.
+
+        Raises:
+            ValueError: a line holds a line break. Nothing was published.
+            FlushtrackerError: the file cannot be written. Readers see nothing of it, and the call may be repeated.
+        """
+        texts = list(lines)
+        if not texts:
+            return None
+        if any("\n" in text or "\r" in text for text in texts):
+            raise ValueError(f"stream {self.directory}: a line holds a line break, and would be read as two events")
+        number = self._last_number + 1
+        file = self.directory / f"{number:012}.jsonl"
+        mtime_ms = max(self._now_ns() // _NS_PER_MS, self._last_ms + 1)
+        try:
+            self._write(file, "".join(f"{text}\n" for text in texts).encode(), mtime_ms * _NS_PER_MS)
+        except OSError as error:
+            raise FlushtrackerError(
+                f"stream {self.directory}: file {file.name} cannot be written: {error.strerror}; mend that and repeat"
+            ) from error
+        self._last_number, self._last_ms = number, mtime_ms
+        return file
+
+    def _write(self, file: Path, data: bytes, mtime_ns: int) -> None:
+        hidden = file.with_name(f".{file.name}")
+        with hidden.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.utime(hidden, ns=(mtime_ns, mtime_ns))
+            os.fsync(stream.fileno())
+        hidden.rename(file)
+        # The name is durable only when the directory is.
+        directory = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _number(file: Path) -> int:
+    """The number in a name that a writer gave, -1 for any other."""
+    named = _NAME.fullmatch(file.name)
+    return -1 if named is None else int(named["number"])
