@@ -1,0 +1,137 @@
+"""What the report says about a source's acks: which shape held the ack back for how long, and how far it came.
+
+Between two acks nothing is known but that the ack stood still, and that the shape named with the earlier one held it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flushtracker.delta.ack_history import Ack, AckHistory
+from flushtracker.errors import DecodeError
+from flushtracker.events import FragmentEvent
+from flushtracker.files_transport import read_lines, stream_files
+
+_BYTE_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
+_TIME_UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """How one shape held the ack back.
+
+    ``acks`` counts the acks at which it was what held back the rest, ``batches`` and ``seconds`` how long the ack then
+    stood, ``most_bytes`` the most WAL that came to wait.
+    """
+
+    shape_id: str
+    acks: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    most_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``last_commit_lsn`` is what the acks have to reach: the last commit that was published, or else seen."""
+
+    history: AckHistory
+    held_back: tuple[HeldBack, ...]
+    last_commit_lsn: int
+
+    @property
+    def last_ack(self) -> Ack:
+        return self.history.acks[-1]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.last_ack.ack_lsn >= self.last_commit_lsn
+
+
+def make_report(history: AckHistory, published_lsn: int | None) -> Report:
+    """The report on ``history``, given the last commit that was published, where that is known."""
+    last_commit_lsn = max(history.acks[-1].last_seen_lsn, -1 if published_lsn is None else published_lsn)
+    return Report(history, held_back(history.acks), last_commit_lsn)
+
+
+def held_back(acks: Sequence[Ack]) -> tuple[HeldBack, ...]:
+    """Every shape that held the ack back, the longest first."""
+    shapes: dict[str, HeldBack] = {}
+    for ack, following in zip(acks, (*acks[1:], acks[-1]), strict=True):
+        if ack.blocking_shape is None:
+            continue
+        before = shapes.get(ack.blocking_shape, HeldBack(ack.blocking_shape))
+        shapes[ack.blocking_shape] = HeldBack(
+            ack.blocking_shape,
+            before.acks + 1,
+            # With a new checkpoint batches count from 0 again, and how many there were nobody knows.
+            before.batches + max(0, following.batch_id - ack.batch_id),
+            before.seconds + max(0.0, (following.acked_at - ack.acked_at).total_seconds()),
+            max(before.most_bytes, following.last_seen_lsn - ack.ack_lsn),
+        )
+    return tuple(sorted(shapes.values(), key=lambda shape: (-shape.seconds, -shape.most_bytes, shape.shape_id)))
+
+
+def last_published_commit(fragments: str, source: str) -> int | None:
+    """The LSN of the last commit of ``source`` in a stream of files.
+
+    ``None``: there is none, or ``fragments`` is a URI, which this cannot read. It reads files from the newest back to
+    the first that has one; after a resend that an older one may be greater.
+
+    Raises:
+        DecodeError: an event cannot be read.
+    """
+    if "://" in fragments:
+        return None
+    for file in reversed(stream_files(Path(fragments))):
+        events = [_event(file, number, line) for number, line in enumerate(read_lines(file), start=1)]
+        commits = [event.lsn for event in events if event.source == source and event.commit is not None]
+        if commits:
+            return max(commits)
+    return None
+
+
+def _event(file: Path, number: int, line: str) -> FragmentEvent:
+    try:
+        return FragmentEvent.from_json(line)
+    except DecodeError as error:
+        raise DecodeError(f"{file} line {number}: {error}; replay or capture it again") from error
+
+
+def thinned(acks: Sequence[Ack], limit: int) -> Sequence[Ack]:
+    """At most ``limit`` of the acks, evenly chosen, the first and the last among them; ``limit`` is 2 or more."""
+    if len(acks) <= limit:
+        return acks
+    last = len(acks) - 1
+    return [acks[round(index * last / (limit - 1))] for index in range(limit)]
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes as people read it.
+
+    >>> bytes_text(0), bytes_text(999), bytes_text(1_760_400), bytes_text(999_999)
+    ('0 B', '999 B', '1.76 MB', '1.00 MB')
+    """
+    if abs(count) < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in _BYTE_UNITS:
+        value /= 1000
+        # 999.5 would be written as 1000.
+        if abs(value) < 999.5 or unit == _BYTE_UNITS[-1]:
+            break
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f} {unit}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration as people read it.
+
+    >>> seconds_text(0.42), seconds_text(75), seconds_text(7200), seconds_text(200_000)
+    ('0.4 s', '1.2 min', '2.0 h', '2.3 d')
+    """
+    for unit, size in _TIME_UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,91 @@
+"""The report as tables in a terminal. Needs ``rich``."""
+
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flushtracker.delta.ack_history import Ack
+from flushtracker.lsn import format_lsn
+from flushtracker.report import Report, bytes_text, seconds_text, thinned
+
+_MOST_ACKS: Final = 40
+_MOST_SHAPES: Final = 20
+
+
+def print_report(report: Report, console: Console) -> None:
+    """How the ack rose, what held it back, and whether it has arrived."""
+    console.print(_acks(report))
+    console.print()
+    if report.held_back:
+        console.print(_held_back(report))
+        console.print()
+    console.print(_verdict(report), soft_wrap=True, highlight=False)
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, collapse_padding=True
+    )
+
+
+def _acks(report: Report) -> Table:
+    acks = report.history.acks
+    shown = thinned(acks, _MOST_ACKS)
+    count = f"{len(acks):,} acks" if len(shown) == len(acks) else f"{len(shown)} of {len(acks):,} acks"
+    table = _table(f"How the ack of {escape(report.history.source)} rose: {count}")
+    for name in ("batch", "ack LSN", "last seen", "gap", "pending"):
+        table.add_column(name, justify="right", no_wrap=True)
+    # The one column that gives way in a narrow terminal: one that may wrap is narrowed first.
+    table.add_column("held back by", overflow="ellipsis")
+    table.add_column("for", justify="right", no_wrap=True)
+    for ack in shown:
+        table.add_row(
+            str(ack.batch_id),
+            format_lsn(ack.ack_lsn),
+            format_lsn(ack.last_seen_lsn),
+            bytes_text(ack.gap_bytes),
+            f"{ack.pending_shapes:,}",
+            "–" if ack.blocking_shape is None else escape(ack.blocking_shape),
+            _blocked_for(ack),
+        )
+    return table
+
+
+def _blocked_for(ack: Ack) -> str:
+    if ack.blocking_since is None:
+        return ""
+    return seconds_text(max(0.0, (ack.acked_at - ack.blocking_since).total_seconds()))
+
+
+def _held_back(report: Report) -> Table:
+    shapes = report.held_back
+    shown = shapes[:_MOST_SHAPES]
+    more = "" if len(shown) == len(shapes) else f" ({len(shown)} of {len(shapes):,} shapes)"
+    table = _table(f"Which shape held it back{more}")
+    table.add_column("shape", overflow="ellipsis")
+    for name in ("acks", "batches", "time", "most WAL waiting"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for shape in shown:
+        table.add_row(
+            escape(shape.shape_id),
+            f"{shape.acks:,}",
+            f"{shape.batches:,}",
+            seconds_text(shape.seconds),
+            bytes_text(shape.most_bytes),
+        )
+    return table
+
+
+def _verdict(report: Report) -> str:
+    ack, commit = report.last_ack.ack_lsn, report.last_commit_lsn
+    if report.is_complete:
+        return f"[bold green]final ack {format_lsn(ack)} = last commit: everything is acknowledged[/]"
+    holder = report.last_ack.blocking_shape
+    reason = "" if holder is None else f"; {escape(holder)} held it back last"
+    return (
+        f"[bold red]error: final ack {format_lsn(ack)} is not the last commit {format_lsn(commit)}: "
+        f"{bytes_text(commit - ack)} of WAL are not acknowledged{reason}[/]"
+    )

@@ -1,0 +1,70 @@
+"""Report on an ack table: how the ack rose and which shape held it back, as tables and as a plot.
+
+Ends with an error unless the last ack is the last commit. Needs the package's extra "report" (rich and matplotlib), but
+no Java.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from flushtracker.config import load_config
+from flushtracker.delta.ack_history import read_ack_history
+from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.report import last_published_commit, make_report
+
+_EPILOG = """\
+exit codes: 0 the last ack is the last commit; 1 it is not, or anything not foreseen; 2 the arguments or the
+configuration; 3 a fragment cannot be read; 5 no ack table, or an empty one
+"""
+_EXTRAS = ("rich", "matplotlib")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="that of track_flushes")
+    parser.add_argument("--source", metavar="NAME", help="which source, where the table has several")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s"
+    )
+    parser.add_argument("--verbose", action="store_true", help="a traceback with an error")
+    arguments = parser.parse_args(argv)
+    try:
+        return _report(arguments)
+    except Exception as error:  # noqa: BLE001  the program's edge: whatever it is ends in one line and an exit code
+        if arguments.verbose:
+            traceback.print_exc()
+        known = isinstance(error, FlushtrackerError)
+        message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        print(f"report: {message}", file=sys.stderr)
+        return error.exit_code if isinstance(error, FlushtrackerError) else 1
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    try:
+        # An extra that is not installed is an error of one line.
+        from rich.console import Console  # noqa: PLC0415  see above
+
+        from flushtracker.report_plot import plot_report  # noqa: PLC0415  see above
+        from flushtracker.report_tables import print_report  # noqa: PLC0415  see above
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRAS:
+            raise
+        raise ConfigError(
+            f"the report needs {error.name}, which is not installed; run: pip install 'flushtracker[report]'"
+        ) from error
+    config = load_config(arguments.config)
+    history = read_ack_history(config.sink.acks, config.sink.storage_options, arguments.source)
+    report = make_report(history, last_published_commit(config.source.fragments, history.source))
+    plot_report(report, arguments.plot)
+    print_report(report, Console())
+    print(f"plot: {arguments.plot}")
+    return 0 if report.is_complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
