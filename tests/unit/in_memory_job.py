@@ -176,3 +176,13 @@ class InMemoryJob:
             if ack_lsn is not None:
                 moved[source] = ack_lsn
         return moved
+
+
+def run_job(
+    batches: Iterable[Iterable[Event]], shape_groups: int = 16, max_pending: int = DEFAULT_MAX_PENDING
+) -> InMemoryJob:
+    """A job that has run the batches from an empty start."""
+    job = InMemoryJob(AckTable(), shape_groups=shape_groups, max_pending=max_pending)
+    for batch in batches:
+        job.run_batch(batch)
+    return job

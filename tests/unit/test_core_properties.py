@@ -1,6 +1,6 @@
 """Random histories through the in-memory job: every ack is compared with what may be acknowledged by definition."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from random import Random
 
 from hypothesis import given, note
@@ -8,19 +8,11 @@ from hypothesis import strategies as st
 
 from flushtracker.events import FlushNotification
 from tests.unit.exact_ack import Delivered
-from tests.unit.in_memory_job import AckTable, Event, InMemoryJob
+from tests.unit.in_memory_job import AckTable, Event, InMemoryJob, run_job
 from tests.unit.random_wal import RANDOMS, Case, cases, random_batches, several_sources
 from tests.unit.wal_history import Txn, last_sent
 
 SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
-
-
-def run(batches: Iterable[Sequence[Event]], shape_groups: int = 16, max_pending: int = 4096) -> InMemoryJob:
-    job = InMemoryJob(AckTable(), shape_groups=shape_groups, max_pending=max_pending)
-    for batch in batches:
-        note(f"batch {batch}")
-        job.run_batch(batch)
-    return job
 
 
 @given(several_sources(), RANDOMS, SHAPE_GROUPS)
@@ -54,7 +46,7 @@ def test_acknowledges_all_that_is_safe(sources: list[Case], rng: Random, shape_g
 @given(cases(), RANDOMS, SHAPE_GROUPS)
 def test_ends_at_the_last_commit_once_everything_is_flushed(case: Case, rng: Random, shape_groups: int) -> None:
     """When every event has arrived, in any order, nothing is owed and the ack is the last commit or keepalive seen."""
-    job = run(random_batches(rng, [case.stream], case.all_flushed), shape_groups)
+    job = run_job(random_batches(rng, [case.stream], case.all_flushed), shape_groups)
     source = case.history.source
     assert job.ack_lsn(source) == max(f.lsn for f in case.stream if f.commit)
     assert job.trackers[source].is_empty()
@@ -65,8 +57,8 @@ def test_outcome_depends_on_the_set_of_events_alone(case: Case, one: Random, oth
     """Two cuts and interleavings of the same events confirm the same, with some flushes missing and with all."""
     history = case.history
     for flushes in (case.flushes, case.all_flushed):
-        first = run(random_batches(one, [case.stream], flushes), shape_groups).ack_lsn(history.source)
-        second = run(random_batches(other, [case.stream], flushes), shape_groups).ack_lsn(history.source)
+        first = run_job(random_batches(one, [case.stream], flushes), shape_groups).ack_lsn(history.source)
+        second = run_job(random_batches(other, [case.stream], flushes), shape_groups).ack_lsn(history.source)
         assert Delivered(history).confirmed_by(first) == Delivered(history).confirmed_by(second)
     assert first == second
 
@@ -75,7 +67,7 @@ def test_outcome_depends_on_the_set_of_events_alone(case: Case, one: Random, oth
 def test_number_of_shape_groups_changes_no_ack(case: Case, rng: Random) -> None:
     """The same batches give the same rows in the ack table with 0, 1, 3 and 16 groups."""
     batches = random_batches(rng, [case.stream], case.flushes)
-    rows = [run(batches, shape_groups).table.rows for shape_groups in (0, 1, 3, 16)]
+    rows = [run_job(batches, shape_groups).table.rows for shape_groups in (0, 1, 3, 16)]
     assert rows[1:] == rows[:-1]
 
 
@@ -84,7 +76,7 @@ def test_delivering_everything_twice_changes_nothing(case: Case, rng: Random) ->
     """Duplicates of fragments and flushes, in the same batch or later, register nothing twice."""
     batches = random_batches(rng, [case.stream], case.flushes)
     twice = [batch + rng.sample(batch, len(batch)) for batch in batches] + batches
-    assert run(twice).table.rows == run(batches).table.rows
+    assert run_job(twice).table.rows == run_job(batches).table.rows
 
 
 @given(cases(), RANDOMS, st.integers(1, 3))
@@ -104,10 +96,10 @@ def test_merged_transactions_are_safe_and_end_at_the_last_commit(case: Case, rng
 def test_sources_do_not_touch_each_other(sources: list[Case], rng: Random) -> None:
     """Interleaved with another source, each one's acks are what they are alone."""
     batches = random_batches(rng, [c.stream for c in sources], [flush for c in sources for flush in c.flushes])
-    together = run(batches).table
+    together = run_job(batches).table
     for case in sources:
         source = case.history.source
-        alone = run([[event for event in batch if event.source == source] for batch in batches]).table
+        alone = run_job([[event for event in batch if event.source == source] for batch in batches]).table
         assert alone.acks(source) == together.acks(source)
 
 
@@ -115,7 +107,7 @@ def test_sources_do_not_touch_each_other(sources: list[Case], rng: Random) -> No
 def test_caught_up_shapes_leave_nothing_behind(case: Case, rng: Random, shape_groups: int) -> None:
     """Once all is flushed and every group's cursor has passed, no group keeps a shape and the tracker is empty."""
     source, last_lsn = case.history.source, case.history.items[-1].lsn
-    job = run(random_batches(rng, [case.stream], case.all_flushed), shape_groups)
+    job = run_job(random_batches(rng, [case.stream], case.all_flushed), shape_groups)
     # A transaction that reaches every group.
     shapes = {job.group_of(f"{number}"): f"{number}" for number in range(200)}.values()
     job.run_batch(closing_transaction(case, last_lsn + 100, shapes))

@@ -1,0 +1,107 @@
+"""The chain of fragments: what is next, what is resent, and what is a hole."""
+
+from itertools import permutations
+
+import pytest
+
+from flushtracker.errors import HoleError, StateError
+from flushtracker.fragment_chain import FragmentChain, Link
+from flushtracker.log_offset import LogOffset
+
+
+def link(follows: tuple[int, int], last: tuple[int, int], *, start: bool = False, commit: bool = True) -> Link:
+    return Link(LogOffset(*follows), LogOffset(*last), start, commit, "fragments/7.jsonl:3")
+
+
+def chain_at(cursor: tuple[int, int]) -> FragmentChain:
+    return FragmentChain("7301/1/shapes", LogOffset(*cursor), LogOffset(*cursor))
+
+
+def test_a_batch_is_taken_in_the_order_of_follows() -> None:
+    """Every order of the same links gives the same cursor and last commit."""
+    links = [
+        link((99, 0), (200, 4), start=True),
+        link((200, 4), (300, 2), commit=False),
+        link((300, 2), (300, 6)),
+        link((300, 6), (400, 0), commit=False),
+    ]
+    for order in permutations(links):
+        chain = FragmentChain("7301/1/shapes")
+        chain.extend(order)
+        assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(400, 0), LogOffset(300, 6))
+
+
+def test_an_empty_batch_changes_nothing() -> None:
+    """Neither in a new chain nor in a running one."""
+    for chain in (FragmentChain("7301/1/shapes"), chain_at((300, 2))):
+        before = chain.stream_cursor
+        chain.extend([])
+        assert chain.stream_cursor == before
+
+
+def test_resent_links_bring_nothing_new() -> None:
+    """What ends at or below the cursor, in its own cut or another, moves neither cursor nor last commit back."""
+    chain = chain_at((300, 6))
+    chain.extend(
+        [link((99, 0), (200, 4), start=True), link((200, 4), (300, 4), commit=False), link((300, 4), (300, 6))]
+    )
+    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
+
+
+def test_a_resend_in_another_cut_goes_on_past_the_cursor() -> None:
+    """A resent fragment that reaches further than the cursor is next, though it follows less."""
+    chain = chain_at((300, 2))
+    chain.extend([link((99, 0), (300, 4), start=True, commit=False), link((300, 4), (300, 8))])
+    assert chain.last_seen_offset == LogOffset(300, 8)
+
+
+def test_a_hole_moves_nothing() -> None:
+    """The error names place, source, fragment, both offsets and what to do; the state is as before the batch."""
+    chain = chain_at((300, 6))
+    message = (
+        r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but the last one seen is "
+        r"0/15E\+0; what lies between is missing, and nothing past it is acknowledged: bring it back, or restart"
+    )
+    with pytest.raises(HoleError, match=message):
+        chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
+    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
+
+
+def test_a_start_beyond_the_cursor_is_a_hole_too() -> None:
+    """A start says that all from there on comes again, not that what lies before it was seen."""
+    with pytest.raises(HoleError, match=r"follows 0/190\+0, but the last one seen is 0/12C\+6"):
+        chain_at((300, 6)).extend([link((400, 0), (500, 0), start=True)])
+
+
+def test_a_new_chain_begins_with_a_start() -> None:
+    """With no cursor, the least fragment must be a start; a later one does not tell what was before."""
+    with pytest.raises(
+        HoleError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"
+    ):
+        FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
+    chain = FragmentChain("7301/1/shapes")
+    chain.extend([link((99, 0), (200, 4)), link((99, 0), (200, 2), start=True, commit=False)])
+    assert chain.stream_cursor == LogOffset(200, 4)
+
+
+def test_a_chain_from_the_last_ack_needs_no_start() -> None:
+    """From ``(ack, ∞)`` on, what follows the ack's transaction or anything before it is next."""
+    chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300))
+    chain.extend([link((300, 6), (400, 0))])
+    assert chain.last_seen_offset == LogOffset(400, 0)
+    with pytest.raises(HoleError):
+        FragmentChain("7301/1/shapes", LogOffset.last_of(300)).extend([link((301, 0), (400, 0))])
+
+
+@pytest.mark.parametrize("chain", [FragmentChain("s"), FragmentChain("s", LogOffset.last_of(7)), chain_at((300, 6))])
+def test_unpack_reads_what_pack_writes(chain: FragmentChain) -> None:
+    """The state survives as bytes."""
+    unpacked = FragmentChain.unpack(chain.source, chain.pack())
+    assert vars(unpacked) == vars(chain)
+
+
+@pytest.mark.parametrize(("packed", "version"), [(b"\x02[null,null]", "02"), (b"", "none")])
+def test_bytes_of_another_version_are_refused(packed: bytes, version: str) -> None:
+    """The message names both versions and the way out."""
+    with pytest.raises(StateError, match=rf"state has version {version}, this job reads version 01; go on with the"):
+        FragmentChain.unpack("7301/1/shapes", packed)

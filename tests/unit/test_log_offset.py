@@ -1,0 +1,84 @@
+"""Offsets: their order, their special values, and their text."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.log_offset import OP_INFINITY, LogOffset
+from flushtracker.lsn import MAX_LSN
+
+OFFSETS = st.builds(LogOffset, st.integers(0, MAX_LSN), st.one_of(st.integers(0, 1000), st.just(OP_INFINITY)))
+
+
+@given(OFFSETS, OFFSETS)
+def test_order_is_by_transaction_then_operation(one: LogOffset, other: LogOffset) -> None:
+    """Offsets compare as the pairs that they are."""
+    pairs = [(offset.tx_offset, offset.op_offset) for offset in (one, other)]
+    assert (one < other, one == other) == (pairs[0] < pairs[1], pairs[0] == pairs[1])
+
+
+@given(OFFSETS)
+def test_parse_reads_what_str_writes(offset: LogOffset) -> None:
+    """Both are inverses, infinity too."""
+    assert LogOffset.parse(str(offset)) == offset
+
+
+@given(st.integers(24, MAX_LSN), st.integers(0, 1000), st.integers(0, 24))
+def test_special_offsets_surround_their_transaction(lsn: int, op: int, gap: int) -> None:
+    """Just before and last of a transaction enclose all of it, and nothing of its neighbours 24 bytes away."""
+    offset = LogOffset(lsn, op)
+    assert LogOffset.just_before(lsn) < offset < LogOffset.last_of(lsn)
+    if lsn + 24 <= MAX_LSN:
+        assert LogOffset.last_of(lsn) < LogOffset.just_before(lsn + 24 + gap)
+
+
+def test_special_offsets_are_in_order() -> None:
+    """Before all, the first of a log, the last before replication, and the first real one."""
+    offsets = [LogOffset.before_all(), LogOffset.first(), LogOffset.last_before_real_offsets(), LogOffset(1, 0)]
+    assert offsets == sorted(set(offsets))
+    assert [(offset.tx_offset, offset.op_offset) for offset in offsets[:3]] == [(-1, 0), (0, 0), (0, OP_INFINITY)]
+
+
+def test_text_names_infinity_and_before_all() -> None:
+    """Messages show what no number would tell."""
+    assert str(LogOffset.last_of(97500059720)) == "16/B374D848+inf"
+    assert str(LogOffset.before_all()) == "before all"
+
+
+def test_infinity_fits_a_bigint() -> None:
+    """Spark's ``bigint`` holds every part of an offset but LSNs of the top half, which no server has reached."""
+    assert OP_INFINITY == 2**63 - 1
+
+
+@pytest.mark.parametrize(("tx_offset", "op_offset"), [(-2, 0), (0, -1), (0, OP_INFINITY + 1)])
+def test_parts_out_of_range_are_refused(tx_offset: int, op_offset: int) -> None:
+    """A part that is negative or too large is refused where the value is made, with both parts."""
+    with pytest.raises(ValueError, match=rf"LogOffset \({tx_offset}, {op_offset}\) has a negative or too large part"):
+        LogOffset(tx_offset, op_offset)
+
+
+@pytest.mark.parametrize("text", ["", "16/B374D848", "16/B374D848+", "16/B374D848+-1", "16/B374D848+x", "+5", "1/2+²"])
+def test_parse_refuses_other_text(text: str) -> None:
+    """Whatever is not an LSN, a plus and a number is refused."""
+    with pytest.raises(ValueError, match="is not of the form"):
+        LogOffset.parse(text)
+
+
+@given(st.text())
+def test_parse_raises_nothing_but_value_error(text: str) -> None:
+    """Any text is read or refused."""
+    try:
+        offset = LogOffset.parse(text)
+    except ValueError:
+        return
+    assert LogOffset.parse(str(offset)) == offset
+
+
+def test_an_offset_cannot_be_changed() -> None:
+    """It is a value, and usable as a key."""
+    offset = LogOffset(5, 1)
+    with pytest.raises(FrozenInstanceError):
+        offset.op_offset = 2  # type: ignore[misc]  # what mypy refuses is what is tested
+    assert {offset: 1}[LogOffset(5, 1)] == 1

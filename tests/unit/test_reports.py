@@ -1,0 +1,56 @@
+"""What groups and chains report, and what the driver makes of it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.flush_tracker import Pending
+from flushtracker.log_offset import LogOffset
+from flushtracker.reports import Blocking, ChainReport, GroupReport, SourceTracker
+
+
+def report(lsn: int, shape_id: str, *, pending_shapes: int = 1, since_ms: int = 0) -> GroupReport:
+    return GroupReport(pending_shapes, Pending(LogOffset(lsn, 4), LogOffset(lsn - 1, 0), since_ms), shape_id)
+
+
+@given(st.integers(1, 2**63 - 1), st.text(), st.integers(1, 9), st.integers(0, 2**53))
+def test_group_report_is_read_as_written(lsn: int, shape_id: str, pending_shapes: int, since_ms: int) -> None:
+    """Through JSON, with and without anything pending."""
+    written = report(lsn, shape_id, pending_shapes=pending_shapes, since_ms=since_ms)
+    assert GroupReport.from_json(written.to_json()) == written
+    assert GroupReport.from_json(GroupReport().to_json()) == GroupReport()
+
+
+@given(st.none() | st.builds(LogOffset, st.integers(0, 2**63 - 1), st.integers(0, 99)), st.integers(0, 1000))
+def test_chain_report_is_read_as_written(last_seen: LogOffset | None, shape_groups: int) -> None:
+    """Through JSON, before the first commit too."""
+    written = ChainReport(last_seen, shape_groups)
+    assert ChainReport.from_json(written.to_json()) == written
+
+
+def test_newest_report_of_a_group_is_all_that_counts() -> None:
+    """A group that says nothing keeps what it said; the number of pending shapes follows the newest reports."""
+    tracker = SourceTracker()
+    pending = Pending(LogOffset(100, 4), LogOffset(99, 0), since_ms=0)
+    reports = {"0": GroupReport(3, pending, "users"), "1": report(200, "orders", pending_shapes=2)}
+    assert tracker.apply(reports, ChainReport(LogOffset(200, 4), 16)) == 98
+    assert (tracker.pending_shapes, tracker.blocking()) == (5, Blocking("users", pending))
+    assert tracker.apply({"0": report(150, "items")}, None) == 148
+    assert tracker.pending_shapes == 3
+    assert tracker.apply({"0": GroupReport(), "1": GroupReport()}, None) == 200
+    assert (tracker.pending_shapes, tracker.blocking(), tracker.ack_lsn) == (0, None, 200)
+
+
+def test_the_same_report_twice_counts_its_shapes_once() -> None:
+    """A driver that was rebuilt may meet a report again."""
+    tracker = SourceTracker()
+    for _ in range(2):
+        tracker.apply({"0": report(100, "users", pending_shapes=3)}, None)
+    assert tracker.pending_shapes == 3
+
+
+def test_stalled_names_the_shape_that_holds_its_group_back() -> None:
+    """Of each group one shape, the longest wait first."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "users", since_ms=9), "1": report(200, "orders", since_ms=5)}, None)
+    assert [blocking.shape_id for blocking in tracker.stalled(now_ms=20, grace_ms=11)] == ["orders", "users"]
+    assert [blocking.shape_id for blocking in tracker.stalled(now_ms=20, grace_ms=12)] == ["orders"]

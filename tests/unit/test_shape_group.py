@@ -1,0 +1,175 @@
+"""A shape group: its row for the driver, its bytes, its cursor, and how much it keeps."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from flushtracker.errors import StateError
+from flushtracker.flush_tracker import Pending
+from flushtracker.log_offset import LogOffset
+from flushtracker.reports import GroupReport
+from flushtracker.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.shape_offsets import PendingTxn, ShapeOffsets
+from tests.unit.in_memory_job import run_job
+from tests.unit.random_wal import RANDOMS, Case, cases, random_batches
+
+
+def commit(shape_id: str, lsn: int, op: int = 0) -> ShapeFragment:
+    return ShapeFragment(shape_id, LogOffset(lsn, op), LogOffset(lsn, op), is_commit=True)
+
+
+def flush(shape_id: str, lsn: int, op: int = 0) -> ShapeFlush:
+    return ShapeFlush(shape_id, LogOffset(lsn, op))
+
+
+def group_with(*events: ShapeFragment | ShapeFlush, max_pending: int = 4096, now_ms: int = 7) -> ShapeGroup:
+    """A new group after one batch of these events."""
+    group = ShapeGroup(LogOffset.before_all())
+    feed(group, *events, max_pending=max_pending, now_ms=now_ms)
+    return group
+
+
+def feed(group: ShapeGroup, *events: ShapeFragment | ShapeFlush, max_pending: int = 4096, now_ms: int = 7) -> None:
+    fragments = [event for event in events if isinstance(event, ShapeFragment)]
+    flushes = [event for event in events if isinstance(event, ShapeFlush)]
+    group.apply(fragments, flushes, now_ms=now_ms, max_pending=max_pending)
+    group.check_invariants()
+
+
+def test_report_is_the_minimum_over_its_shapes() -> None:
+    """How many are pending, the greatest last sent, the least last flushed, whose that is and since when."""
+    group = group_with(commit("users", 200), commit("orders", 100), commit("items", 300), flush("items", 300))
+    feed(group, commit("users", 400), now_ms=9)
+    pending = Pending(LogOffset(400, 0), LogOffset(99, 0), since_ms=7)
+    assert group.report() == GroupReport(2, pending, "orders")
+
+
+def test_report_names_the_first_of_equals() -> None:
+    """Two shapes of one transaction: the name decides, so that a replay reports the same."""
+    assert group_with(commit("users", 100), commit("orders", 100)).report().blocking_shape == "orders"
+
+
+def test_report_of_a_group_that_is_caught_up_is_empty() -> None:
+    """Nothing pending is a report too: it clears what the driver knew."""
+    assert group_with(commit("users", 100), flush("users", 100)).report() == GroupReport()
+
+
+def test_partial_flush_inside_the_first_pending_transaction_shows() -> None:
+    """``last_flushed`` is the flush inside the transaction, where it is greater than one before it."""
+    group = group_with(commit("users", 100, op=6), flush("users", 100, op=2))
+    assert group.report().pending == Pending(LogOffset(100, 6), LogOffset(100, 2), since_ms=7)
+
+
+def test_split_update_is_owed_past_the_boundary() -> None:
+    """The insert half of a split update lies one past the fragment's last offset, and must be flushed too."""
+    split = ShapeFragment("users", LogOffset(100, 5), LogOffset(100, 4), is_commit=True)
+    group = group_with(split, flush("users", 100, op=4))
+    assert group.report().pending == Pending(LogOffset(100, 5), LogOffset(100, 4), since_ms=7)
+    feed(group, flush("users", 100, op=5))
+    assert group.shapes == {}
+
+
+def test_rows_at_or_below_the_cursor_are_resent() -> None:
+    """A group that starts at the last ack takes nothing of what was acknowledged."""
+    group = ShapeGroup(LogOffset.last_of(100))
+    feed(group, commit("users", 100, op=8), commit("orders", 76))
+    assert group.shapes == {}
+    feed(group, commit("users", 124))
+    assert set(group.shapes) == {"users"}
+
+
+def test_commit_not_listing_an_open_shape_leaves_it_owed() -> None:
+    """A producer that forgets a shape in its commit delays an ack, and loses nothing."""
+    group = group_with(ShapeFragment("users", LogOffset(100, 2), LogOffset(100, 2), is_commit=False))
+    feed(group, commit("users", 200))
+    assert group.report().pending == Pending(LogOffset(200, 0), LogOffset(99, 0), since_ms=7)
+    feed(group, flush("users", 100, 2))
+    assert group.report().pending == Pending(LogOffset(200, 0), LogOffset(199, 0), since_ms=7)
+
+
+def test_pending_transactions_merge_beyond_their_bound() -> None:
+    """Neighbours merge into one that is flushed with the later; the bound holds after each batch."""
+    rows = [commit("users", 100 * number) for number in range(1, 10)]
+    group = group_with(*rows, max_pending=8)
+    txns = group.shapes["users"].txn_offset_mapping
+    assert txns[0] == PendingTxn(100, LogOffset(400, 0), LogOffset(400, 0))
+    assert len(txns) == 3
+    feed(group, flush("users", 300), max_pending=8)
+    # The flush lies inside the merged four: all before it is done.
+    assert group.report().pending == Pending(LogOffset(900, 0), LogOffset(300, 0), since_ms=7)
+    feed(group, flush("users", 400), max_pending=8)
+    assert group.report().pending == Pending(LogOffset(900, 0), LogOffset(499, 0), since_ms=7)
+    feed(group, flush("users", 900), max_pending=8)
+    assert group.shapes == {}
+
+
+def test_state_is_bounded_by_the_bound_on_pending_transactions() -> None:
+    """A shape that never flushes keeps no more than its bound, whatever is sent."""
+    group = ShapeGroup(LogOffset.before_all())
+    for lsn in range(100, 100_000, 100):
+        feed(group, commit("users", lsn), max_pending=16)
+        assert len(group.shapes["users"].txn_offset_mapping) <= 16
+    assert group.report().pending == Pending(LogOffset(99_900, 0), LogOffset(99, 0), since_ms=7)
+
+
+def test_flush_ahead_of_its_transaction_is_kept_until_the_cursor_passes() -> None:
+    """Another shape's transactions move the cursor past it: then nothing can need it any more."""
+    group = group_with(flush("users", 200, op=4))
+    feed(group, commit("orders", 100), flush("orders", 300))
+    assert set(group.shapes) == {"users", "orders"}
+    feed(group, commit("orders", 300))
+    assert group.shapes == {}
+
+
+def test_removal_is_kept_until_its_transaction_has_ended() -> None:
+    """Inside the transaction a resend may cut it otherwise and list the shape anew; after its commit none can."""
+    removal = ShapeFlush("users", LogOffset(100, 2), is_removal=True)
+    group = group_with(removal, ShapeFragment("orders", LogOffset(100, 4), LogOffset(100, 4), is_commit=False))
+    assert group.shapes["users"] == ShapeOffsets(removed_offset=LogOffset(100, 2))
+    feed(group, commit("users", 100, op=8), commit("orders", 100, op=8), flush("orders", 100, op=8))
+    assert group.shapes == {}
+
+
+@given(cases(), RANDOMS)
+def test_unpack_reads_what_pack_writes(case: Case, rng: Random) -> None:
+    """The state that any history leaves survives as bytes, and reports the same."""
+    job = run_job(random_batches(rng, [case.stream], case.flushes), shape_groups=3)
+    for packed, report in job.checkpoint.groups.values():
+        group = ShapeGroup.unpack(packed)
+        group.check_invariants()
+        assert group.pack() == packed
+        assert group.report() == GroupReport.from_json(report)
+
+
+def test_every_field_of_a_shape_survives_as_bytes() -> None:
+    """A shape with everything that it can have, in offsets that no other field has."""
+    group = ShapeGroup(LogOffset(900, 1))
+    txns = [
+        PendingTxn(100, LogOffset(200, 5), LogOffset(200, 4)),
+        PendingTxn(300, LogOffset(300, 7), LogOffset(300, 8)),
+    ]
+    offsets = LogOffset(900, 3), LogOffset(200, 2), LogOffset(50, 9)
+    group.shapes["ü"] = ShapeOffsets(txns, *offsets, since_ms=1_795_000_000_000)
+    unpacked = ShapeGroup.unpack(group.pack())
+    assert (unpacked.cursor, unpacked.shapes) == (group.cursor, group.shapes)
+
+
+def test_bytes_of_another_version_are_refused() -> None:
+    """The message names both versions and the way out."""
+    with pytest.raises(
+        StateError, match=r"version 63, this job reads version 01; go on with the release that wrote it"
+    ):
+        ShapeGroup.unpack(b"c" + ShapeGroup(LogOffset.first()).pack()[1:])
+
+
+def test_check_invariants_sees_what_is_kept_for_nothing() -> None:
+    """The check that other tests rely on fails on a shape that is caught up, and on a complete transaction."""
+    group = group_with(commit("users", 100))
+    group.shapes["orders"] = ShapeOffsets()
+    with pytest.raises(AssertionError, match="shape orders is caught up and still kept"):
+        group.check_invariants()
+    del group.shapes["orders"]
+    group.shapes["users"].handle_flush(LogOffset(100, 0))
+    with pytest.raises(AssertionError, match="is complete by the flush"):
+        group.check_invariants()

@@ -1,0 +1,466 @@
+"""Event orders that have broken trackers like this one, each as a flat script against the core.
+
+A script gives micro-batches to the in-memory job and compares the ack after each. Offsets are plain numbers: commit
+LSN and operation. With something pending in the transaction at 2000 the ack is 1998, or 1999 after a partial flush of
+it: both confirm all before it, and not it.
+"""
+
+import pytest
+
+from flushtracker.errors import HoleError
+from flushtracker.log_offset import LogOffset
+from flushtracker.reports import SourceTracker
+from flushtracker.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from tests.spark.sample_source import SampleSource
+from tests.unit.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
+
+EVERY_GROUPING = pytest.mark.parametrize("shape_groups", [0, 1, 3, 16])
+
+
+class Story:
+    """One source, one job; ``batch`` runs a micro-batch and gives the ack after it."""
+
+    def __init__(self, shape_groups: int = 16) -> None:
+        self.source = SampleSource()
+        self.table = AckTable()
+        self.shape_groups = shape_groups
+        self.job = InMemoryJob(self.table, shape_groups=shape_groups)
+
+    def batch(self, *events: Event) -> int:
+        self.job.run_batch(events)
+        return self.ack_lsn
+
+    @property
+    def ack_lsn(self) -> int:
+        return self.job.ack_lsn(self.source.name)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.job.trackers[self.source.name].is_empty()
+
+    def restart(self, checkpoint: Checkpoint | None = None) -> None:
+        """Start the job anew, from what it has committed unless another checkpoint is given."""
+        checkpoint = self.job.checkpoint if checkpoint is None else checkpoint
+        self.job = InMemoryJob(self.table, checkpoint, shape_groups=self.shape_groups)
+
+    def killed(self, kill: str, *events: Event) -> None:
+        """Kill the job in a batch, and start it from what it had committed before."""
+        with pytest.raises(KilledError):
+            self.job.run_batch(events, kill=kill)
+        self.restart()
+
+
+# 1
+
+
+@EVERY_GROUPING
+def test_flush_that_arrives_before_its_transaction_counts(shape_groups: int) -> None:
+    """A flush in an earlier batch than its transaction completes it when it comes: no other flush will."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(1100, "users")) == 1098
+    assert story.batch(story.source.flushed("users", 1200, 4)) == 1100
+    assert story.batch(story.source.transaction(1200, "users", op=4)) == 1200
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_flush_ahead_of_the_stream_lets_no_ack_pass_what_is_not_read(shape_groups: int) -> None:
+    """A flush at 1300 says nothing about orders' transaction at 1200, which has not been read yet."""
+    story = Story(shape_groups)
+    first, second, third = (
+        story.source.transaction(lsn, shape) for lsn, shape in ((1100, "users"), (1200, "orders"), (1300, "users"))
+    )
+    assert story.batch(first, story.source.flushed("users", 1300)) == 1100
+    assert story.batch(second) == 1198
+    assert story.batch(third) == 1198
+    assert story.batch(story.source.flushed("orders", 1200)) == 1300
+
+
+# 2
+
+
+@EVERY_GROUPING
+def test_commit_alone_completes_what_was_flushed_in_mid_transaction(shape_groups: int) -> None:
+    """users flushes between two fragments, and the commit fragment brings it nothing: no further flush will come."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.fragment(1100, 2, {"users": 2})) == 1098
+    assert story.batch(story.source.flushed("users", 1100, 2)) == 1098
+    commit = story.source.fragment(1100, 6, {"users": None, "orders": 6}, commit=True)
+    assert story.batch(commit, story.source.flushed("orders", 1100, 6)) == 1100
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_flush_in_mid_transaction_counts_below_the_cursor_too(shape_groups: int) -> None:
+    """The same, but orders' later fragment has moved the cursor past users' flush before it arrives."""
+    story = Story(shape_groups)
+    story.batch(story.source.fragment(1100, 2, {"users": 2}))
+    story.batch(story.source.fragment(1100, 4, {"orders": 4}))
+    assert story.batch(story.source.flushed("users", 1100, 2)) == 1098
+    assert story.batch(story.source.fragment(1100, 6, {"users": None, "orders": 6}, commit=True)) == 1098
+    assert story.batch(story.source.flushed("orders", 1100, 6)) == 1100
+    assert story.is_idle
+
+
+# 3
+
+
+def test_commit_for_a_shape_that_writes_nothing_waits_for_nobody() -> None:
+    """A commit that lists a shape for which no fragment had anything makes nothing pending."""
+    story = Story()
+    assert story.batch(story.source.fragment(1100, 2, {"users": None}, commit=True)) == 1100
+    assert story.is_idle
+
+
+# 4
+
+
+@EVERY_GROUPING
+def test_repeated_reordered_and_older_flushes_take_nothing_back(shape_groups: int) -> None:
+    """The furthest flush counts, whenever it came; what follows it changes nothing."""
+    story = Story(shape_groups)
+    story.batch(*(story.source.transaction(lsn, "users", op=4) for lsn in (1100, 1200, 1300)))
+    assert story.batch(story.source.flushed("users", 1200, 4), story.source.flushed("users", 1100, 4)) == 1298
+    assert story.batch(story.source.flushed("users", 1100, 2)) == 1298
+    assert story.batch(story.source.flushed("users", 1300, 4)) == 1300
+    assert story.batch(story.source.flushed("users", 1200, 4), story.source.flushed("users", 1300, 4)) == 1300
+    assert story.is_idle
+
+
+def test_flush_beyond_last_sent_covers_only_what_is_known() -> None:
+    """A flush past all that was sent ends the wait, and covers the shape's next transaction up to there."""
+    story = Story()
+    assert story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1200)) == 1100
+    assert story.batch(story.source.transaction(1200, "users", op=2)) == 1199
+    assert story.batch(story.source.flushed("users", 1200, 2)) == 1200
+
+
+# 5
+
+
+@EVERY_GROUPING
+def test_resent_transactions_register_nothing_twice(shape_groups: int) -> None:
+    """Capture restarts and sends again what users has flushed: users will say nothing more about it."""
+    story = Story(shape_groups)
+    sent = [story.source.transaction(1100, "users"), story.source.transaction(1200, "users", "orders")]
+    assert story.batch(*sent, story.source.flushed("users", 1200)) == 1198
+    story.source.restart(confirmed_lsn=1199)
+    resent = story.source.transaction(1200, "users", "orders")
+    assert story.batch(resent, story.source.transaction(1300, "orders")) == 1198
+    assert story.batch(story.source.flushed("orders", 1300)) == 1300
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_resend_may_cut_an_open_transaction_into_other_fragments(shape_groups: int) -> None:
+    """Capture dies inside a transaction; the resend has it whole, and only what is new of it is owed."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.fragment(1100, 2, {"users": 2}), story.source.flushed("users", 1100, 2)) < 1100
+    story.source.restart(confirmed_lsn=1000)
+    resent = story.source.fragment(1100, 6, {"users": 2, "orders": 6}, commit=True)
+    assert story.batch(resent) == 1098
+    assert story.batch(story.source.flushed("orders", 1100, 6)) == 1100
+    assert story.is_idle
+
+
+def test_original_and_resend_in_one_batch_count_once() -> None:
+    """Both cuts of a transaction in the same batch, in any order, are one transaction."""
+    story = Story()
+    sent = [story.source.fragment(1100, 2, {"users": 2}), story.source.fragment(1100, 4, {"users": 4}, commit=True)]
+    story.source.restart(confirmed_lsn=1000)
+    resent = [story.source.fragment(1100, 0, {}), story.source.fragment(1100, 4, {"users": 4}, commit=True)]
+    assert story.batch(resent[1], sent[0], resent[0], sent[1]) == 1098
+    assert story.batch(story.source.flushed("users", 1100, 4)) == 1100
+    assert story.job.kept_shapes() == set()
+
+
+# 6
+
+
+def test_restart_from_the_checkpoint_goes_on_where_it_was() -> None:
+    """What was pending still is, and a flush from before the restart still counts."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users", "orders"), story.source.flushed("users", 1200))
+    story.restart()
+    assert story.batch(story.source.transaction(1200, "users")) == 1098
+    story.restart()
+    assert story.batch(story.source.flushed("orders", 1100)) == 1200
+
+
+@pytest.mark.parametrize("kill", ["before ack", "before commit"])
+def test_killed_batch_gives_the_same_ack_and_one_row(kill: str) -> None:
+    """Between the state's commit and the ack's, or between the ack's and the batch's: replayed, the batch adds once."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users"))
+    batch: list[Event] = [story.source.transaction(1200, "users"), story.source.flushed("users", 1200)]
+    story.killed(kill, *batch)
+    assert story.batch(*batch) == 1200
+    assert story.table.acks(story.source.name) == [1098, 1200]
+
+
+def test_old_checkpoint_neither_takes_back_nor_repeats_an_ack() -> None:
+    """From last week's checkpoint the job reads on in silence until it passes what the table has."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users"))
+    old = story.job.checkpoint
+    later: list[list[Event]] = [
+        [story.source.flushed("users", 1100), story.source.transaction(1200, "users")],
+        [story.source.flushed("users", 1200), story.source.transaction(1300, "users")],
+    ]
+    assert [story.batch(*batch) for batch in later] == [1198, 1298]
+    rows = list(story.table.rows)
+    story.restart(old)
+    assert [story.batch(*batch) for batch in later] == [1298, 1298]
+    assert story.table.rows == rows
+    assert story.batch(story.source.flushed("users", 1300)) == 1300
+
+
+@EVERY_GROUPING
+def test_lost_checkpoint_costs_a_resend_and_nothing_else(shape_groups: int) -> None:
+    """The table's last ack and what capture sends after it are enough; what lies below the ack is done."""
+    story = Story(shape_groups)
+    story.batch(*(story.source.transaction(lsn, "users", "orders") for lsn in (1100, 1200, 1300)))
+    flushes = [story.source.flushed("users", 1300), story.source.flushed("orders", 1200)]
+    assert story.batch(*flushes) == 1298
+    story.restart(Checkpoint())
+    story.source.restart(confirmed_lsn=story.ack_lsn + 1)
+    assert story.batch(story.source.transaction(1300, "users", "orders")) == 1298
+    assert story.batch(*flushes) == 1298
+    assert story.batch(story.source.flushed("orders", 1300)) == 1300
+    assert story.is_idle
+
+
+# 7
+
+
+@EVERY_GROUPING
+def test_ack_keeps_moving_while_some_shape_is_always_pending(shape_groups: int) -> None:
+    """Under steady overlapping load the ack stays one transaction behind, though the tracker is never empty."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1100, "users"))
+    shapes = ["orders", "users"] * 20
+    for before, (index, shape_id) in zip(["users", *shapes], enumerate(shapes), strict=False):
+        lsn = 1200 + 100 * index
+        assert story.batch(story.source.transaction(lsn, shape_id), story.source.flushed(before, lsn - 100)) == lsn - 2
+        assert not story.is_idle
+
+
+# 8
+
+
+@EVERY_GROUPING
+def test_ack_is_just_below_the_first_transaction_that_is_owed(shape_groups: int) -> None:
+    """users has flushed 1010 and owes 2000, the others are done: just below 2000, not below 1010."""
+    story = Story(shape_groups)
+    others = [story.source.transaction(lsn, "orders") for lsn in (1100, 1900)]
+    story.batch(story.source.transaction(1010, "users"), *others, story.source.transaction(2000, "users"))
+    assert story.batch(story.source.flushed("users", 1010), story.source.flushed("orders", 1900)) == 1998
+
+
+@EVERY_GROUPING
+def test_ack_is_below_the_least_of_several_shapes(shape_groups: int) -> None:
+    """users owes 1010, orders 2000, in one group or in two: below 1010."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(1010, "users"), story.source.transaction(2000, "orders")) == 1008
+    assert story.batch(story.source.flushed("orders", 2000)) == 1008
+    assert story.batch(story.source.flushed("users", 1010)) == 2000
+
+
+# 9
+
+
+@EVERY_GROUPING
+def test_removed_shape_is_waited_for_no_longer(shape_groups: int) -> None:
+    """Removed while pending, and said twice: the ack goes on at once, and nothing of the shape is kept."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(1100, "users")) == 1098
+    assert story.batch(story.source.removed("users", 1100)) == 1100
+    assert story.batch(story.source.removed("users", 1100)) == 1100
+    assert story.job.kept_shapes() == set()
+
+
+@EVERY_GROUPING
+def test_shape_removed_in_mid_transaction_owes_nothing_of_it(shape_groups: int) -> None:
+    """users goes after operation 2; the commit still lists it, without anything for it."""
+    story = Story(shape_groups)
+    story.batch(story.source.fragment(1100, 2, {"users": 2, "orders": 0}))
+    story.batch(story.source.removed("users", 1100, 2))
+    assert story.batch(story.source.fragment(1100, 4, {"users": None, "orders": 4}, commit=True)) == 1098
+    assert story.batch(story.source.flushed("orders", 1100, 4)) == 1100
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_removal_before_the_last_fragments_are_read_counts_for_them(shape_groups: int) -> None:
+    """The removal arrives before two transactions of the shape do: they wait for nobody."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.removed("users", 1200, 2)) == -1
+    assert story.batch(story.source.transaction(1100, "users")) == 1100
+    assert story.batch(story.source.fragment(1200, 2, {"users": 2})) == 1100
+    assert story.batch(story.source.fragment(1200, 4, {"users": None}, commit=True)) == 1200
+    assert story.job.kept_shapes() == set()
+
+
+@EVERY_GROUPING
+def test_removal_outlives_a_resend_of_its_transaction_in_another_cut(shape_groups: int) -> None:
+    """The removal is taken, then capture dies inside the transaction, and the whole of it comes as one fragment."""
+    story = Story(shape_groups)
+    story.batch(story.source.fragment(1100, 2, {"users": 2}))
+    story.batch(story.source.removed("users", 1100, 2))
+    story.source.restart(confirmed_lsn=1000)
+    assert story.batch(story.source.fragment(1100, 6, {"users": 2}, commit=True)) == 1100
+    assert story.is_idle
+    assert story.job.kept_shapes() == set()
+
+
+# 10
+
+
+@EVERY_GROUPING
+def test_foreign_commit_fragment_without_a_change_completes(shape_groups: int) -> None:
+    """After exactly two full fragments, a commit that carries nothing and lists all: the earlier flushes complete."""
+    story = Story(shape_groups)
+    story.batch(story.source.fragment(1100, 198, {"users": 198}), story.source.fragment(1100, 398, {"orders": 398}))
+    assert story.batch(story.source.flushed("users", 1100, 198), story.source.flushed("orders", 1100, 398)) == 1098
+    assert story.batch(story.source.fragment(1100, 399, {"users": None, "orders": None}, commit=True)) == 1100
+    assert story.is_idle
+
+
+def test_foreign_commit_may_end_where_an_open_fragment_ended() -> None:
+    """After a resend with another fragment limit the commit ends where an open fragment did, and is taken."""
+    story = Story()
+    story.batch(story.source.fragment(1100, 4, {"users": 4}))
+    story.source.restart(confirmed_lsn=1000)
+    story.batch(story.source.fragment(1100, 4, {"users": 4}, commit=True))
+    assert story.batch(story.source.flushed("users", 1100, 4)) == 1100
+    assert story.job.kept_shapes() == set()
+
+
+# 11
+
+
+@EVERY_GROUPING
+@pytest.mark.parametrize("flush_at", [0, 1, 2])
+def test_keepalive_changes_no_outcome_wherever_the_flush_is(shape_groups: int, flush_at: int) -> None:
+    """A keepalive while users is pending, or before or after the flush that it waits for: the same ack."""
+    story = Story(shape_groups)
+    batches: list[list[Event]] = [[story.source.transaction(1100, "users")], [story.source.keepalive(1150)], []]
+    batches[flush_at].append(story.source.flushed("users", 1100))
+    assert [story.batch(*batch) for batch in batches][-1] == 1150
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_commit_right_after_a_keepalive_is_not_confirmed_by_it(shape_groups: int) -> None:
+    """The next commit starts at the keepalive's wal_end: it is sent again after a reconnect, and waited for."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1100))
+    assert story.batch(story.source.keepalive(1150)) == 1150
+    # The slot's confirmed LSN is 1151, and PostgreSQL sends every commit from there on.
+    story.source.restart(confirmed_lsn=story.ack_lsn + 1)
+    assert story.batch(story.source.transaction(1151, "users")) == 1150
+    story.restart(Checkpoint())
+    story.source.restart(confirmed_lsn=story.ack_lsn + 1)
+    assert story.batch(story.source.transaction(1151, "users")) == 1150
+    assert story.batch(story.source.flushed("users", 1151)) == 1151
+
+
+# 12
+
+
+def test_dead_writer_is_noticed_without_a_further_event() -> None:
+    """Nothing arrives any more, not even a batch: time alone makes the shape stalled, by what the tracker knows."""
+    group = ShapeGroup(LogOffset.before_all())
+    fragment = ShapeFragment("users", LogOffset(1100, 0), LogOffset(1100, 0), is_commit=True)
+    group.apply([fragment], [], now_ms=5_000, max_pending=4096)
+    tracker = SourceTracker()
+    tracker.apply({"0": group.report()}, None)
+    assert tracker.stalled(64_999, 60_000) == []
+    assert [blocking.shape_id for blocking in tracker.stalled(65_000, 60_000)] == ["users"]
+
+
+def test_progress_starts_the_grace_period_anew() -> None:
+    """A partial flush is progress, a further transaction is none, and a group without its events keeps its time."""
+    group = ShapeGroup(LogOffset.before_all())
+    fragments = [ShapeFragment("users", LogOffset(lsn, 0), LogOffset(lsn, 0), is_commit=True) for lsn in (1100, 1200)]
+    group.apply(fragments[:1], [], now_ms=5_000, max_pending=4096)
+    group.apply(fragments[1:], [], now_ms=9_000, max_pending=4096)
+    assert since_ms(group) == 5_000
+    group.apply([], [ShapeFlush("users", LogOffset(1100, 0))], now_ms=20_000, max_pending=4096)
+    assert since_ms(group) == 20_000
+    group.apply([], [ShapeFlush("users", LogOffset(1100, 0))], now_ms=30_000, max_pending=4096)
+    assert since_ms(group) == 20_000
+
+
+def since_ms(group: ShapeGroup) -> int:
+    pending = group.report().pending
+    assert pending is not None
+    return pending.since_ms
+
+
+# 13
+
+
+def test_another_timeline_is_tracked_apart() -> None:
+    """After a promotion the LSNs overlap: what the old timeline's writers still say moves nothing of the new one."""
+    old, new = SampleSource("7301/1/shapes"), SampleSource("7301/2/shapes", confirmed_lsn=1050)
+    job = InMemoryJob(AckTable(), shape_groups=1)
+    job.run_batch([old.transaction(1100, "users")])
+    job.run_batch([new.transaction(1080, "users")])
+    job.run_batch([old.flushed("users", 1100)])
+    assert (job.ack_lsn(old.name), job.ack_lsn(new.name)) == (1100, 1078)
+    job.run_batch([new.flushed("users", 1080)])
+    assert (job.ack_lsn(old.name), job.ack_lsn(new.name)) == (1100, 1080)
+
+
+def test_missing_fragment_is_a_hole_that_names_both_offsets() -> None:
+    """What retention has removed, or a file read out of turn leaves out, stops the job before any ack of the batch."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users"))
+    story.source.transaction(1200, "orders")
+    committed = story.job.checkpoint
+    message = (
+        r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but the last one seen is 0/44C\+0; "
+        r"what lies between is missing"
+    )
+    with pytest.raises(HoleError, match=message):
+        story.batch(story.source.transaction(1300, "users"), story.source.flushed("users", 1300))
+    assert story.ack_lsn == 1098
+    assert story.job.checkpoint is committed
+
+
+def test_first_fragment_without_a_start_is_a_hole() -> None:
+    """With neither state nor ack, nobody knows what came before the first fragment."""
+    story = Story()
+    story.source.transaction(1100, "users")
+    with pytest.raises(HoleError, match=r"first fragment of source 7301/1/shapes follows 0/44C\+0 and is not marked"):
+        story.batch(story.source.transaction(1200, "users"))
+
+
+# 14
+
+
+@EVERY_GROUPING
+def test_transaction_over_two_batches_is_neither_hole_nor_acked_between(shape_groups: int) -> None:
+    """One fragment in this batch, the commit in the next: what is open is not acknowledged, not even when flushed."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1100))
+    assert story.batch(story.source.fragment(1200, 2, {"users": 2}), story.source.flushed("users", 1200, 2)) == 1100
+    story.restart()
+    assert story.batch(story.source.fragment(1200, 4, {"users": None}, commit=True)) == 1200
+
+
+# 15
+
+
+@EVERY_GROUPING
+def test_shape_added_while_capture_was_down_gets_nothing_of_a_resend(shape_groups: int) -> None:
+    """The new shape starts after what is resent, which lists the old shape alone; it joins with the next one."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200, "users"))
+    story.source.restart(confirmed_lsn=1000)
+    resent = [story.source.transaction(1100, "users"), story.source.transaction(1200, "users")]
+    assert story.batch(*resent, story.source.flushed("users", 1200)) == 1200
+    assert story.batch(story.source.transaction(1300, "users", "users-eu")) == 1298
+    assert story.batch(story.source.flushed("users", 1300)) == 1298
+    assert story.batch(story.source.flushed("users-eu", 1300)) == 1300
