@@ -1,8 +1,8 @@
 """``Replay``: a recording's frames in, the streams' events out, as capture and the shapes' writers would publish them.
 
-Events come in ticks, each of which is one file of every stream. A tick has at least so many fragments and at least one
-flush notification, so that the n-th file of fragments and the n-th of flushes belong together. After the last fragment
-come ticks of flushes alone, until everything is flushed.
+Events come in ticks, each of which is one file of every stream. A tick has at least so many fragments, and waits for a
+flush notification, so that the n-th file of fragments and the n-th of flushes belong together; only where none comes
+for long does it end without one. After the last fragment come ticks of flushes alone, until everything is flushed.
 
 Time is that of the recording, as its commits tell it: a writer that flushes every second does so once in each second of
 the workload, however fast it is replayed. After the end, time goes on.
@@ -28,6 +28,9 @@ from flushtracker.simulated_writers import SimulatedWriters
 
 _RESTART_EVERY: Final = 10
 """Every so many ticks the writers start again, so that they repeat what they have said."""
+
+_WAIT_FACTOR: Final = 10
+"""A tick without a flush ends when it is so many times as long as it should be."""
 
 _FINAL_STEP_MS: Final = 250
 """After the last fragment, flushes that fall due within so much time are one tick."""
@@ -88,7 +91,7 @@ class Replay:
         return self._converter.in_transaction
 
     def ticks(self, frames: Iterable[Frame]) -> Iterator[Tick]:
-        """The events of the whole recording; a tick and a few fragments are in memory at a time.
+        """The events of the whole recording; one tick is in memory at a time.
 
         Raises:
             DecodeError: a frame cannot be read, or a row cannot be routed.
@@ -100,7 +103,7 @@ class Replay:
         for number, frame in enumerate(frames, start=1):
             for fragment in self._converter.handle(_message(number, frame)):
                 self._take(fragment, tick)
-            if len(tick.fragments) >= self._fragments_per_tick and tick.flushes:
+            if len(tick.fragments) >= self._fragments_per_tick * (1 if tick.flushes else _WAIT_FACTOR):
                 yield self._counted(tick)
                 tick = Tick()
                 ticks += 1

@@ -52,10 +52,11 @@ def _report(arguments: argparse.Namespace) -> int:
         from flushtracker.report_plot import plot_report  # noqa: PLC0415  see above
         from flushtracker.report_tables import print_report  # noqa: PLC0415  see above
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRAS:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
         raise ConfigError(
-            f"the report needs {error.name}, which is not installed; run: pip install 'flushtracker[report]'"
+            f"the report needs {package}, which is not installed; run: pip install 'flushtracker[report]'"
         ) from error
     config = load_config(arguments.config)
     history = read_ack_history(config.sink.acks, config.sink.storage_options, arguments.source)

@@ -1,0 +1,438 @@
+"""The recorded WAL as the streams that the job reads: chained fragments, shape changes, and flushes."""
+
+import gzip
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from flushtracker.changes import Change, Delete, Insert, LogItem, Truncate, Update
+from flushtracker.errors import HoleError
+from flushtracker.event_router import EventRouter
+from flushtracker.events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.files_transport import read_lines, stream_files
+from flushtracker.fragment_publisher import FragmentPublisher
+from flushtracker.fragments import FragmentConverter
+from flushtracker.log_offset import LogOffset
+from flushtracker.pgoutput import decode
+from flushtracker.recording import Frame, read_frames
+from flushtracker.replay import Replay
+from flushtracker.shape_definition import ShapeDefinition
+from jobs.replay_wal import main
+from tests.unit.tables import LSN, USERS, at, transaction
+
+ROOT = Path(__file__).parent.parent.parent
+RECORDING = ROOT / "tests" / "recording"
+SHAPES = ROOT / "conf" / "shapes.yaml"
+USERS_SHAPE = ShapeDefinition("users", ("public", "users"))
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What a replay has written, file by file, every line read as its event."""
+
+    fragment_files: list[list[FragmentEvent]]
+    flush_files: list[list[FlushNotification]]
+    shape_changes: list[ShapeChangesEvent]
+
+    @property
+    def fragments(self) -> list[FragmentEvent]:
+        return [event for file in self.fragment_files for event in file]
+
+    @property
+    def flushes(self) -> list[FlushNotification]:
+        return [event for file in self.flush_files for event in file]
+
+    def last_items(self) -> dict[str, dict[int, LogOffset]]:
+        """For each shape and transaction, the offset of the last item."""
+        last: dict[str, dict[int, LogOffset]] = defaultdict(dict)
+        for event in self.shape_changes:
+            for item in event.items:
+                last[event.shape_id][item.offset.tx_offset] = item.offset
+        return last
+
+
+def streams(out: Path) -> Streams:
+    def files(name: str) -> list[list[str]]:
+        return [list(read_lines(file)) for file in stream_files(out / name)]
+
+    return Streams(
+        [[FragmentEvent.from_json(line) for line in file] for file in files("fragments")],
+        [[FlushNotification.from_json(line) for line in file] for file in files("flushes")],
+        [ShapeChangesEvent.from_json(line) for file in files("shape_changes") for line in file],
+    )
+
+
+def replay(out: Path, *options: str, recording: Path = RECORDING, shapes: Path = SHAPES) -> int:
+    return main(["--recording", str(recording), "--shapes", str(shapes), "--out", str(out), *options])
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Streams:
+    """The recording over the project's own shapes."""
+    out = tmp_path_factory.mktemp("replayed")
+    assert replay(out) == 0
+    return streams(out)
+
+
+@pytest.fixture(scope="module")
+def changes() -> list[Change]:
+    """Every change of the recording."""
+    converter = FragmentConverter()
+    fragments = [fragment for frame in read_frames(RECORDING) for fragment in converter.handle(decode(frame.data))]
+    return [change for fragment in fragments for change in fragment.changes]
+
+
+# Fragments
+
+
+def test_the_chain_of_fragments_is_unbroken(replayed: Streams) -> None:
+    """Each follows the one before; the first alone starts a chain, just below its own commit."""
+    first, *others = replayed.fragments
+    assert (first.start, first.follows) == (True, LogOffset(first.lsn - 1, 0))
+    for before, fragment in pairwise((first, *others)):
+        assert (fragment.start, fragment.follows) == (False, before.last_log_offset)
+        assert before.last_log_offset < fragment.last_log_offset
+    assert {fragment.source for fragment in replayed.fragments} == {"recording/1/shapes"}
+    assert sum(fragment.commit is not None for fragment in replayed.fragments) == 369
+    assert replayed.fragments[-1].lsn == 29952752
+
+
+def test_a_fragment_names_each_shape_with_its_last_item(replayed: Streams) -> None:
+    """The metadata agrees with the changes published, and a commit names every shape of its transaction."""
+    published: dict[LogOffset, dict[str, ShapeChangesEvent]] = defaultdict(dict)
+    for event in replayed.shape_changes:
+        assert event.shape_id not in published[event.last_log_offset]
+        published[event.last_log_offset][event.shape_id] = event
+    took_part: set[str] = set()
+    for fragment in replayed.fragments:
+        events = published.pop(fragment.last_log_offset, {})
+        assert [shape.shape_id for shape in fragment.shapes] == sorted(events)
+        for shape in fragment.shapes:
+            event = events[shape.shape_id]
+            assert shape.last_offset == (event.items[-1].offset if event.items else None)
+            assert (event.xid, event.commit) == (fragment.xid, fragment.commit)
+            assert event.has_begin == (shape.shape_id not in took_part)
+            took_part.add(shape.shape_id)
+        if fragment.commit is not None:
+            assert {shape.shape_id for shape in fragment.shapes} == took_part
+            took_part = set()
+    assert not published
+    # Some commit brings a shape nothing, so that the commit alone has to complete what it flushed before.
+    assert any(shape.change_count == 0 for fragment in replayed.fragments for shape in fragment.shapes)
+
+
+def test_a_shape_that_nothing_matches_has_no_events(replayed: Streams) -> None:
+    """Neither changes, nor flushes, nor a mention; every other shape has all three."""
+    matched = {event.shape_id for event in replayed.shape_changes}
+    assert "users-none" not in matched
+    assert len(matched) == 14
+    assert {event.shape_id for event in replayed.flushes} == matched
+
+
+# Shape changes
+
+
+def key_is(column: str, matches: Callable[[int], bool]) -> Callable[[dict[str, str | None]], bool]:
+    return lambda row: matches(int(row[column] or 0))
+
+
+def naive(changes: Iterable[Change], table: str, inside: Callable[[dict[str, str | None]], bool]) -> Iterator[str]:
+    """Offset and operation of each item of a shape on ``table`` with the key ``id``; ``inside`` looks at the key."""
+    for change in changes:
+        if change.relation.name != table:
+            continue
+        op, second = change.offset.op_offset, change.offset.op_offset + 1
+        match change:
+            case Truncate():
+                items = [(op, "truncate")]
+            case Insert(new=new):
+                items = [(op, "insert")] if inside(dict(new)) else []
+            case Delete(old=old):
+                items = [(op, "delete")] if inside(dict(old)) else []
+            case Update(old=old, new=new):
+                before, after = inside(dict(old or new)), inside(dict(new))
+                moved = old is not None and old["id"] != new["id"]
+                if before and after and moved:
+                    items = [(op, "delete"), (second, "insert")]
+                elif before or after:
+                    items = [(op, "update" if before and after else "insert" if after else "delete")]
+                else:
+                    items = []
+        yield from (f"{LogOffset(change.offset.tx_offset, item)} {operation}" for item, operation in items)
+
+
+@pytest.mark.parametrize(
+    ("shape_id", "table", "inside"),
+    [
+        ("users", "users", lambda _row: True),
+        ("users-first-hundred", "users", key_is("id", lambda key: key <= 100)),
+        ("users-chosen", "users", key_is("id", lambda key: key in {7, 12, 15, 101, 404})),
+        ("orders", "orders", lambda _row: True),
+        ("orders-original", "orders", key_is("id", lambda key: key < 1_000_000)),
+        ("orders-renumbered", "orders", key_is("id", lambda key: key >= 1_000_000)),
+    ],
+)
+def test_a_shape_gets_what_a_naive_filter_gives(
+    replayed: Streams, changes: list[Change], shape_id: str, table: str, inside: Callable[[object], bool]
+) -> None:
+    """All its items over all its events, at the offsets of the transaction, none missing and none twice."""
+    items: list[LogItem] = []
+    for event in replayed.shape_changes:
+        if event.shape_id == shape_id:
+            items += event.items
+    expected = list(naive(changes, table, inside))
+    assert [f"{item.offset} {item.operation}" for item in items] == expected
+    assert expected
+
+
+# Flushes
+
+
+def test_in_the_end_every_shape_has_flushed_all_it_got(replayed: Streams) -> None:
+    """The greatest flush of each is its last item."""
+    flushed: dict[str, LogOffset] = {}
+    for event in replayed.flushes:
+        flushed[event.shape_id] = max(flushed.get(event.shape_id, event.offset), event.offset)
+    assert flushed == {shape_id: max(last.values()) for shape_id, last in replayed.last_items().items()}
+
+
+def test_a_flush_is_the_offset_of_an_item_of_its_shape(replayed: Streams) -> None:
+    """A raw storage offset: nothing that the shape did not get."""
+    stored = {(event.shape_id, item.offset) for event in replayed.shape_changes for item in event.items}
+    assert {(event.shape_id, event.offset) for event in replayed.flushes} <= stored
+
+
+def test_some_flushes_lie_inside_a_transaction_and_even_inside_a_fragment(replayed: Streams) -> None:
+    """Those of the shapes with chunks, and of no others."""
+    last = replayed.last_items()
+    ends = {(shape.shape_id, shape.last_offset) for fragment in replayed.fragments for shape in fragment.shapes}
+    inside = [event for event in replayed.flushes if event.offset < last[event.shape_id][event.offset.tx_offset]]
+    assert {event.shape_id for event in inside} == {"orders", "order-items"}
+    assert any((event.shape_id, event.offset) not in ends for event in inside)
+
+
+def test_flushes_come_twice_and_out_of_order_between_shapes(replayed: Streams) -> None:
+    """Duplicates, restarts that repeat, and a slow shape whose flush comes long after those of later transactions."""
+    counts = Counter((event.shape_id, event.offset) for event in replayed.flushes)
+    assert max(counts.values()) > 2
+    offsets = [event.offset for event in replayed.flushes]
+    assert any(later < earlier for earlier, later in pairwise(offsets))
+    slow, fast = (sum(shape_id == name for shape_id, _ in counts) for name in ("audit-corrected", "orders-original"))
+    assert fast > 3 * slow > 0
+
+
+def test_files_of_fragments_and_flushes_go_in_step(replayed: Streams) -> None:
+    """No flush is in an earlier file than the fragment that it flushes; after the last fragments only flushes come."""
+    file_of = {
+        (shape.shape_id, fragment.lsn): number
+        for number, file in reversed(list(enumerate(replayed.fragment_files)))
+        for fragment in file
+        for shape in fragment.shapes
+    }
+    assert 25 <= len(replayed.flush_files) <= 40
+    assert 0 < len(replayed.flush_files) - len(replayed.fragment_files) < 10
+    assert min(map(len, replayed.fragment_files[:-1])) >= 12
+    for number, file in enumerate(replayed.flush_files):
+        assert file
+        assert all(file_of[event.shape_id, event.offset.tx_offset] <= number for event in file)
+
+
+# Options
+
+
+def test_the_batch_size_and_the_source_are_options(tmp_path: Path, replayed: Streams) -> None:
+    """Other cuts, the same shapes' items; the name goes into every event."""
+    assert replay(tmp_path, "--max-batch-size", "7", "--source", "7301/1/s", "--fragments-per-file", "50") == 0
+    other = streams(tmp_path)
+    assert len(other.fragments) > 2 * len(replayed.fragments)
+    sources = {event.source for event in other.fragments} | {event.source for event in other.flushes}
+    assert sources | {event.source for event in other.shape_changes} == {"7301/1/s"}
+    assert other.last_items() == replayed.last_items()
+    assert min(map(len, other.fragment_files[:-1])) >= 50
+
+
+def test_a_replay_is_the_same_each_time(replayed: Streams, tmp_path: Path) -> None:
+    """No clock and no chance is in it."""
+    assert replay(tmp_path) == 0
+    assert streams(tmp_path) == replayed
+
+
+def test_a_summary_ends_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line: what was read, what was published, how long it took."""
+    assert replay(tmp_path) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "replay_wal: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes, 260 flush notifications; "
+        "14 of 15 shapes took part; "
+    )
+    assert line.endswith(" s")
+
+
+def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its whole transactions are published, the last has no commit, and that is said."""
+    frames = list(read_frames(RECORDING))
+    write_recording(tmp_path / "cut", frames[: next(n for n in range(4000, 6000) if frames[n].data[:1] == b"I") + 1])
+    assert replay(tmp_path / "out", "--max-batch-size", "1", recording=tmp_path / "cut") == 0
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "replay_wal: the recording ends inside a transaction, which stays open"
+    )
+    cut = streams(tmp_path / "out")
+    assert cut.fragments[-1].lsn >= max(fragment.lsn for fragment in cut.fragments if fragment.commit is not None)
+
+
+# Refusals
+
+
+def write_recording(directory: Path, frames: Iterable[Frame]) -> None:
+    directory.mkdir()
+    data = b"".join(pack(">QQI", frame.wal_start, frame.wal_end, len(frame.data)) + frame.data for frame in frames)
+    (directory / "frames.bin.gz").write_bytes(gzip.compress(data, 1))
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, expected: int) -> str:
+    """The one line that a refused replay says."""
+    assert code == expected
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second chain after the first would go back; nothing is changed."""
+    assert replay(tmp_path) == 0
+    capsys.readouterr()
+    files = sorted(tmp_path.rglob("*"))
+    last = stream_files(tmp_path / "fragments")[-1].name
+    assert refused(capsys, replay(tmp_path), 2) == (
+        f"replay_wal: stream {tmp_path}/fragments has files already (35, up to {last}); remove the streams with the "
+        "checkpoint and the tables made of them, or name another --out"
+    )
+    assert sorted(tmp_path.rglob("*")) == files
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (
+            "{id: a, table: public.users, where: id +}",
+            'replay_wal: shape \'a\': where "id +" is not one SQL condition: line 1, column 4, near "+"; correct it',
+        ),
+        (
+            "{id: a, table: public.users, columns: [id, nme]}",
+            (
+                "replay_wal: shape 'a' on public.users: columns names nme, which the table lacks; it has id, "
+                "tenant_id, region, name, bio, balance, created_at"
+            ),
+        ),
+    ],
+)
+def test_a_shape_that_is_refused_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: str, message: str
+) -> None:
+    """When it is defined, or when its table becomes known."""
+    (tmp_path / "shapes.yaml").write_text(f"shapes:\n  - {shape}\n")
+    line = refused(capsys, replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml"), 2)
+    assert line == message
+
+
+def test_a_shape_on_a_table_that_never_appears_is_no_error(tmp_path: Path) -> None:
+    """Nothing matches it; every fragment is published all the same."""
+    (tmp_path / "shapes.yaml").write_text("shapes:\n  - {id: a, table: other.unknown}\n")
+    assert replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml") == 0
+    replayed = streams(tmp_path / "out")
+    assert len(replayed.fragments) == 410
+    # Without a flush to wait for, a file still ends: memory does not grow with the recording.
+    assert max(map(len, replayed.fragment_files)) < 410
+    assert (replayed.flushes, replayed.shape_changes) == ([], [])
+
+
+def test_a_missing_recording_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names where it was looked for."""
+    line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "none"), 2)
+    assert line.startswith(f"replay_wal: no recording found: neither {tmp_path}/none nor ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And by its place in the WAL; the exit code is that of bad input."""
+    frames = list(read_frames(RECORDING))[:3]
+    write_recording(tmp_path / "bad", [*frames, Frame(0x194BCD8, 0x194BCD8, b"I\x00")])
+    line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "bad"), 3)
+    assert line.startswith("replay_wal: frame 4, at 0/194BCD8: pgoutput Insert: byte 1 of 2 ")
+
+
+def test_a_transaction_over_the_limit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Naming the transaction, its size and the limit."""
+    line = refused(capsys, replay(tmp_path, "--max-tx-size", "300"), 3)
+    assert line.startswith("replay_wal: transaction ")
+    assert "has reached 301 changes, but max_tx_size is 300" in line
+
+
+def test_a_traceback_comes_only_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the line that says it all."""
+    assert replay(tmp_path, "--verbose", recording=tmp_path / "none") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("replay_wal: no recording found")
+
+
+@pytest.mark.parametrize("option", ["--max-batch-size", "--max-tx-size", "--fragments-per-file"])
+def test_a_limit_is_a_whole_number_above_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    """Refused with the arguments."""
+    with pytest.raises(SystemExit) as end:
+        replay(tmp_path, option, "0")
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument {option}: '0' is not a whole number above zero\n")
+
+
+# The publisher
+
+
+def test_a_chain_starts_just_below_the_confirmed_lsn() -> None:
+    """There the server begins to send again, so nothing is missing before the first fragment."""
+    publisher = FragmentPublisher("s", confirmed_lsn=900)
+    (fragment,) = transaction([Insert(USERS, at(0), {"id": "1"})])
+    published = publisher.publish(fragment, EventRouter([USERS_SHAPE]).route(fragment))
+    assert (published.fragment.start, published.fragment.follows) == (True, LogOffset(899, 0))
+    assert [event.shape_id for event in published.shape_changes] == ["users"]
+
+
+def test_a_fragment_that_goes_back_does_not_enter_the_chain() -> None:
+    """The publisher stays as it was, so the next one that rises is taken."""
+    publisher = FragmentPublisher("s", confirmed_lsn=LSN)
+    (fragment,), (later,) = transaction([], LSN), transaction([], LSN + 100)
+    publisher.publish(fragment, ())
+    with pytest.raises(HoleError) as refusal:
+        publisher.publish(fragment, ())
+    assert str(refusal.value) == (
+        "source s: fragment 0/3E8+0 comes after 0/3E8+0, but a chain of fragments only rises; connect again and start "
+        "a new one"
+    )
+    assert publisher.publish(later, ()).fragment.follows == LogOffset(LSN, 0)
+
+
+def test_a_shape_removed_in_mid_transaction_is_named_by_the_commit_and_gets_nothing() -> None:
+    """The tracker has to close the transaction; the writer has nothing to do with it any more."""
+    publisher, router = FragmentPublisher("s", LSN), EventRouter([USERS_SHAPE])
+    first, last = transaction([Insert(USERS, at(0), {"id": str(key)}) for key in range(2)], sizes=[1])
+    publisher.publish(first, router.route(first))
+    router.remove_shape("users")
+    published = publisher.publish(last, router.route(last))
+    assert [(shape.shape_id, shape.last_offset, shape.change_count) for shape in published.fragment.shapes] == [
+        ("users", None, 0)
+    ]
+    assert published.shape_changes == ()
+
+
+def test_a_replay_has_a_limit_of_at_least_one_fragment() -> None:
+    """Checked where it is given."""
+    with pytest.raises(ValueError, match=r"^fragments_per_tick is 0, but must be at least 1$"):
+        Replay("s", [], fragments_per_tick=0)

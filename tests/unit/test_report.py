@@ -1,0 +1,345 @@
+"""The report on an ack table: what it computes, prints, draws and refuses. No Java, as for its users."""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from flushtracker.changes import Commit
+from flushtracker.delta.ack_history import Ack, AckHistory, read_ack_history
+from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.errors import DecodeError
+from flushtracker.events import FragmentEvent
+from flushtracker.files_transport import StreamWriter
+from flushtracker.log_offset import LogOffset
+from flushtracker.report import HeldBack, held_back, last_published_commit, make_report, thinned
+from flushtracker.report_plot import plot_report
+from jobs.report import main
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
+
+
+def ack(batch_id: int, ack_lsn: int, last_seen_lsn: int, shape: str | None = None, seconds: float = 0.0) -> Ack:
+    """An ack ``seconds`` after noon, blocked since noon."""
+    since = None if shape is None else NOON
+    return Ack(
+        batch_id, ack_lsn, last_seen_lsn, int(shape is not None), shape, since, NOON + timedelta(seconds=seconds)
+    )
+
+
+ACKS = (
+    ack(0, 0x1000, 0x2000, "slow", 1),
+    ack(3, 0x1800, 0x4000, "quick", 4),
+    ack(4, 0x3000, 0x5000, "slow", 5),
+    ack(9, 0x5000, 0x5000, None, 10),
+)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with a configuration, an ack table and fragments, and the report run on it."""
+
+    root: Path
+
+    def write_acks(self, acks: Iterable[Ack], source: str = "s") -> None:
+        table = AckTable(str(self.root / "acks"))
+        for row in acks:
+            table.append(
+                AckRow(
+                    source=source,
+                    batch_id=row.batch_id,
+                    ack_lsn=row.ack_lsn,
+                    last_seen_lsn=row.last_seen_lsn,
+                    pending_shapes=row.pending_shapes,
+                    blocking_shape=row.blocking_shape,
+                    blocking_since=row.blocking_since,
+                    acked_at=row.acked_at,
+                )
+            )
+
+    def write_fragments(self, *lsns: int, source: str = "s", commit: bool = True) -> None:
+        StreamWriter(self.root / "fragments").publish(
+            FragmentEvent(
+                source,
+                xid=7,
+                lsn=lsn,
+                follows=LogOffset.just_before(lsn),
+                last_log_offset=LogOffset(lsn, 0),
+                start=False,
+                has_begin=True,
+                commit=Commit("2026-11-21T01:02:03.456789Z", lsn + 24) if commit else None,
+            ).to_json()
+            for lsn in lsns
+        )
+
+    def report(self, *options: str) -> int:
+        config = self.root / "config.yaml"
+        config.write_text(
+            f"source: {{format: files, fragments: {self.root}/fragments, flushes: {self.root}/flushes}}\n"
+            f"state: {{checkpoint: {self.root}/checkpoint}}\n"
+            f"sink: {{acks: {self.root}/acks, dead_letters: {self.root}/dead_letters}}\n"
+            "trigger: available_now\n"
+        )
+        return main(["--config", str(config), "--plot", str(self.root / "plots" / "report.png"), *options])
+
+    @property
+    def plot(self) -> Path:
+        return self.root / "plots" / "report.png"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """In a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return Project(tmp_path)
+
+
+# What it says
+
+
+def test_the_report_shows_how_the_ack_rose_and_that_it_arrived(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row for each ack, one for each shape that held it back, the verdict, and a picture."""
+    project.write_acks(ACKS)
+    project.write_fragments(0x2000, 0x4000, 0x5000)
+    assert project.report() == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "How the ack of s rose: 4 acks",
+        " batch  ack LSN  last seen      gap  pending  held back by    for",
+        "──────────────────────────────────────────────────────────────────",
+        "     0   0/1000     0/2000  4.10 kB        1  slow          1.0 s",
+        "     3   0/1800     0/4000  10.2 kB        1  quick         4.0 s",
+        "     4   0/3000     0/5000  8.19 kB        1  slow          5.0 s",
+        "     9   0/5000     0/5000      0 B        0  –",
+        "",
+        "Which shape held it back",
+        " shape  acks  batches   time  most WAL waiting",
+        "───────────────────────────────────────────────",
+        " slow      2        8  8.0 s           12.3 kB",
+        " quick     1        1  1.0 s           14.3 kB",
+        "",
+        "final ack 0/5000 = last commit: everything is acknowledged",
+        f"plot: {project.plot}",
+    ]
+    assert project.plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_ack_short_of_the_last_commit_is_an_error(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """With both LSNs, what lies between them, and who was the last to hold it back."""
+    project.write_acks(ACKS[:3])
+    project.write_fragments(0x2000, 0x5000)
+    assert project.report() == 1
+    assert (
+        "error: final ack 0/3000 is not the last commit 0/5000: 8.19 kB of WAL are not acknowledged; slow held it back "
+        "last\n"
+    ) in capsys.readouterr().out
+
+
+def test_a_commit_that_the_job_never_saw_counts_too(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fragments are compared with, not only what the ack table says it has seen."""
+    project.write_acks(ACKS)
+    project.write_fragments(0x5000, 0x9000)
+    assert project.report() == 1
+    assert "error: final ack 0/5000 is not the last commit 0/9000: 16.4 kB" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_shortens_the_names_of_shapes_alone(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers and LSNs stay whole; brackets in a name are no markup."""
+    project.write_acks([replace(row, blocking_shape=f"[bold]{'x' * 190}") for row in ACKS])
+    assert project.report() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("     3   0/1800     0/4000  10.2 kB        1  [bold]xxx") for line in lines)
+    assert any(line.startswith(" [bold]xxx") and "…" in line and line.rstrip().endswith("14.3 kB") for line in lines)
+    assert max(map(len, lines[:-2])) == 80
+
+
+def test_hundreds_of_acks_are_shown_as_some_of_them(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Evenly chosen, with the first and the last."""
+    history = AckHistory("s", tuple(ack(n, 1000 + n, 2000 + n, "slow", n) for n in range(900)))
+    assert [row.batch_id for row in thinned(history.acks, 4)] == [0, 300, 599, 899]
+    assert thinned(history.acks[:4], 4) == history.acks[:4]
+    project.write_acks(history.acks[:60])
+    project.report()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].rstrip() == "How the ack of s rose: 40 of 60 acks"
+    assert [lines[3].split()[0], lines[42].split()[0]] == ["0", "59"]
+
+
+# What it computes
+
+
+def test_what_held_the_ack_back_lasts_until_the_next_ack() -> None:
+    """In batches, in time and in WAL, the longest first; the last ack starts nothing."""
+    assert held_back(ACKS) == (
+        HeldBack("slow", acks=2, batches=8, seconds=8.0, most_bytes=0x3000),
+        HeldBack("quick", acks=1, batches=1, seconds=1.0, most_bytes=0x3800),
+    )
+    assert held_back((ack(5, 0x1000, 0x2000, "slow"),)) == (HeldBack("slow", acks=1, most_bytes=0x1000),)
+
+
+def test_a_new_checkpoint_counts_its_batches_anew() -> None:
+    """How many batches lay between is not known then, and never negative; nor is the time of a clock that went back."""
+    assert held_back((ack(500, 0x1000, 0x2000, "slow", 9), ack(0, 0x2000, 0x2000, None, 1))) == (
+        HeldBack("slow", acks=1, batches=0, seconds=0.0, most_bytes=0x1000),
+    )
+
+
+def test_acks_are_read_back_in_the_order_of_their_lsns(project: Project) -> None:
+    """Whatever order the table's files are in; the only source needs no name."""
+    project.write_acks(ACKS)
+    assert read_ack_history(str(project.root / "acks")) == AckHistory("s", ACKS)
+
+
+def test_an_ack_before_the_first_commit_has_no_gap(project: Project) -> None:
+    """Nothing that is known lies above it."""
+    row = AckRow("s", 0, 0x999, None, 1, "slow", NOON, NOON)
+    AckTable(str(project.root / "acks")).append(row)
+    assert read_ack_history(str(project.root / "acks")).acks[0].gap_bytes == 0
+
+
+def test_the_last_published_commit_is_of_this_source_and_a_commit(project: Project) -> None:
+    """Other sources and open transactions do not count, though they are in newer files."""
+    project.write_fragments(0x1000, 0x2000)
+    project.write_fragments(0x3000, commit=False)
+    project.write_fragments(0x4000, source="other")
+    fragments = str(project.root / "fragments")
+    assert last_published_commit(fragments, "s") == 0x2000
+    assert last_published_commit(fragments, "none") is None
+    assert last_published_commit("s3://bucket/fragments", "s") is None
+    assert last_published_commit(str(project.root / "missing"), "s") is None
+
+
+def test_without_fragments_the_last_commit_seen_is_what_the_ack_has_to_reach() -> None:
+    """As where they are in a store that the report does not read."""
+    assert make_report(AckHistory("s", ACKS), None).is_complete
+    assert not make_report(AckHistory("s", ACKS[:3]), None).is_complete
+
+
+# The plot
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "acks",
+    [
+        ACKS[:1],
+        (ack(0, 0x1000, 0x1000),),
+        tuple(ack(n, 1000 * n + 1, 3000 * n + 2, f"_$shape$_{n % 12}" * 9, 5000 * n) for n in range(200)),
+        (ack(1, 1, 2, "clock", 9), ack(2, 3, 4, "back", 1)),
+    ],
+)
+def test_every_history_can_be_drawn(tmp_path: Path, acks: tuple[Ack, ...]) -> None:
+    """One ack, no gap, many shapes with odd names, a clock that went back; without a warning."""
+    plot_report(make_report(AckHistory("7301/1/a$b$", acks), None), tmp_path / "report.png")
+    assert (tmp_path / "report.png").stat().st_size > 10_000
+
+
+# Refusals
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, expected: int) -> str:
+    assert code == expected
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def no_table(_project: Project) -> None:
+    """Nothing there."""
+
+
+def empty_table(project: Project) -> None:
+    AckTable(str(project.root / "acks"))
+
+
+def other_table(project: Project) -> None:
+    write_deltalake(str(project.root / "acks"), pa.table({"source": ["s"], "batch_id": [1], "value": [2]}))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (no_table, "report: there is no ack table at {acks}; run jobs/track_flushes.py with this configuration"),
+        (
+            empty_table,
+            "report: ack table {acks} has no rows: nothing was acknowledged yet; look at the log of track_flushes",
+        ),
+        (
+            other_table,
+            (
+                "report: {acks} is a Delta table without the columns ack_lsn, last_seen_lsn, pending_shapes, "
+                "blocking_shape, blocking_since, acked_at, so it is not an ack table; name the folder that sink.acks "
+                "names for track_flushes"
+            ),
+        ),
+    ],
+)
+def test_what_is_no_ack_table_is_refused(
+    project: Project, capsys: pytest.CaptureFixture[str], prepare: Callable[[Project], None], message: str
+) -> None:
+    """One line with the place and what to do; no table is made on the way."""
+    prepare(project)
+    assert refused(capsys, project.report(), 5) == message.format(acks=project.root / "acks")
+    assert (project.root / "acks").exists() == (prepare is not no_table)
+    assert not project.plot.exists()
+
+
+def test_of_several_sources_one_has_to_be_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both sources are listed; an unknown one is refused likewise."""
+    project.write_acks(ACKS, "b")
+    project.write_acks(ACKS[:3], "a")
+    acks = project.root / "acks"
+    assert refused(capsys, project.report(), 2) == (
+        f"report: ack table {acks} has the sources a, b; name one with --source"
+    )
+    assert refused(capsys, project.report("--source", "c"), 2) == (
+        f"report: ack table {acks} has no source c, only the sources a, b; name one with --source"
+    )
+    assert project.report("--source", "b") == 0
+    assert "How the ack of b rose: 4 acks" in capsys.readouterr().out
+
+
+def test_a_plot_that_cannot_be_written_is_refused(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory that is a file, or an ending that is no picture's."""
+    project.write_acks(ACKS)
+    (project.root / "plots").write_text("")
+    assert refused(capsys, project.report(), 2) == (
+        f"report: plot {project.plot} cannot be written: File exists; name another file with --plot"
+    )
+    line = refused(capsys, project.report("--plot", str(project.root / "report.doc")), 2)
+    assert line.startswith(f"report: plot {project.root}/report.doc cannot be written: Format 'doc' is not supported")
+    assert line.endswith("; name another file with --plot")
+
+
+def test_a_fragment_that_cannot_be_read_is_named(project: Project) -> None:
+    """By file and line."""
+    file = StreamWriter(project.root / "fragments").publish(["{}"])
+    with pytest.raises(DecodeError) as refusal:
+        last_published_commit(str(project.root / "fragments"), "s")
+    assert str(refusal.value) == f"{file} line 1: v is missing; replay or capture it again"
+
+
+@pytest.mark.parametrize(("module", "package"), [("rich.console", "rich"), ("flushtracker.report_plot", None)])
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    package: str | None,
+) -> None:
+    """A module of our own that is missing is another matter, and says so."""
+    monkeypatch.setitem(sys.modules, module, None)
+    line = refused(capsys, project.report(), 2 if package else 1)
+    if package:
+        expected = f"the report needs {package}, which is not installed; run: pip install 'flushtracker[report]'"
+        assert line == f"report: {expected}"
+    else:
+        assert module in line
