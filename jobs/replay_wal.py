@@ -1,7 +1,8 @@
-"""Replay a recording of PostgreSQL's WAL: what capture and the shapes' writers would publish, as files of events.
+"""Replay a recording of PostgreSQL's WAL as the streams that track_flushes reads.
 
-Decodes the recording, routes its changes over the shapes, and writes the streams DIR/fragments, DIR/flushes and
-DIR/shape_changes. The flush notifications are those of simulated writers, each with its shape's flush policy.
+Decodes the recording, routes its changes over the shapes, and writes the
+streams DIR/fragments, DIR/flushes and DIR/shape_changes. The notifications in
+flushes are those of simulated writers, each with its shape's flush policy.
 """
 
 import argparse
@@ -18,7 +19,10 @@ from flushtracker.recording import read_frames
 from flushtracker.replay import Replay
 from flushtracker.shapes_file import load_shapes
 
-_EPILOG = "exit codes: 0 done; 1 anything not foreseen; 2 arguments, shapes or output; 3 a bad recording"
+_EPILOG = """\
+exit codes: 0 done; 1 anything not foreseen; 2 the arguments, the shapes or the
+output; 3 a bad recording
+"""
 _STREAMS = ("fragments", "flushes", "shape_changes")
 _PROGRESS_SECONDS = 5
 
@@ -48,7 +52,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--source", type=_name, default="recording/1/shapes", metavar="NAME", help="default: %(default)s")
     add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes in a fragment (default: %(default)s)")
     add("--max-tx-size", type=_limit, metavar="N", help="changes in a transaction; over it is an error (default: any)")
-    add("--fragments-per-file", type=_limit, default=12, metavar="N", help="at least (default: %(default)s)")
+    add(
+        "--fragments-per-file",
+        type=_limit,
+        default=12,
+        metavar="N",
+        help="fragments in a file, at least (default: %(default)s)",
+    )
     add("--verbose", action="store_true", help="a traceback with an error")
     return parser.parse_args(argv)
 

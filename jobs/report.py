@@ -1,7 +1,7 @@
-"""Report on an ack table: how the ack rose and which shape held it back, as tables and as a plot.
+"""Report how the ack rose and which shape held it back, as tables and as a plot.
 
-Ends with an error unless the last ack is the last commit. Needs the package's extra "report" (rich and matplotlib), but
-no Java.
+Ends with an error unless the last ack is the last commit. Needs the package's
+extra "report" (rich and matplotlib), but no Java.
 """
 
 import argparse
@@ -16,8 +16,9 @@ from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.report import last_published_commit, make_report
 
 _EPILOG = """\
-exit codes: 0 the last ack is the last commit; 1 it is not, or anything not foreseen; 2 the arguments or the
-configuration; 3 a fragment cannot be read; 5 no ack table, or an empty one
+exit codes: 0 the last ack is the last commit; 1 it is not, or anything not
+foreseen; 2 the arguments or the configuration; 3 a fragment cannot be read;
+5 no ack table, or an empty one
 """
 _EXTRAS = ("rich", "matplotlib")
 
