@@ -5,6 +5,7 @@ extra "report" (rich and matplotlib), but no Java.
 """
 
 import argparse
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--verbose", action="store_true", help="a traceback with an error")
     arguments = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal may lack a dash, and names may hold anything.
+        sys.stdout.reconfigure(errors="replace")
     try:
         return _report(arguments)
     except Exception as error:  # noqa: BLE001  the program's edge: whatever it is ends in one line and an exit code

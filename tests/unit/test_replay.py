@@ -279,7 +279,8 @@ def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
     """Its whole transactions are published, the last has no commit, and that is said."""
     frames = list(read_frames(RECORDING))
     write_recording(tmp_path / "cut", frames[: next(n for n in range(4000, 6000) if frames[n].data[:1] == b"I") + 1])
-    assert replay(tmp_path / "out", "--max-batch-size", "1", recording=tmp_path / "cut") == 0
+    options = ("--max-batch-size", "1", "--fragments-per-file", "500")
+    assert replay(tmp_path / "out", *options, recording=tmp_path / "cut") == 0
     assert capsys.readouterr().err.splitlines()[-1] == (
         "replay_wal: the recording ends inside a transaction, which stays open"
     )

@@ -1,5 +1,7 @@
 """The report on an ack table: what it computes, prints, draws and refuses. No Java, as for its users."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -172,6 +174,25 @@ def test_hundreds_of_acks_are_shown_as_some_of_them(project: Project, capsys: py
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].rstrip() == "How the ack of s rose: 40 of 60 acks"
     assert [lines[3].split()[0], lines[42].split()[0]] == ["0", "59"]
+
+
+def test_a_terminal_without_unicode_gets_the_report_too(project: Project) -> None:
+    """What it cannot show becomes a question mark, and lines are drawn in ASCII."""
+    project.write_acks([replace(row, blocking_shape="größe") for row in ACKS])
+    project.report()
+    command = [
+        sys.executable,
+        "jobs/report.py",
+        "--config",
+        str(project.root / "config.yaml"),
+        "--plot",
+        str(project.plot),
+    ]
+    root = Path(__file__).parent.parent.parent
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(root)}
+    ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    assert "gr??e" in ran.stdout
+    assert "everything is acknowledged" in ran.stdout
 
 
 # What it computes
