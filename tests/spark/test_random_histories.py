@@ -1,0 +1,49 @@
+"""Random histories through the real query: each a source of its own, all in one stream, checked after every batch."""
+
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.job_folder import JobFolder
+from tests.unit.exact_ack import Delivered
+from tests.unit.in_memory_job import Event
+from tests.unit.random_wal import Case, random_batches, random_flushes, random_history, random_stream
+
+_SOURCES: Final = 60
+_BATCHES: Final = 5
+
+
+def _case(seed: int) -> Case:
+    rng = random.Random(seed)  # noqa: S311  a test's history, named by its seed
+    history = random_history(rng, f"seed-{seed}/1/s", size=rng.randint(1, 8), bare_commits=rng.random() < 0.5)
+    return Case(history, random_stream(rng, history, runs=rng.randint(0, 2)), random_flushes(rng, history))
+
+
+def _cut(case: Case, seed: int) -> list[list[Event]]:
+    rng = random.Random(seed)  # noqa: S311  likewise
+    batches = random_batches(rng, [case.stream], case.flushes, most=_BATCHES)
+    return [*batches, *([] for _ in range(_BATCHES - len(batches))), list[Event](case.history.last_flushes())]
+
+
+@pytest.mark.parametrize("shape_groups", [0, 3])
+def test_query_acknowledges_exactly_what_is_safe_after_every_batch(
+    spark: SparkSession, tmp_path: Path, shape_groups: int
+) -> None:
+    """By the definition of what may be acknowledged, over sixty histories with resends, removals and duplicates."""
+    cases = [_case(seed) for seed in range(_SOURCES)]
+    cuts = [_cut(case, seed) for seed, case in enumerate(cases)]
+    job = JobFolder(tmp_path)
+    for number in range(_BATCHES + 1):
+        job.write([event for cut in cuts for event in cut[number]])
+    job.run(spark, shape_groups=shape_groups)
+    for case, cut in zip(cases, cuts, strict=True):
+        acks, ack_lsn, oracle = job.ack_lsns(case.history.source), -1, Delivered(case.history)
+        for number, events in enumerate(cut):
+            oracle.add(events)
+            assert acks.get(number, ack_lsn + 1) > ack_lsn
+            ack_lsn = acks.get(number, ack_lsn)
+            oracle.assert_exact(ack_lsn)
+        assert ack_lsn == max(fragment.lsn for fragment in case.stream if fragment.commit)
