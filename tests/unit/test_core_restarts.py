@@ -37,7 +37,9 @@ class WatchedJob:
         return self.job.ack_lsn(self.case.history.source)
 
     def restart(self, checkpoint: Checkpoint) -> None:
+        rows = list(self.table.rows)
         self.job = InMemoryJob(self.table, checkpoint, shape_groups=self.shape_groups)
+        assert self.table.rows == rows, "a batch was committed without its ack"
 
     def run_batch(self, batch: Sequence[Event], *, is_exact: bool = True) -> None:
         """``is_exact`` is false while what an older state has forgotten is still being delivered again."""

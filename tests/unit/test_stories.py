@@ -230,6 +230,15 @@ def test_lost_checkpoint_costs_a_resend_and_nothing_else(shape_groups: int) -> N
     assert story.is_idle
 
 
+def test_lost_ack_table_is_written_anew_from_the_committed_state() -> None:
+    """With the checkpoint kept and the table gone, the ack is there again at the start, before any further event."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1100))
+    story.table = AckTable()
+    story.restart()
+    assert story.table.acks(story.source.name) == [1100]
+
+
 # 7
 
 
