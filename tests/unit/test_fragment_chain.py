@@ -60,7 +60,7 @@ def test_a_hole_moves_nothing() -> None:
     chain = chain_at((300, 6))
     message = (
         r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but the last one seen is "
-        r"0/15E\+0; what lies between is missing, and nothing past it is acknowledged: bring it back, or restart"
+        r"0/15E\+0; what lies between is missing, and nothing past it is acknowledged: .*restart"
     )
     with pytest.raises(HoleError, match=message):
         chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
