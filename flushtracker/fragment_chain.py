@@ -4,14 +4,23 @@ Each fragment says after which offset it ``follows``, that is: nothing lies betw
 whose ``last_log_offset`` is at or below ``stream_cursor`` is resent and brings nothing new; one that follows an offset
 at or below the cursor is next; any other leaves a hole, in which there may be a transaction that nobody has seen.
 Going on would acknowledge it, so a hole is an error.
+
+A commit moves the cursor past all of its transaction, to ``(tx, ∞)``. A fragment with ``start`` follows all of the
+transaction that it names: whoever confirmed that one while it was still open here knew of an end that is missing.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from flushtracker.errors import HoleError
-from flushtracker.log_offset import LogOffset
+from flushtracker.log_offset import OP_INFINITY, LogOffset
+from flushtracker.lsn import format_lsn
 from flushtracker.packed_state import offset_from_json, offset_to_json, pack, unpack
+
+_REMEDY: Final = (
+    "put it back in front of this fragment, or let capture restart, which sends everything unconfirmed again, and "
+    "begin with what it sends from then on and a new checkpoint"
+)
 
 
 class Link(NamedTuple):
@@ -25,7 +34,7 @@ class Link(NamedTuple):
 
 
 class FragmentChain:
-    """``stream_cursor`` is the ``last_log_offset`` of the last fragment taken, ``None`` before the first.
+    """``stream_cursor`` is how far the fragments taken have reached, ``None`` before the first.
 
     With no cursor the first fragment must have ``start``: from there on everything was sent again.
     """
@@ -43,19 +52,21 @@ class FragmentChain:
         Raises:
             HoleError: a fragment connects to nothing; neither cursor nor last seen offset have moved.
         """
-        ordered = sorted(links, key=lambda link: (link.follows, not link.start))
+        ordered = sorted(links, key=_follows)
         if not ordered:
             return
         cursor = self.stream_cursor
         if cursor is None:
-            if not ordered[0].start:
-                raise self._no_start(ordered[0])
-            cursor = ordered[0].follows
+            first = min(ordered, key=lambda link: (link.follows, not link.start))
+            if not first.start:
+                raise self._no_start(first)
+            cursor = _follows(first)
         last_seen = self.last_seen_offset
         for link in ordered:
-            if link.follows > cursor:
+            if _follows(link) > cursor:
                 raise self._hole(link, cursor)
-            cursor = max(cursor, link.last_log_offset)
+            last = link.last_log_offset
+            cursor = max(cursor, LogOffset.last_of(last.tx_offset) if link.is_commit else last)
             if link.is_commit and (last_seen is None or link.last_log_offset > last_seen):
                 last_seen = link.last_log_offset
         self.stream_cursor = cursor
@@ -73,12 +84,21 @@ class FragmentChain:
     def _no_start(self, link: Link) -> HoleError:
         return HoleError(
             f"{link.place}: the first fragment of source {self.source} follows {link.follows} and is not marked as a "
-            f"start, so what came before it is unknown; restart capture, which then sends everything unconfirmed again"
+            f"start, so what came before it is unknown: {_REMEDY}"
         )
 
     def _hole(self, link: Link, cursor: LogOffset) -> HoleError:
         return HoleError(
-            f"{link.place}: fragment {link.last_log_offset} of source {self.source} follows {link.follows}, but the "
-            f"last one seen is {cursor}; what lies between is missing, and nothing past it is acknowledged: bring it "
-            f"back, or restart capture, which then sends everything unconfirmed again"
+            f"{link.place}: fragment {link.last_log_offset} of source {self.source} follows {link.follows}, but what "
+            f"was seen ends with {_end(cursor)}; what lies between is missing, and nothing past it is acknowledged: "
+            f"{_REMEDY}"
         )
+
+
+def _follows(link: Link) -> LogOffset:
+    """The offset after which nothing was left out before ``link``."""
+    return LogOffset.last_of(link.follows.tx_offset) if link.start else link.follows
+
+
+def _end(cursor: LogOffset) -> str:
+    return f"transaction {format_lsn(cursor.tx_offset)}" if cursor.op_offset == OP_INFINITY else str(cursor)

@@ -50,21 +50,17 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """A source's chain of fragments. ``shape_groups`` is the number that the source's state was written with."""
+    """A source's chain of fragments: the last commit in it."""
 
     last_seen_offset: LogOffset | None
-    shape_groups: int
 
     def to_json(self) -> str:
-        return json.dumps(
-            {"last_seen_offset": offset_to_json(self.last_seen_offset), "shape_groups": self.shape_groups}
-        )
+        return json.dumps({"last_seen_offset": offset_to_json(self.last_seen_offset)})
 
     @classmethod
     def from_json(cls, text: str) -> "ChainReport":
         """Read what :meth:`to_json` wrote."""
-        fields = json.loads(text)
-        return cls(offset_from_json(fields["last_seen_offset"]), fields["shape_groups"])
+        return cls(offset_from_json(json.loads(text)["last_seen_offset"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ flushes are those of simulated writers, each with its shape's flush policy.
 import argparse
 import sys
 import time
-import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from flushtracker.errors import FlushtrackerError
+from flushtracker.command_line import run_program
 from flushtracker.files_transport import StreamWriter, require_empty
 from flushtracker.lsn import format_lsn
 from flushtracker.recording import read_frames
@@ -29,16 +29,7 @@ _PROGRESS_SECONDS = 5
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
-    try:
-        _replay(arguments)
-    except Exception as error:  # noqa: BLE001  the program's edge: whatever it is ends in one line and an exit code
-        if arguments.verbose:
-            traceback.print_exc()
-        known = isinstance(error, FlushtrackerError)
-        message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        print(f"replay_wal: {message}", file=sys.stderr)
-        return error.exit_code if isinstance(error, FlushtrackerError) else 1
-    return 0
+    return run_program("replay_wal", partial(_replay, arguments), verbose=arguments.verbose)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -75,7 +66,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _replay(arguments: argparse.Namespace) -> None:
+def _replay(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     definitions = load_shapes(arguments.shapes)
     replay = Replay(
@@ -111,6 +102,7 @@ def _replay(arguments: argparse.Namespace) -> None:
     )
     if replay.in_transaction:
         print("replay_wal: the recording ends inside a transaction, which stays open", file=sys.stderr)
+    return 0
 
 
 def _progress(replay: Replay) -> str:

@@ -7,13 +7,14 @@ extra "report" (rich and matplotlib), but no Java.
 import argparse
 import io
 import sys
-import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from flushtracker.command_line import run_program
 from flushtracker.config import load_config
 from flushtracker.delta.ack_history import read_ack_history
-from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.errors import ConfigError
 from flushtracker.report import last_published_commit, make_report
 
 _EPILOG = """\
@@ -38,15 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal may lack a dash, and names may hold anything.
         sys.stdout.reconfigure(errors="replace")
-    try:
-        return _report(arguments)
-    except Exception as error:  # noqa: BLE001  the program's edge: whatever it is ends in one line and an exit code
-        if arguments.verbose:
-            traceback.print_exc()
-        known = isinstance(error, FlushtrackerError)
-        message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        print(f"report: {message}", file=sys.stderr)
-        return error.exit_code if isinstance(error, FlushtrackerError) else 1
+    return run_program("report", partial(_report, arguments), verbose=arguments.verbose)
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -3,20 +3,22 @@
 import argparse
 import logging
 import sys
-import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from threading import Event
 
+from flushtracker.command_line import run_program
 from flushtracker.config import load_config
 from flushtracker.errors import FlushtrackerError
 from flushtracker.spark.session import start_session
-from flushtracker.spark.stop_signals import stop_event
+from flushtracker.spark.stop_signals import set_on_jvm_signals, set_on_signals
 from flushtracker.spark.track_flushes_query import track_flushes
 
 _EPILOG = """\
-exit codes: 0 done, or stopped by SIGTERM or Ctrl-C after the running batch; 1 anything not foreseen;
-2 the configuration or the machine; 3 bad input: a hole, or a fragment that cannot be read; 4 the checkpoint;
-5 a Delta table
+exit codes: 0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
+1 anything not foreseen; 2 the configuration or the machine; 3 bad input: a
+hole, or a fragment that cannot be read; 4 the checkpoint; 5 a Delta table
 """
 
 
@@ -30,20 +32,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # py4j logs what the driver raises once more, with a traceback; it is reported below.
     logging.getLogger("py4j").setLevel(logging.WARNING if arguments.verbose else logging.CRITICAL)
+    program = partial(_track_flushes, arguments.config, verbose=arguments.verbose)
+    return run_program("track_flushes", program, verbose=arguments.verbose)
+
+
+def _track_flushes(config_file: Path, *, verbose: bool) -> int:
+    config = load_config(config_file)
+    stop = Event()
+    set_on_signals(stop)
     try:
-        config = load_config(arguments.config)
-        spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=arguments.verbose)
-        try:
-            track_flushes(spark, config, stop_event(spark))
-        finally:
-            spark.stop()
-    except Exception as error:  # noqa: BLE001 (the program's edge: whatever it is ends in one line and an exit code)
-        if arguments.verbose:
-            traceback.print_exc()
-        known = isinstance(error, FlushtrackerError)
-        message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        print(f"track_flushes: {message}", file=sys.stderr)
-        return error.exit_code if isinstance(error, FlushtrackerError) else 1
+        spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=verbose)
+    except FlushtrackerError:
+        if stop.is_set():  # The signal ended the JVM too, before it could be told otherwise.
+            return 0
+        raise
+    try:
+        set_on_jvm_signals(stop, spark)
+        if not stop.is_set():
+            track_flushes(spark, config, stop)
+    finally:
+        spark.stop()
     return 0
 
 

@@ -1,54 +1,69 @@
 """The state of the last committed batch, as a starting driver reads it: each group's newest report."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.errors import StateError
-from flushtracker.reports import ChainReport
 from flushtracker.spark.group_state import GROUP, SOURCE
+from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 from flushtracker.spark.rows import CHAIN
 
 
-def read_reports(spark: SparkSession, checkpoint: str) -> list[Row]:
-    """The rows ``(kind, source, shape_group, report)`` of all groups; none where no batch has been committed yet.
+@dataclass(frozen=True, slots=True)
+class CommittedState:
+    """What all groups knew when ``batch_id`` was committed, -1 where none was yet.
+
+    ``reports`` are rows ``(kind, source, shape_group, report)``, as the state function emits them.
+    """
+
+    batch_id: int = -1
+    reports: list[Row] = field(default_factory=list)
+
+
+def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int) -> CommittedState:
+    """Read the last committed batch's state.
 
     Raises:
-        StateError: there is a committed batch, and its state cannot be read.
+        StateError: it cannot be read, or was written with another number of shape groups.
     """
-    if not _has_commits(spark, checkpoint):
-        return []
-    _ = spark.streams.active  # In a fresh session the reader fails before this (SPARK-58973).
     try:
-        state = spark.read.format("statestore").load(checkpoint)
+        batch_id = _last_commit(spark, checkpoint)
+        if batch_id < 0:
+            return CommittedState()
+        _ = spark.streams.active  # In a fresh session the reader fails before this (SPARK-58973).
+        state = spark.read.format("statestore").option("batchId", batch_id).load(checkpoint)
         kind = F.when(F.col("key.shape_group") == CHAIN, F.lit(SOURCE)).otherwise(F.lit(GROUP))
-        return state.select(kind.alias("kind"), "key.source", "key.shape_group", "value.groupState.report").collect()
-    except PySparkException as error:
-        reason = str(error).partition("\n")[0]
+        kept = "value.groupState"
+        columns = (kind.alias("kind"), "key.source", "key.shape_group", f"{kept}.report", f"{kept}.shape_groups")
+        reports = state.select(*columns).collect()
+    except JAVA_ERRORS as error:
         raise StateError(
-            f"the state in checkpoint {checkpoint} cannot be read: {reason}; name the checkpoint of this job, or a new "
-            f"one and let capture send everything unconfirmed again"
+            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; name the checkpoint of this "
+            f"job, or a new one and let capture send everything unconfirmed again"
         ) from error
+    _refuse_other_shape_groups(reports, checkpoint, shape_groups)
+    return CommittedState(batch_id, reports)
 
 
-def refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups: int) -> None:
-    """Raise ``StateError`` where the state was written with another number: shapes would be looked for elsewhere."""
-    for row in reports:
-        if row["kind"] == SOURCE:
-            written = ChainReport.from_json(row["report"]).shape_groups
-            if written != shape_groups:
-                raise StateError(
-                    f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
-                    f"{shape_groups}; set it back to {written}, or name a new checkpoint and let capture send "
-                    f"everything unconfirmed again"
-                )
+def _refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups: int) -> None:
+    """With another number, shapes would be looked for in other groups, and what they owe be forgotten."""
+    for written in {row["shape_groups"] for row in reports} - {shape_groups}:
+        raise StateError(
+            f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
+            f"{shape_groups}; set it back to {written}, or name a new checkpoint and let capture send everything "
+            f"unconfirmed again"
+        )
 
 
-def _has_commits(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether any batch is committed; through Hadoop, since a checkpoint may be anywhere that Spark can write."""
+def _last_commit(spark: SparkSession, checkpoint: str) -> int:
+    """The last batch that Spark committed, -1 for none; by Hadoop, since a checkpoint is anywhere that Spark writes."""
     jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(checkpoint, "commits")
-    files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    return bool(files.exists(path)) and any(s.getPath().getName().isdigit() for s in files.listStatus(path))
+    commits = jvm.org.apache.hadoop.fs.Path(checkpoint, "commits")
+    files = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not files.exists(commits):
+        return -1
+    names = [status.getPath().getName() for status in files.listStatus(commits)]
+    return max((int(name) for name in names if name.isdigit()), default=-1)

@@ -9,21 +9,20 @@ rebuilds them from the committed state (``restore``), and meets the batch again 
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from datetime import datetime, timezone
 from threading import Lock
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker import errors
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.errors import FlushtrackerError, SinkError, StateError
 from flushtracker.lsn import format_lsn
 from flushtracker.reports import Blocking, ChainReport, GroupReport, SourceTracker
+from flushtracker.spark.committed_state import CommittedState
 from flushtracker.spark.group_state import DEAD_LETTER, ERROR, GROUP, SOURCE, UNREADABLE
+from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +41,17 @@ class AckDriver:
         self.trackers: dict[str, SourceTracker] = {}
         self.failure: BaseException | None = None
         self.last_batch_id: int | None = None
+        self._expected_batch_id = 0
         self.stopping = False
         self._ack_table = ack_table
         self._dead_letters = dead_letters
 
-    def restore(self, rows: Iterable[Row]) -> None:
-        """Rebuild the trackers from the reports of the committed state; acknowledges nothing."""
-        self._apply(list(rows))
+    def restore(self, state: CommittedState) -> None:
+        """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
+        self._apply(state.reports)
+        self._expected_batch_id = state.batch_id + 1
+        for source, tracker in sorted(self.trackers.items()):
+            self._acknowledge(source, tracker.ack_lsn, state.batch_id)
 
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The function for ``foreachBatch``. What it raises is kept in ``failure``, which Spark would wrap in text."""
@@ -62,7 +65,15 @@ class AckDriver:
     def _handle(self, batch: DataFrame, batch_id: int) -> None:
         if self.stopping:
             raise StoppedError(f"stopped before batch {batch_id}")
+        if batch_id != self._expected_batch_id:
+            # Batches that were planned but are not in the committed state would be skipped, and with them their shapes.
+            raise StateError(
+                f"the checkpoint goes on with batch {batch_id}, but its last committed state is that of batch "
+                f"{self._expected_batch_id - 1}, so it is not whole: restore a whole copy, or name a new checkpoint "
+                f"and let capture send everything unconfirmed again"
+            )
         self.last_batch_id = batch_id
+        self._expected_batch_id = batch_id + 1
         started = time.monotonic()
         # Computed once: a second action on it would run the stateful operator again.
         batch.persist()
@@ -105,7 +116,7 @@ class AckDriver:
         return self.trackers[source]
 
     def _acknowledge(self, source: str, ack_lsn: int | None, batch_id: int) -> None:
-        if ack_lsn is None:
+        if ack_lsn is None or ack_lsn < 0:
             return
         tracker = self.trackers[source]
         last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, tracker.blocking()
@@ -134,9 +145,8 @@ class AckDriver:
         write = letters.write.format("delta").mode("append")
         try:
             write.option("txnAppId", query_id).option("txnVersion", batch_id).save(self._dead_letters)
-        except (PySparkException, Py4JJavaError) as error:
-            reason = str(error).partition("\n")[0]
-            raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {reason}") from error
+        except JAVA_ERRORS as error:
+            raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {java_reason(error)}") from error
         logger.warning(
             "flush notifications not readable batch_id=%d count=%d dead_letters=%s", batch_id, count, self._dead_letters
         )

@@ -39,7 +39,13 @@ OUTPUT_SCHEMA: Final = T.StructType(
         T.StructField("value", T.StringType()),
     ]
 )
-STATE_SCHEMA: Final = T.StructType([T.StructField("packed", T.BinaryType()), T.StructField("report", T.StringType())])
+STATE_SCHEMA: Final = T.StructType(
+    [
+        T.StructField("packed", T.BinaryType()),
+        T.StructField("report", T.StringType()),
+        T.StructField("shape_groups", T.LongType()),  # with which the key was made
+    ]
+)
 
 _Frames = Iterable[pd.DataFrame]
 
@@ -96,7 +102,7 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
                 flushes.append(ShapeFlush(shape_id, LogOffset(tx, op), kind == REMOVED))
     group.apply(fragments, flushes, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report().to_json()
-    state.update((group.pack(), report))
+    state.update((group.pack(), report, settings.shape_groups))
     return {"kind": GROUP, "report": report, "events": len(flushes)}
 
 
@@ -107,8 +113,8 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
         chain = FragmentChain(source, settings.start_of(source))
     links = [link for frame in frames for link in _links(frame)]
     chain.extend(links)
-    report = ChainReport(chain.last_seen_offset, settings.shape_groups).to_json()
-    state.update((chain.pack(), report))
+    report = ChainReport(chain.last_seen_offset).to_json()
+    state.update((chain.pack(), report, settings.shape_groups))
     return {"kind": SOURCE, "report": report, "events": len(links)}
 
 

@@ -40,12 +40,15 @@ _OFFSET: Final = "STRUCT<tx_offset: BIGINT, op_offset: BIGINT>"
 _FRAGMENT: Final = (
     f"v BIGINT, source STRING, xid BIGINT, lsn BIGINT, follows {_OFFSET}, last_log_offset {_OFFSET}, start BOOLEAN, "
     f"has_begin BOOLEAN, commit STRUCT<commit_timestamp: STRING, end_lsn: BIGINT>, "
-    f"shapes ARRAY<STRUCT<shape_id: STRING, last_offset: {_OFFSET}, change_count: BIGINT>>, {_CORRUPT} STRING"
+    f"shapes ARRAY<STRUCT<shape_id: STRING, last_offset: {_OFFSET}, change_count: BIGINT>>"
 )
-_FLUSH: Final = f"v BIGINT, source STRING, type STRING, shape_id STRING, offset {_OFFSET}, {_CORRUPT} STRING"
+_FLUSH: Final = f"v BIGINT, source STRING, type STRING, shape_id STRING, offset {_OFFSET}"
 
-_TRAILING: Final = r"\}\s*[^\s,}\]]"
-_JSON_STRING: Final = r'"(?:\\.|[^"\\])*"'
+# Spark reads the first JSON value of a text and ignores what follows. In an array before an end mark, what follows the
+# event either breaks the JSON or is an element too many.
+_END_MARK: Final = -7
+_BEFORE: Final = '{"event":['
+_AFTER: Final = f',{{"v":{_END_MARK}}}]}}'
 
 ROW_SCHEMA: Final = T.StructType(
     [
@@ -73,15 +76,17 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``place`` where the event was read, for messages.
     """
     is_fragment = F.col("stream") == FRAGMENTS
-    fragment, flush = F.col("fragment"), F.col("flush")
+    fragment, flush = F.col("fragments.event")[0], F.col("flushes.event")[0]
+    is_fragment_readable = is_fragment & _is_one_event(F.col("fragments")) & _is_readable_fragment(fragment)
+    is_flush_readable = ~is_fragment & _is_one_event(F.col("flushes")) & _is_readable_flush(flush)
     rows = (
-        F.when(is_fragment & _is_readable_fragment(fragment), _fragment_rows(fragment, shape_groups))
-        .when(~is_fragment & _is_readable_flush(flush), F.array(_flush_row(flush, shape_groups)))
+        F.when(is_fragment_readable, _fragment_rows(fragment, shape_groups))
+        .when(is_flush_readable, F.array(_flush_row(flush, shape_groups)))
         .otherwise(F.array(_unreadable_row(is_fragment)))
     )
     return (
-        raw.withColumn("fragment", F.when(is_fragment, F.from_json("value", _FRAGMENT, _JSON_OPTIONS)))
-        .withColumn("flush", F.when(~is_fragment, F.from_json("value", _FLUSH, _JSON_OPTIONS)))
+        raw.withColumn("fragments", F.when(is_fragment, _parsed(_FRAGMENT)))
+        .withColumn("flushes", F.when(~is_fragment, _parsed(_FLUSH)))
         .select(F.explode(rows).alias("row"))
         .select("row.*")
         .withColumn("now_ms", F.unix_millis(F.current_timestamp()))
@@ -167,7 +172,6 @@ def _is_readable_fragment(fragment: Column) -> Column:
         return _all(_is_text(shape["shape_id"]), has_changes, offset.isNull() | in_fragment)
 
     return _all(
-        _is_event(fragment),
         F.coalesce(fragment["xid"] >= 0, _has_key("xid") & commit.isNotNull() & (F.size(shapes) == 0)),
         _is_offset(follows, least_tx_offset=-1),
         _is_offset(last),
@@ -184,18 +188,23 @@ def _is_readable_fragment(fragment: Column) -> Column:
 
 def _is_readable_flush(flush: Column) -> Column:
     return _all(
-        _is_event(flush),
         flush["type"].isin("flushed", "removed"),
         _is_text(flush["shape_id"]),
         _is_offset(flush["offset"]),
     )
 
 
-def _is_event(event: Column) -> Column:
-    """One JSON object of this version, with nothing after it: Spark reads the first object and ignores the rest."""
-    outside_strings = F.regexp_replace("value", _JSON_STRING, "")
-    has_more = F.col("value").rlike(_TRAILING) & outside_strings.rlike(_TRAILING)
-    return _all(event[_CORRUPT].isNull(), event["v"] == VERSION, _is_text(event["source"]), ~has_more)
+def _parsed(event_schema: str) -> Column:
+    """``value`` as an array of the event and the end mark."""
+    schema = f"event ARRAY<STRUCT<{event_schema}>>, {_CORRUPT} STRING"
+    return F.from_json(F.concat(F.lit(_BEFORE), "value", F.lit(_AFTER)), schema, _JSON_OPTIONS)
+
+
+def _is_one_event(parsed: Column) -> Column:
+    """Whether nothing but one event of this version stood before the end mark."""
+    events = parsed["event"]
+    has_two = (F.size(events) == 2) & (events[1]["v"] == _END_MARK)
+    return _all(parsed[_CORRUPT].isNull(), has_two, events[0]["v"] == VERSION, _is_text(events[0]["source"]))
 
 
 def _has_key(name: str) -> Column:

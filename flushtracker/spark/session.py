@@ -1,4 +1,4 @@
-"""The Spark session of a job: what it needs is set here, what the user sets by spark-submit is left alone."""
+"""The Spark session of a job: the few settings that it needs; all else is Spark's, or what spark-submit was told."""
 
 import os
 import sys
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.spark.jars import jar_paths
 from flushtracker.spark.java import check_java
+from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 
 _LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -48,8 +48,8 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError) as error:
-        raise FlushtrackerError(f"Spark does not start: {str(error).partition(chr(10))[0]}") from error
+    except (*JAVA_ERRORS, Py4JError, OSError) as error:
+        raise FlushtrackerError(f"Spark does not start: {java_reason(error)}") from error
     if not verbose:
         session.sparkContext.setLogLevel("ERROR")
     return session

@@ -1,6 +1,5 @@
 """Where events come from: each source gives ``(stream, value, place)``, one row for each event."""
 
-from pathlib import Path
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -9,6 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 
 from flushtracker.config import SourceConfig
 from flushtracker.errors import ConfigError
+from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
+from flushtracker.spark.paths import spark_path
 from flushtracker.spark.rows import FLUSHES, FRAGMENTS
 
 # Spark forgets files that are older than the newest by more than this. A forgotten one would be a silent hole.
@@ -29,11 +30,13 @@ def read_events(spark: SparkSession, source: SourceConfig) -> DataFrame:
 def _read_files(spark: SparkSession, directory: str, stream: str, max_files: int) -> DataFrame:
     reader = spark.readStream.format("text").option("maxFilesPerTrigger", max_files).option("maxFileAge", _NEVER)
     try:
-        lines = reader.load(str(Path(directory).absolute()) if "://" not in directory else directory)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
+        lines = reader.load(spark_path(directory))
+    except JAVA_ERRORS as error:
+        if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
+            raise ConfigError(
+                f"source.{stream}: there is no directory {directory}; create it, or start what writes there first"
+            ) from error
         raise ConfigError(
-            f"source.{stream}: there is no directory {directory}; create it, or start what writes there first"
+            f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
         ) from error
     return lines.select(F.lit(stream).alias("stream"), "value", F.col("_metadata.file_path").alias("place"))

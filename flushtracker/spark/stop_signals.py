@@ -1,7 +1,8 @@
-"""SIGTERM and Ctrl-C as a request to stop after the running batch, in whichever process they arrive.
+"""SIGTERM and Ctrl-C as a request to stop after the running batch, whenever and in whichever process they arrive.
 
 Under spark-submit the JVM is the parent and gets the signal; by itself it would tear Spark down in mid-batch. So both
-the interpreter and the JVM get a handler, and both only set an event.
+the interpreter and the JVM get a handler, and both only set an event. The interpreter's comes first, before a JVM is
+launched: an exception there would leave the JVM behind.
 """
 
 import signal
@@ -25,14 +26,17 @@ class _JvmHandler:
         implements: ClassVar = ["sun.misc.SignalHandler"]
 
 
-def stop_event(spark: SparkSession) -> Event:
-    """An event that SIGTERM and SIGINT set from now on; call it from the main thread, once Spark is up."""
-    stop = Event()
+def set_on_signals(stop: Event) -> None:
+    """Let SIGTERM and SIGINT set ``stop`` from now on; call it from the main thread."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+
+
+def set_on_jvm_signals(stop: Event, spark: SparkSession) -> None:
+    """The same for the JVM, and again for the interpreter, whose handlers Spark replaces when it starts."""
+    set_on_signals(stop)
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark has no types for it
     jvm = gateway.jvm
     for name in ("TERM", "INT"):
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _JvmHandler(stop))
-    return stop

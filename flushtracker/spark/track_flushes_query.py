@@ -2,7 +2,6 @@
 
 import logging
 import time
-from pathlib import Path
 from threading import Event
 from typing import Final
 
@@ -12,10 +11,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config import JobConfig
 from flushtracker.delta.ack_table import AckTable
-from flushtracker.errors import FlushtrackerError
-from flushtracker.spark.committed_state import read_reports, refuse_other_shape_groups
+from flushtracker.errors import FlushtrackerError, StateError
+from flushtracker.spark.committed_state import read_committed_state
 from flushtracker.spark.driver import AckDriver, StoppedError
 from flushtracker.spark.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
+from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
+from flushtracker.spark.paths import checkpoint_path, spark_path
 from flushtracker.spark.rows import to_rows
 from flushtracker.spark.sources import read_events
 from flushtracker.spark.stall_watch import StallWatch
@@ -32,15 +33,14 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event) -> None:
     Raises:
         FlushtrackerError: whatever ended the query; nothing of the batch that met it is acknowledged.
     """
-    checkpoint = _absolute(config.state.checkpoint)
+    checkpoint = checkpoint_path(config.state.checkpoint)
     acks = AckTable(config.sink.acks, config.sink.storage_options)
-    reports = read_reports(spark, checkpoint)
-    refuse_other_shape_groups(reports, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, _absolute(config.sink.dead_letters))
-    driver.restore(reports)
+    state = read_committed_state(spark, checkpoint, config.state.shape_groups)
+    driver = AckDriver(acks, spark_path(config.sink.dead_letters))
+    driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
     query = _start(spark, config, checkpoint, settings, driver)
-    logger.info("query started checkpoint=%s groups=%d acks=%s", checkpoint, len(reports), config.sink.acks)
+    logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
     with StallWatch(driver, config.stall.grace_ms):
         _await_end(query, driver, stop)
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
@@ -59,9 +59,12 @@ def _start(
         .option("checkpointLocation", checkpoint)
         .foreachBatch(driver.handle_batch)
     )
-    if config.trigger_ms is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{config.trigger_ms} milliseconds").start()
+    try:
+        if config.trigger_ms is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{config.trigger_ms} milliseconds").start()
+    except JAVA_ERRORS as error:
+        raise StateError(f"the query cannot start on checkpoint {checkpoint}: {java_reason(error)}") from error
 
 
 def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event) -> None:
@@ -94,9 +97,4 @@ def _cause(driver: AckDriver, error: PySparkException) -> BaseException:
     """What really ended the query: the driver's own failure, else what Spark says, in its first line."""
     if driver.failure is not None:
         return driver.failure
-    return FlushtrackerError(f"the query ended: {str(error).strip().partition(chr(10))[0]}")
-
-
-def _absolute(path: str) -> str:
-    """A path that means the same to Spark and to Python, whatever Spark's working directory is."""
-    return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
+    return FlushtrackerError(f"the query ended: {java_reason(error)}")

@@ -37,7 +37,7 @@ class JobFolder:
         for event in events:
             stream = "flushes" if isinstance(event, FlushNotification) else "fragments"
             lines[stream].append(event if isinstance(event, str) else event.to_json())
-        number = len(list((self.root / "fragments").iterdir()))
+        number = len(list((self.root / "flushes").iterdir()))
         for stream, texts in lines.items():
             hidden = self.root / stream / f".{number:06}.jsonl"
             hidden.write_text("".join(text + "\n" for text in texts))

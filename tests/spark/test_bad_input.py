@@ -30,11 +30,42 @@ def test_hole_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_pa
     job.write([source.transaction(4000, op=4)])
     message = _stop_message(job, spark, HoleError)
     assert message.startswith(f"file:{tmp_path}/fragments/000001.jsonl: fragment 0/FA0+4 of source 7301/1/shapes ")
-    assert "follows 0/BB8+0, but the last one seen is 0/7D0+0" in message
-    assert "restart capture" in message
+    assert "follows 0/BB8+0, but what was seen ends with transaction 0/7D0" in message
+    assert "put it back in front of this fragment, or let capture restart" in message
     assert job.ack_lsns(source.name) == {0: 2000}
     assert _stop_message(job, spark, HoleError) == message
     assert job.ack_lsns(source.name) == {0: 2000}
+
+
+def test_hole_is_mended_by_putting_what_is_missing_in_front(spark: SparkSession, tmp_path: Path) -> None:
+    """In the file that the message names, since Spark reads the batch again as it planned it."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    job.write([source.transaction(2000)])
+    lost = source.transaction(3000)
+    job.write([source.transaction(4000)])
+    _stop_message(job, spark, HoleError)
+    holed = tmp_path / "fragments/000001.jsonl"
+    holed.write_text(lost.to_json() + "\n" + holed.read_text())
+    job.run(spark)
+    assert job.ack_lsns(source.name) == {0: 2000, 1: 4000}
+
+
+def test_hole_is_mended_by_what_capture_sends_again_and_a_new_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """Files from before the restart are put away; flushes are read from the earliest, whenever they came."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    job.write([source.transaction(2000)])
+    source.transaction(3000, "users")
+    job.write([source.transaction(4000), source.flushed("users", 3000)])
+    _stop_message(job, spark, HoleError)
+    for name in ("000000.jsonl", "000001.jsonl"):
+        (tmp_path / "fragments" / name).rename(tmp_path / name)
+    shutil.rmtree(tmp_path / "checkpoint")
+    source.restart(2001)
+    job.write([source.transaction(3000, "users"), source.transaction(4000)])
+    job.run(spark)
+    assert max(job.ack_lsns(source.name).values()) == 4000
 
 
 def test_first_fragment_without_start_is_a_hole(spark: SparkSession, tmp_path: Path) -> None:
@@ -119,7 +150,25 @@ _SPOILED: tuple[object, ...] = (None, True, -1, 0, 1, 2.5, 2**63, "x", "", [], {
 
 def _variants(event: str) -> list[str]:
     """An event and what can become of it: each field gone, null, or of another type, at each depth."""
-    texts = [event, event + " ", event + "x", event + event, event[:-1], " " + event, event.replace('"', "'")]
+    texts = [event, event + " ", " " + event, event[:-1], event.replace('"', "'")]
+    for tail in (
+        "x",
+        "{}",
+        ",{}",
+        "}",
+        "]",
+        ",",
+        " ,x",
+        "],[1]",
+        "],[{}]",
+        ',"a":1',
+        '],"a":[{}',
+        "]}",
+        '}],"a":[{}]',
+        "null",
+    ):
+        texts += [event + tail, tail + event]
+    texts += [event + event, f"{event},{event}"]
     fields = json.loads(event)
 
     def spoil(node: object, rebuild: object) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,22 +92,63 @@ def test_hole_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) 
     assert "Traceback" in verbose.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
-    """Sent to the whole process group, as a terminal's Ctrl-C and a service manager's stop are."""
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name: str) -> None:
+    """Sent in mid-batch to the whole process group, as by a terminal's Ctrl-C; two batches more would be there."""
     job = JobFolder(tmp_path)
     source = SampleSource()
-    job.write([source.transaction(2000)])
+    for lsn in (2000, 3000, 4000):
+        job.write([source.transaction(lsn)])
+    command = [sys.executable, "-m", "tests.spark.signalled_job", name, "--config", str(job.config_file())]
+    done = subprocess.run(
+        command, start_new_session=True, capture_output=True, text=True, check=False, timeout=_DEADLINE_S, cwd=_ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert " INFO stopping after the running batch" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith(" INFO query ended last_batch_id=0")
+    assert "Traceback" not in done.stderr
+    assert job.acks() == [(source.name, 0, 2000)]
+    assert (tmp_path / "checkpoint/commits/0").exists()
+    assert not (tmp_path / "checkpoint/commits/1").exists()
+
+
+def test_ctrl_c_while_spark_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The JVM is on its way by then; it is let up, and then ended."""
+    job = JobFolder(tmp_path)
+    job.write([SampleSource().transaction(2000)])
     command = [sys.executable, _JOB, "--config", str(job.config_file(trigger_ms=100))]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
-        _wait_for(lambda: _has_ack(job, 2000))
-        os.killpg(process.pid, number)
-        _, errors = process.communicate(timeout=_DEADLINE_S)
+        try:
+            # The first child only asks for Java's version.
+            _wait_for(lambda: any("spark.deploy" in _command(child) for child in _children(process.pid)))
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=_DEADLINE_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     assert process.returncode == 0, errors
-    assert " INFO stopping after the running batch" in errors
-    assert errors.splitlines()[-1].endswith(" INFO query ended last_batch_id=0")
     assert "Traceback" not in errors
-    assert (tmp_path / "checkpoint/commits/0").exists()
+    assert not (tmp_path / "acks").exists()
+    _wait_for(lambda: not _is_group_alive(process.pid))
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def _is_group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
@@ -137,6 +179,61 @@ def test_changed_shape_groups_are_refused_with_both_numbers(spark: SparkSession,
     ):
         job.run(spark, shape_groups=16)
     assert job.ack_lsns(source.name) == {0: 1998}
+
+
+def test_changed_shape_groups_are_refused_where_only_flushes_came(spark: SparkSession, tmp_path: Path) -> None:
+    """A flush ahead of its transaction waits in a group too."""
+    job = JobFolder(tmp_path)
+    job.write([SampleSource().flushed("users", 2000)])
+    job.run(spark, shape_groups=4)
+    with pytest.raises(StateError, match=r"written with shape_groups 4, and state.shape_groups is 16"):
+        job.run(spark, shape_groups=16)
+
+
+@pytest.mark.parametrize("lost", ["commits/[123]", "commits/*"])
+def test_checkpoint_with_state_behind_its_batches_is_refused(spark: SparkSession, tmp_path: Path, lost: str) -> None:
+    """A copy made while the job ran: going on would skip the batches in between, and the shapes that owe for them."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    for batch in ([source.transaction(2000)], [source.transaction(3000, "users")], [source.transaction(4000)]):
+        job.write(batch)
+    job.write([source.transaction(5000)])
+    job.run(spark)
+    assert max(job.ack_lsns(source.name).values()) == 2998
+    for path in (tmp_path / "checkpoint").glob(lost):
+        path.unlink()
+    with pytest.raises(
+        StateError, match=r"goes on with batch 3, but its last committed state is that of batch (0|-1),"
+    ):
+        job.run(spark)
+    assert max(job.ack_lsns(source.name).values()) == 2998
+
+
+def test_lost_ack_table_gets_the_ack_that_the_state_knows(spark: SparkSession, tmp_path: Path) -> None:
+    """At once, and not only when something moves again: capture waits for it."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    job.write([source.transaction(2000), source.transaction(3000, "users")])
+    job.run(spark)
+    shutil.rmtree(tmp_path / "acks")
+    job.run(spark)
+    assert job.acks() == [(source.name, 0, 2998)]
+
+
+def test_checkpoint_that_is_not_a_directory_is_exit_code_4(spark: SparkSession, tmp_path: Path) -> None:
+    """With the path and Java's reason, on one line."""
+    job = JobFolder(tmp_path)
+    (tmp_path / "checkpoint").write_text("")
+    with pytest.raises(StateError, match=rf"checkpoint {tmp_path}/checkpoint.*: \w+Exception: ") as caught:
+        job.run(spark)
+    assert "\n" not in str(caught.value)
+
+
+def test_checkpoint_path_that_spark_cannot_read_back_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Before anything is written there, since it would never start again."""
+    (tmp_path / "my job").mkdir()
+    with pytest.raises(ConfigError, match=r"state.checkpoint .*/my job/checkpoint has ' ', with which Spark cannot"):
+        JobFolder(tmp_path / "my job").run(spark)
 
 
 def test_missing_stream_directory_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_resent_links_bring_nothing_new() -> None:
     chain.extend(
         [link((99, 0), (200, 4), start=True), link((200, 4), (300, 4), commit=False), link((300, 4), (300, 6))]
     )
-    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
+    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
 
 
 def test_a_resend_in_another_cut_goes_on_past_the_cursor() -> None:
@@ -59,8 +59,8 @@ def test_a_hole_moves_nothing() -> None:
     """The error names place, source, fragment, both offsets and what to do; the state is as before the batch."""
     chain = chain_at((300, 6))
     message = (
-        r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but the last one seen is "
-        r"0/15E\+0; what lies between is missing, and nothing past it is acknowledged: .*restart"
+        r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but what was seen ends "
+        r"with transaction 0/15E; what lies between is missing, and nothing past it is acknowledged: .*restart"
     )
     with pytest.raises(HoleError, match=message):
         chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
@@ -69,7 +69,7 @@ def test_a_hole_moves_nothing() -> None:
 
 def test_a_start_beyond_the_cursor_is_a_hole_too() -> None:
     """A start says that all from there on comes again, not that what lies before it was seen."""
-    with pytest.raises(HoleError, match=r"follows 0/190\+0, but the last one seen is 0/12C\+6"):
+    with pytest.raises(HoleError, match=r"follows 0/190\+0, but what was seen ends with 0/12C\+6"):
         chain_at((300, 6)).extend([link((400, 0), (500, 0), start=True)])
 
 
@@ -81,7 +81,16 @@ def test_a_new_chain_begins_with_a_start() -> None:
         FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
     chain = FragmentChain("7301/1/shapes")
     chain.extend([link((99, 0), (200, 4)), link((99, 0), (200, 2), start=True, commit=False)])
-    assert chain.stream_cursor == LogOffset(200, 4)
+    assert chain.stream_cursor == LogOffset.last_of(200)
+
+
+def test_a_start_that_takes_an_open_transaction_for_confirmed_is_a_hole() -> None:
+    """Somebody moved the slot past a transaction of which the end was never seen; once it was, all is well."""
+    chain = chain_at((300, 2))
+    with pytest.raises(HoleError, match=r"follows 0/12C\+0, but what was seen ends with 0/12C\+2"):
+        chain.extend([link((300, 0), (400, 0), start=True)])
+    chain.extend([link((300, 0), (400, 0), start=True), link((300, 2), (300, 4))])
+    assert chain.last_seen_offset == LogOffset(400, 0)
 
 
 def test_a_chain_from_the_last_ack_needs_no_start() -> None:

@@ -429,8 +429,8 @@ def test_missing_fragment_is_a_hole_that_names_both_offsets() -> None:
     story.source.transaction(1200, "orders")
     committed = story.job.checkpoint
     message = (
-        r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but the last one seen is 0/44C\+0; "
-        r"what lies between is missing"
+        r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but what was seen "
+        r"ends with transaction 0/44C; what lies between is missing"
     )
     with pytest.raises(HoleError, match=message):
         story.batch(story.source.transaction(1300, "users"), story.source.flushed("users", 1300))
