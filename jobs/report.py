@@ -15,7 +15,7 @@ from flushtracker.command_line import run_program
 from flushtracker.config import load_config
 from flushtracker.delta.ack_history import read_ack_history
 from flushtracker.errors import ConfigError
-from flushtracker.report import last_published_commit, make_report
+from flushtracker.report.figures import last_published_commit, make_report
 
 _EPILOG = """\
 exit codes: 0 the last ack is the last commit; 1 it is not, or anything not
@@ -47,8 +47,8 @@ def _report(arguments: argparse.Namespace) -> int:
         # An extra that is not installed is an error of one line.
         from rich.console import Console  # noqa: PLC0415  see above
 
-        from flushtracker.report_plot import plot_report  # noqa: PLC0415  see above
-        from flushtracker.report_tables import print_report  # noqa: PLC0415  see above
+        from flushtracker.report.plot import plot_report  # noqa: PLC0415  see above
+        from flushtracker.report.tables import print_report  # noqa: PLC0415  see above
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:

@@ -4,9 +4,12 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
+
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from flushtracker.command_line import run_program
 from flushtracker.config import load_config
@@ -50,8 +53,12 @@ def _track_flushes(config_file: Path, *, verbose: bool) -> int:
         set_on_jvm_signals(stop, spark)
         if not stop.is_set():
             track_flushes(spark, config, stop)
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise FlushtrackerError("Spark's JVM has ended under the job; start again, nothing is lost") from error
     finally:
-        spark.stop()
+        # Without a JVM there is nothing to stop.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
     return 0
 
 

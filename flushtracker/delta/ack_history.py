@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from flushtracker.delta.ack_table import storage_reason
 from flushtracker.errors import ConfigError, SinkError
 
 _COLUMNS: Final = (
@@ -88,8 +89,9 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
     except TableNotFoundError as error:
         raise SinkError(f"there is no ack table at {uri}; run jobs/track_flushes.py with this configuration") from error
     except (DeltaError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SinkError(f"ack table {uri} cannot be read: {reason}; mend that, or check sink.acks") from error
+        raise SinkError(
+            f"ack table {uri} cannot be read: {storage_reason(error)}; mend that, or check sink.acks"
+        ) from error
 
 
 def _listed(sources: list[str]) -> str:

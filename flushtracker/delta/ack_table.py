@@ -38,7 +38,7 @@ RETENTION_HOURS: Final = 1
 _TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
 _REASON_LENGTH: Final = 400
 
-_SCHEMA: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("source", pa.string()),
         ("batch_id", pa.int64()),
@@ -80,17 +80,17 @@ class AckTable:
         try:
             self._table = DeltaTable.create(
                 uri,
-                Schema.from_arrow(_SCHEMA),
+                Schema.from_arrow(SCHEMA),
                 mode="ignore",
                 configuration=CONFIGURATION,
                 storage_options=dict(storage_options or {}),
             )
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {uri} cannot be opened or created: {_reason(error)}") from error
+            raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
         if _TRANSACTION_RETENTION in self._table.metadata().configuration:
             raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which makes it forget acks; unset it")
         have = {field.name for field in self._table.schema().fields}
-        if missing := {field.name for field in _SCHEMA} - have:
+        if missing := {field.name for field in SCHEMA} - have:
             raise SinkError(
                 f"{uri} is a Delta table without the columns {', '.join(sorted(missing))}, so it is not an ack table; "
                 f"name another folder in sink.acks"
@@ -102,7 +102,7 @@ class AckTable:
             self._table.update_incremental()
             return self._table.transaction_version(source)
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be read: {_reason(error)}") from error
+            raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
 
     def last_acks(self) -> dict[str, int]:
         """The last ack of every source in the table. Reads one column of every row: for a start, not for a batch."""
@@ -110,7 +110,7 @@ class AckTable:
             scanner = self._table.to_pyarrow_dataset().scanner(columns=["source"])
             sources = {source for batch in scanner.to_batches() for source in batch["source"].unique().to_pylist()}
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be read: {_reason(error)}") from error
+            raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
         return {source: ack for source in sorted(sources) if (ack := self.last_ack(source)) is not None}
 
     def append(self, row: AckRow) -> bool:
@@ -131,7 +131,7 @@ class AckTable:
                 f"driver wrote there at the same moment; let only one job write acks of a source"
             ) from error
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be written: {_reason(error)}") from error
+            raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
         self._appended += 1
         if self._appended % COMPACT_EVERY == 0:
             self.compact()
@@ -143,15 +143,15 @@ class AckTable:
             self._table.optimize.compact(target_size=_COMPACTED_BYTES)
             self._table.vacuum(RETENTION_HOURS, dry_run=False, enforce_retention_duration=False)
         except (DeltaError, OSError) as error:
-            logger.warning("ack table not compacted uri=%s reason=%s", self.uri, _reason(error))
+            logger.warning("ack table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
 
 
 def _to_arrow(row: AckRow) -> pa.Table:
     values = asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)}
-    return pa.Table.from_pylist([values], schema=_SCHEMA)
+    return pa.Table.from_pylist([values], schema=SCHEMA)
 
 
-def _reason(error: Exception) -> str:
+def storage_reason(error: Exception) -> str:
     """What the storage says, on one line of bounded length, without a password that stands in a URL."""
     text = re.sub(r"//[^/@\s]+@", "//", " ".join(str(error).split()))
     return text if len(text) <= _REASON_LENGTH else text[:_REASON_LENGTH] + " …"

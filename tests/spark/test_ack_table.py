@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake import Schema as DeltaSchema
 from pyspark.sql import SparkSession
 
 from flushtracker.delta import ack_table
@@ -121,3 +122,19 @@ def test_place_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"ack table .*/file/acks cannot be opened or created: ") as caught:
         AckTable(str(tmp_path / "file" / "acks"))
     assert "\n" not in str(caught.value)
+
+
+def test_reason_of_the_storage_is_one_line_without_a_password() -> None:
+    """An endpoint's URL may carry one, and object stores tell their reason on later lines."""
+    error = OSError("Generic S3 error\n  caused by: error sending request for url (http://user:secret@10.0.0.1/bucket)")
+    assert ack_table.storage_reason(error) == (
+        "Generic S3 error caused by: error sending request for url (http://10.0.0.1/bucket)"
+    )
+
+
+def test_table_that_forgets_acks_is_refused(tmp_path: Path) -> None:
+    """With a retention for transactions, Delta would lose the last ack of a source that is quiet for long."""
+    table = DeltaTable.create(str(tmp_path / "acks"), DeltaSchema.from_arrow(ack_table.SCHEMA))
+    table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
+    with pytest.raises(SinkError, match=r"has delta\.setTransactionRetentionDuration set, which makes it forget acks"):
+        AckTable(str(tmp_path / "acks"))

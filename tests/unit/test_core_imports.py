@@ -10,7 +10,7 @@ import flushtracker
 
 ROOT = Path(flushtracker.__file__).parent
 # The report that `make run` prints and plots has packages of its own, in an optional extra.
-OUTSIDE_THE_CORE = {"spark", "postgres", "delta", "report", "report_plot", "report_tables"}
+OUTSIDE_THE_CORE = {"spark", "postgres", "delta", "report"}
 BLOCKED = ("pyspark", "py4j", "delta", "deltalake", "pandas", "pyarrow", "numpy", "psycopg2", "confluent_kafka", "rich")
 
 IMPORT_WITHOUT = """

@@ -19,8 +19,8 @@ from flushtracker.errors import DecodeError
 from flushtracker.events import FragmentEvent
 from flushtracker.files_transport import StreamWriter
 from flushtracker.log_offset import LogOffset
-from flushtracker.report import HeldBack, held_back, last_published_commit, make_report, thinned
-from flushtracker.report_plot import plot_report
+from flushtracker.report.figures import HeldBack, held_back, last_published_commit, make_report, thinned
+from flushtracker.report.plot import plot_report
 from jobs.report import main
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
@@ -348,7 +348,7 @@ def test_a_fragment_that_cannot_be_read_is_named(project: Project) -> None:
     assert str(refusal.value) == f"{file} line 1: v is missing; replay or capture it again"
 
 
-@pytest.mark.parametrize(("module", "package"), [("rich.console", "rich"), ("flushtracker.report_plot", None)])
+@pytest.mark.parametrize(("module", "package"), [("rich.console", "rich"), ("flushtracker.report.plot", None)])
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     project: Project,
     capsys: pytest.CaptureFixture[str],

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from flushtracker.delta.ack_history import Ack
 from flushtracker.errors import ConfigError
 from flushtracker.lsn import format_lsn
-from flushtracker.report import Report, bytes_text
+from flushtracker.report.figures import Report, bytes_text
 
 _RECEIVED: Final = "#1f3b5c"
 _ACKNOWLEDGED: Final = "#2a9d3a"

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from flushtracker.delta.ack_history import Ack
 from flushtracker.lsn import format_lsn
-from flushtracker.report import Report, bytes_text, seconds_text, thinned
+from flushtracker.report.figures import Report, bytes_text, seconds_text, thinned
 
 _MOST_ACKS: Final = 40
 _MOST_SHAPES: Final = 20
