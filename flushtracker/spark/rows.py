@@ -87,7 +87,9 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     return (
         raw.withColumn("fragments", F.when(is_fragment, _parsed(_FRAGMENT)))
         .withColumn("flushes", F.when(~is_fragment, _parsed(_FLUSH)))
-        .select(F.explode(rows).alias("row"))
+        # Within explode Spark would interpret the expression; in a step of its own it compiles it.
+        .select(rows.alias("rows"))
+        .select(F.explode("rows").alias("row"))
         .select("row.*")
         .withColumn("now_ms", F.unix_millis(F.current_timestamp()))
         .select(*ROW_SCHEMA.fieldNames())
