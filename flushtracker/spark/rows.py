@@ -76,7 +76,7 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``place`` where the event was read, for messages.
     """
     is_fragment = F.col("stream") == FRAGMENTS
-    fragment, flush = F.col("fragments.event")[0], F.col("flushes.event")[0]
+    fragment, flush = _event(F.col("fragments")), _event(F.col("flushes"))
     is_fragment_readable = is_fragment & _is_one_event(F.col("fragments")) & _is_readable_fragment(fragment)
     is_flush_readable = ~is_fragment & _is_one_event(F.col("flushes")) & _is_readable_flush(flush)
     rows = (
@@ -202,11 +202,16 @@ def _parsed(event_schema: str) -> Column:
     return F.from_json(F.concat(F.lit(_BEFORE), "value", F.lit(_AFTER)), schema, _JSON_OPTIONS)
 
 
+def _event(parsed: Column) -> Column:
+    """The event alone, null where there is none."""
+    return F.get(parsed["event"], F.lit(0))
+
+
 def _is_one_event(parsed: Column) -> Column:
     """Whether nothing but one event of this version stood before the end mark."""
     events = parsed["event"]
-    has_two = (F.size(events) == 2) & (events[1]["v"] == _END_MARK)
-    return _all(parsed[_CORRUPT].isNull(), has_two, events[0]["v"] == VERSION, _is_text(events[0]["source"]))
+    has_two = (F.size(events) == 2) & (F.get(events, F.lit(1))["v"] == _END_MARK)
+    return _all(parsed[_CORRUPT].isNull(), has_two, _event(parsed)["v"] == VERSION, _is_text(_event(parsed)["source"]))
 
 
 def _has_key(name: str) -> Column:

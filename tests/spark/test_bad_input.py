@@ -145,7 +145,7 @@ def test_replayed_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes
     assert sorted(values) == ["bad", "bad", "worse", "worse"]
 
 
-_SPOILED: tuple[object, ...] = (None, True, -1, 0, 1, 2.5, 2**63, "x", "", [], {}, [None])
+_SPOILED: tuple[object, ...] = (None, True, -1, 0, 1, 2.5, 2**63 - 1, 2**63, "x", "", [], {}, [None])
 
 
 def _variants(event: str) -> list[str]:
