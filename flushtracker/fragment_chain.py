@@ -65,8 +65,7 @@ class FragmentChain:
         for link in ordered:
             if _follows(link) > cursor:
                 raise self._hole(link, cursor)
-            last = link.last_log_offset
-            cursor = max(cursor, LogOffset.last_of(last.tx_offset) if link.is_commit else last)
+            cursor = max(cursor, link.last_log_offset.reached(is_commit=link.is_commit))
             if link.is_commit and (last_seen is None or link.last_log_offset > last_seen):
                 last_seen = link.last_log_offset
         self.stream_cursor = cursor

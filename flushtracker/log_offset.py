@@ -63,6 +63,10 @@ class LogOffset:
         """
         return cls(tx_offset - 1, 0)
 
+    def reached(self, *, is_commit: bool) -> "LogOffset":
+        """How far a stream is seen with a fragment that ends here; a commit ends its transaction, wherever cut."""
+        return LogOffset.last_of(self.tx_offset) if is_commit else self
+
     @classmethod
     def parse(cls, text: str) -> "LogOffset":
         """Read ``16/B374D848+5``, or ``16/B374D848+inf``; raises ``ValueError`` on anything else."""

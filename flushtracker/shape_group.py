@@ -31,8 +31,8 @@ class ShapeFragment:
 
     @property
     def reaches(self) -> LogOffset:
-        """Up to where its group has seen the stream once it has this; a commit ends its transaction, wherever cut."""
-        return LogOffset.last_of(self.last_log_offset.tx_offset) if self.is_commit else self.last_log_offset
+        """Up to where its group has seen the stream once it has this."""
+        return self.last_log_offset.reached(is_commit=self.is_commit)
 
 
 @dataclass(frozen=True, slots=True)
