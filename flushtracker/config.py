@@ -3,39 +3,16 @@
 Paths are kept as written: relative ones count from the current directory, and a URI such as ``s3://…`` is a path too.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from flushtracker.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.secret_options import SecretOptions
 from flushtracker.strict_yaml import YamlMapping, read_yaml
 
 AVAILABLE_NOW: Final = "available_now"
 _DEFAULT_GRACE_MS: Final = 60_000
-
-
-class StorageOptions(Mapping[str, str]):
-    """Options of the storage under the Delta tables; they hold keys and passwords, so ``repr`` shows names alone.
-
-    >>> StorageOptions({"AWS_SECRET_ACCESS_KEY": "x"})
-    StorageOptions(AWS_SECRET_ACCESS_KEY=…)
-    """
-
-    def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        self._options = dict(options or {})
-
-    def __getitem__(self, name: str) -> str:
-        return self._options[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._options)
-
-    def __len__(self) -> int:
-        return len(self._options)
-
-    def __repr__(self) -> str:
-        return f"StorageOptions({', '.join(f'{name}=…' for name in self)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +45,7 @@ class SinkConfig:
 
     acks: str
     dead_letters: str
-    storage_options: StorageOptions = field(default_factory=StorageOptions)
+    storage_options: SecretOptions = field(default_factory=SecretOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +112,7 @@ def _sink(sink: YamlMapping) -> SinkConfig:
     return SinkConfig(
         acks=sink.text("acks").value,
         dead_letters=sink.text("dead_letters").value,
-        storage_options=StorageOptions(options.texts() if options is not None else None),
+        storage_options=SecretOptions(options.scalars() if options is not None else None),
     )
 
 

@@ -9,7 +9,8 @@
     │   └── TransactionTooLargeError      a transaction is over ``max_tx_size``
     ├── HoleError                exit 3   a fragment does not connect to what was seen before
     ├── StateError               exit 4   the checkpoint does not fit this job
-    └── SinkError                exit 5   a Delta table cannot be written or is not ours
+    ├── SinkError                exit 5   a Delta table cannot be written or is not ours
+    └── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
 
 A message has the subject, the fact, both values where two disagree, and what to do; it never holds a row's values.
 """
@@ -57,3 +58,9 @@ class SinkError(FlushtrackerError):
     """A Delta table cannot be read or written, or was not created by this job."""
 
     exit_code = 5
+
+
+class BrokerError(FlushtrackerError):
+    """Kafka cannot be reached, or refuses what it is asked; the message names the servers or the topic."""
+
+    exit_code = 6

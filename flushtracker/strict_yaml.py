@@ -126,9 +126,9 @@ class YamlMapping:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def texts(self) -> dict[str, str]:
-        """All keys and values of a mapping whose keys are free and whose values are texts, empty ones too."""
-        return {key: self.text(key, empty=True).value for key in self._values}
+    def scalars(self) -> dict[str, str]:
+        """All keys and values of a mapping whose keys are free; a number, true or false is the text that stands there."""
+        return {key: self._scalar(self._label(key), *self._required(key)).value for key in self._values}
 
     def text(self, key: str, *, empty: bool = False) -> YamlText:
         """A text that must be there, and must not be empty unless ``empty`` says so."""

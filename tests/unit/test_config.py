@@ -69,7 +69,7 @@ def test_storage_options_never_show_their_values(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("KEY", "hunter2")
     config = load(tmp_path, COMPLETE)
 
-    assert "storage_options=StorageOptions(AWS_REGION=…, KEY=…)" in repr(config)
+    assert "storage_options=SecretOptions(AWS_REGION=…, KEY=…)" in repr(config)
     assert "hunter2" not in repr(config) + str(config.sink.storage_options)
 
 
@@ -104,8 +104,8 @@ def test_the_files_of_the_project_are_read(name: str) -> None:
         ("acks: data/acks", "acks: ''", "line 3: sink.acks is empty"),
         (
             "AWS_REGION: eu",
-            "AWS_REGION: 1",
-            "line 3: sink.storage_options.AWS_REGION is a number; put it in quotes if a text is meant",
+            "AWS_REGION: [eu]",
+            "line 3: sink.storage_options.AWS_REGION is a list, not a single value",
         ),
         (
             "${KEY}",

@@ -38,7 +38,7 @@ def test_a_value_is_read_by_its_type(tmp_path: Path) -> None:
     assert root.optional_integer("number", at_least=0) == 16
     assert root.optional_duration_ms("wait") == 120_000
     assert [text.value for text in root.optional_texts("list") or ()] == ["a", "b"]
-    assert root.mapping("inner").texts() == {"key": "v"}
+    assert root.mapping("inner").scalars() == {"key": "v"}
     assert root.text("empty", empty=True).value == ""
 
 
@@ -254,3 +254,9 @@ def test_an_alias_is_the_value_it_stands_for(tmp_path: Path) -> None:
     """Anchors are allowed: they save nobody from a check."""
     root = read(tmp_path, "a: &a x\nb: *a\n")
     assert root.text("b").value == "x"
+
+
+def test_a_scalar_is_the_text_that_stands_there(tmp_path: Path) -> None:
+    """Options pass through to a library, for which 500000, true and "x" are texts alike."""
+    root = read(tmp_path, 'a: {n: 500000, b: true, t: "x", f: 0.50, v: "${V}"}', V="s")
+    assert root.mapping("a").scalars() == {"n": "500000", "b": "true", "t": "x", "f": "0.50", "v": "s"}
