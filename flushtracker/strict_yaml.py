@@ -127,7 +127,7 @@ class YamlMapping:
         return key in self._values
 
     def scalars(self) -> dict[str, str]:
-        """All keys and values of a mapping whose keys are free, each value as the text that stands there, number or not."""
+        """All keys and values of a mapping whose keys are free, a number or a flag as the text that stands there."""
         return {key: self._scalar(self._label(key), *self._required(key)).value for key in self._values}
 
     def text(self, key: str, *, empty: bool = False) -> YamlText:
