@@ -10,7 +10,10 @@
     ├── HoleError                exit 3   a fragment does not connect to what was seen before
     ├── StateError               exit 4   the checkpoint does not fit this job
     ├── SinkError                exit 5   a Delta table cannot be written or is not ours
-    └── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
+    ├── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
+    └── PostgresError            exit 7   PostgreSQL refuses what it is asked
+        ├── PostgresAwayError             the server cannot be reached at the moment; trying again may help
+        └── SlotError                     the slot is lost, or does not go with what was published and acknowledged
 
 A message has the subject, the fact, both values where two disagree, and what to do; it never holds a row's values.
 """
@@ -20,6 +23,8 @@ class FlushtrackerError(Exception):
     """Root of all errors raised on purpose; its message is one line, fit for a terminal."""
 
     exit_code = 1
+    shape_id: str | None = None
+    """The shape that the error is about, where it is about one alone."""
 
 
 class ConfigError(FlushtrackerError):
@@ -64,3 +69,17 @@ class BrokerError(FlushtrackerError):
     """Kafka cannot be reached, or refuses what it is asked; the message names the servers or the topic."""
 
     exit_code = 6
+
+
+class PostgresError(FlushtrackerError):
+    """PostgreSQL refuses what it is asked, or is not set up for it; the message names what is missing."""
+
+    exit_code = 7
+
+
+class PostgresAwayError(PostgresError):
+    """The server cannot be reached, or has ended the connection: trying again may help."""
+
+
+class SlotError(PostgresError):
+    """The slot cannot go on where it was: nothing but a decision by its owner helps."""

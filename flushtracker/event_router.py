@@ -18,10 +18,10 @@ The cost of a change is one look-up by table and one test for each shape of that
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flushtracker.changes import Change, Commit, LogItem, TableName, TransactionFragment
-from flushtracker.errors import HoleError, ShapeError
+from flushtracker.errors import DecodeError, HoleError, ShapeError
 from flushtracker.log_items import log_items
 from flushtracker.log_offset import LogOffset
 from flushtracker.lsn import format_lsn
@@ -109,8 +109,10 @@ class EventRouter:
         """The shapes that are routed to."""
         return frozenset(self._registered)
 
-    def add_shape(self, definition: ShapeDefinition) -> None:
+    def add_shape(self, definition: ShapeDefinition, starts_after: int = -1) -> None:
         """Route to one more shape, from the first transaction on that is above everything routed so far.
+
+        With ``starts_after`` also above that commit LSN: what earlier processes have routed, this one does not know.
 
         Raises:
             ShapeError: its ``where`` is refused, or its id is or was in use.
@@ -119,11 +121,19 @@ class EventRouter:
         if shape_id in self._registered or shape_id in self._removed:
             state = "removed" if shape_id in self._removed else "in use"
             raise ShapeError(f"shape {shape_id!r} cannot be added, its id is {state}; an id is never used twice")
-        starts_after = -1 if self._routed_up_to is None else self._routed_up_to.tx_offset
-        registered = _Registered(Shape(definition), starts_after)
-        self._registered[shape_id] = registered
-        for table in registered.shape.tables:
-            self._by_table.setdefault(table, {})[shape_id] = registered
+        if self._routed_up_to is not None:
+            starts_after = max(starts_after, self._routed_up_to.tx_offset)
+        self._register(_Registered(Shape(definition), starts_after))
+
+    def set_partitions(self, shape_id: str, partitions: Iterable[TableName]) -> None:
+        """From now on the shape's table has these partitions; what was routed before stays as it was.
+
+        Raises:
+            ShapeError: no such shape is routed to.
+        """
+        registered = self._unregister(shape_id, "given partitions")
+        definition = replace(registered.shape.definition, partitions=tuple(partitions))
+        self._register(_Registered(Shape(definition), registered.starts_after))
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
         """Route nothing more to the shape, and return the offset for its ``removed`` event.
@@ -135,18 +145,28 @@ class EventRouter:
         Raises:
             ShapeError: no such shape is routed to.
         """
-        registered = self._registered.pop(shape_id, None)
-        if registered is None:
-            state = "was removed before" if shape_id in self._removed else "was never added"
-            raise ShapeError(f"shape {shape_id!r} cannot be removed, it {state}")
-        for table in registered.shape.tables:
-            del self._by_table[table][shape_id]
-            if not self._by_table[table]:
-                del self._by_table[table]
+        self._unregister(shape_id, "removed")
         self._removed.add(shape_id)
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed.add(shape_id)
         return self._routed_up_to
+
+    def _register(self, registered: _Registered) -> None:
+        shape_id = registered.shape.definition.id
+        self._registered[shape_id] = registered
+        for table in registered.shape.tables:
+            self._by_table.setdefault(table, {})[shape_id] = registered
+
+    def _unregister(self, shape_id: str, wish: str) -> _Registered:
+        registered = self._registered.pop(shape_id, None)
+        if registered is None:
+            state = "was removed before" if shape_id in self._removed else "was never added"
+            raise ShapeError(f"shape {shape_id!r} cannot be {wish}, it {state}")
+        for table in registered.shape.tables:
+            del self._by_table[table][shape_id]
+            if not self._by_table[table]:
+                del self._by_table[table]
+        return registered
 
     def forget_open_transaction(self) -> None:
         """The connection was lost: the open transaction will be sent again from its start, perhaps after older ones."""
@@ -155,7 +175,8 @@ class EventRouter:
     def route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
         """What each shape gets of ``fragment``, in the order of shape ids; nobody gets a keepalive.
 
-        When it raises, the router is as it was before.
+        When it raises, the router is as it was before. An error about one shape alone has its ``shape_id``: once the
+        shape is removed, the same fragment can be routed to the others.
 
         Raises:
             HoleError: the fragment does not follow the one before.
@@ -225,7 +246,11 @@ class EventRouter:
             for shape_id, registered in self._by_table.get(change.relation.table, _NO_SHAPES).items():
                 if fragment.lsn <= registered.starts_after:
                     continue
-                items = _items(registered.shape, change, empty)
+                try:
+                    items = _items(registered.shape, change, empty)
+                except (ShapeError, DecodeError) as error:
+                    error.shape_id = shape_id
+                    raise
                 if items:
                     part = taken.setdefault(shape_id, _Taken())
                     part.items.extend(items)

@@ -1,0 +1,54 @@
+"""What capture asks of the router beyond routing: earlier processes, new partitions, and whose error it is."""
+
+import pytest
+
+from flushtracker.changes import Insert, Truncate
+from flushtracker.errors import ShapeError
+from flushtracker.event_router import EventRouter
+from flushtracker.shape_definition import ShapeDefinition
+from tests.unit.tables import EVENTS_P0, EVENTS_P1, LSN, USERS, at, transaction
+
+
+def users(shape_id: str, **fields: str) -> ShapeDefinition:
+    return ShapeDefinition(shape_id, ("public", "users"), **fields)  # type: ignore[arg-type]  # texts alone are given
+
+
+def insert(key: int) -> Insert:
+    return Insert(USERS, at(0), {"id": str(key), "region": "eu", "bio": None})
+
+
+@pytest.mark.parametrize(("lsn", "gets"), [(LSN, []), (LSN + 1, ["users"])])
+def test_a_shape_gets_nothing_at_or_below_where_it_starts(lsn: int, gets: list[str]) -> None:
+    """An earlier process may have routed that transaction without the shape, and a resend must not change it."""
+    router = EventRouter()
+    router.add_shape(users("users"), starts_after=LSN)
+    (fragment,) = transaction([insert(1)], lsn)
+    assert [part.shape_id for part in router.route(fragment)] == gets
+    router.check_invariants()
+
+
+def test_a_partition_found_later_brings_its_changes_from_then_on() -> None:
+    """The catalog tells of a new partition before its first change is routed."""
+    router = EventRouter([ShapeDefinition("events", ("public", "events"), partitions=(EVENTS_P0.table,))])
+    row = {"id": "1", "day": "2", "body": "x"}
+    (before,) = transaction([Insert(EVENTS_P1, at(0), row)], LSN)
+    assert router.route(before) == ()
+    router.set_partitions("events", [EVENTS_P0.table, EVENTS_P1.table])
+    router.check_invariants()
+    (after,) = transaction([Insert(EVENTS_P1, at(0), row)], LSN + 100)
+    assert [part.shape_id for part in router.route(after)] == ["events"]
+    (emptied,) = transaction([Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))], LSN + 200)
+    assert [item.operation for part in router.route(emptied) for item in part.items] == ["truncate"]
+    with pytest.raises(ShapeError, match="'orders' cannot be given partitions, it was never added"):
+        router.set_partitions("orders", [])
+
+
+def test_an_error_about_one_shape_names_it_and_the_others_go_on_without_it() -> None:
+    """The fragment that a shape cannot be given is routed to the others once the shape is gone."""
+    router = EventRouter([users("broken", where="nickname = 'x'"), users("users")])
+    (fragment,) = transaction([insert(1)])
+    with pytest.raises(ShapeError) as raised:
+        router.route(fragment)
+    assert raised.value.shape_id == "broken"
+    router.remove_shape("broken")
+    assert [part.shape_id for part in router.route(fragment)] == ["users"]
