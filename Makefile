@@ -19,6 +19,7 @@ run: java $(READY) jars ## replay the recorded WAL, track its flushes, report ho
 	$(BIN)/python jobs/report.py --config conf/replay.yaml
 
 test: java $(READY) jars ## run all tests: the quick ones first, then those on Spark
+	@$(BIN)/python -m flushtracker.local.broker_jars
 	$(BIN)/python -m pytest flushtracker tests/unit tests/spark
 
 unit: $(READY) ## run the quick tests, which need no Java

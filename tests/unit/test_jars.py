@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker import ivy_jars
 from flushtracker.errors import ConfigError
-from flushtracker.spark import jars
+from flushtracker.ivy_jars import JarSet
+from flushtracker.local.broker_jars import BROKER_JARS
+from flushtracker.spark.jars import SPARK_JARS, jar_paths
 from flushtracker.spark.java import Java, check_java
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
@@ -41,14 +44,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout without jars, where the module believes to be."""
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "pyproject.toml").touch()
-    monkeypatch.setattr(jars, "_CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setattr(ivy_jars, "_CHECKOUT", tmp_path / "checkout")
     return tmp_path / "checkout"
 
 
-def put_jars(folder: Path, *but: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in jars.jar_names():
+def put_jars(folder: Path, *but: str, jars: JarSet = SPARK_JARS) -> None:
+    for name in jars.names():
         if name not in but:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with zipfile.ZipFile(folder / name, "w") as jar:
                 jar.writestr("x", "x")
 
@@ -145,13 +148,18 @@ def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
     assert done.stderr == f"flushtracker: Spark needs Java, and there is no java on the PATH: {INSTALL}\n"
 
 
-def test_every_jar_is_locked() -> None:
+@pytest.mark.parametrize(
+    ("jars", "count", "some"),
+    [
+        (SPARK_JARS, 11, {"delta-spark_4.2_2.13-4.4.0.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"}),
+        (BROKER_JARS, 46, {"kafka/kafka_2.13-4.2.0.jar", "kafka/slf4j-simple-1.7.36.jar"}),
+    ],
+)
+def test_every_jar_is_locked(jars: JarSet, count: int, some: set[str]) -> None:
     """Each has its exact version and brings nothing along."""
-    text = Path(jars.__file__).with_name("ivy.xml").read_text()
-    assert len(jars.jar_names()) == len(set(jars.jar_names())) == 11
-    assert text.count('transitive="false"/>') == 11
-    assert "delta-spark_4.2_2.13-4.4.0.jar" in jars.jar_names()
-    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in jars.jar_names()
+    assert len(jars.names()) == len(set(jars.names())) == count
+    assert jars.ivy_xml.read_text().count('transitive="false"/>') == count
+    assert some <= set(jars.names())
 
 
 def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
@@ -159,14 +167,14 @@ def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
     put_jars(checkout / ".jars")
     nowhere = {"PATH": "/nonexistent"}
 
-    assert jars.fetch_jars(nowhere) == jars.jar_paths(nowhere)
-    assert jars.jar_paths(nowhere) == [checkout / ".jars" / name for name in jars.jar_names()]
+    assert SPARK_JARS.fetch(nowhere) == jar_paths(nowhere)
+    assert jar_paths(nowhere) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
 
 
 def test_jars_that_were_never_fetched_are_refused_with_the_command(checkout: Path) -> None:
     """A job says it before it starts Spark."""
     with pytest.raises(ConfigError) as caught:
-        jars.jar_paths({})
+        jar_paths({})
     assert str(caught.value) == (
         f"11 of 11 of Spark's extra jars are not in {checkout}/.jars: run `python -m flushtracker.spark.jars`, "
         "or set FLUSHTRACKER_JARS to a folder that has them"
@@ -179,7 +187,7 @@ def test_a_folder_of_jars_is_taken_as_it_is(tmp_path: Path) -> None:
     put_jars(folder, "commons-pool2-2.13.1.jar")
     environ = {"FLUSHTRACKER_JARS": str(folder)}
     (folder / "delta-storage-4.4.0.jar").write_text("<html>Log in to the proxy</html>")
-    for ask in (jars.jar_paths, jars.fetch_jars):
+    for ask in (jar_paths, SPARK_JARS.fetch):
         with pytest.raises(ConfigError) as caught:
             ask(environ)
         assert str(caught.value) == (
@@ -188,7 +196,28 @@ def test_a_folder_of_jars_is_taken_as_it_is(tmp_path: Path) -> None:
         )
 
     put_jars(folder)
-    assert jars.fetch_jars(environ) == [folder / name for name in jars.jar_names()]
+    assert SPARK_JARS.fetch(environ) == [folder / name for name in SPARK_JARS.names()]
+
+
+def test_the_brokers_jars_have_a_folder_of_their_own(checkout: Path, tmp_path: Path) -> None:
+    """Two versions of Kafka's client must not meet on one class path. `FLUSHTRACKER_JARS` has the folder too."""
+    with pytest.raises(ConfigError) as caught:
+        BROKER_JARS.paths({})
+    assert str(caught.value) == (
+        f"46 of 46 of the broker's extra jars are not in {checkout}/.jars: run "
+        "`python -m flushtracker.local.broker_jars`, or set FLUSHTRACKER_JARS to a folder that has them"
+    )
+    folder = tmp_path / "mine"
+    put_jars(folder, "kafka/re2j-1.8.jar", jars=BROKER_JARS)
+    environ = {"FLUSHTRACKER_JARS": str(folder)}
+    with pytest.raises(ConfigError) as caught:
+        BROKER_JARS.fetch(environ)
+    assert str(caught.value) == (
+        f"FLUSHTRACKER_JARS is {folder}: kafka/re2j-1.8.jar is missing. Put them there, or unset it"
+    )
+
+    put_jars(folder, jars=BROKER_JARS)
+    assert {path.parent for path in BROKER_JARS.paths(environ)} == {folder / "kafka"}
 
 
 def java_or_skip() -> None:
@@ -212,7 +241,7 @@ def test_a_repository_that_cannot_be_reached_is_told_at_once(
     java_or_skip()
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
-        jars.fetch_jars({**os.environ, "FLUSHTRACKER_MAVEN": repository, "FLUSHTRACKER_JARS": ""})
+        SPARK_JARS.fetch({**os.environ, "FLUSHTRACKER_MAVEN": repository, "FLUSHTRACKER_JARS": ""})
 
     log = checkout / ".jars" / "fetch.log"
     assert str(caught.value) == (
@@ -239,19 +268,19 @@ def test_a_fetch_takes_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
     missing.rename(tmp_path / "away")
 
     with pytest.raises(ConfigError, match=r"jars for Spark could not be fetched .*, delta-storage;4.4.0: not found"):
-        jars.fetch_jars(environ)
+        SPARK_JARS.fetch(environ)
     assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
 
     (tmp_path / "away").rename(missing)
-    assert jars.fetch_jars(environ) == [checkout / ".jars" / name for name in jars.jar_names()]
-    assert {path.name for path in (checkout / ".jars").iterdir()} == set(jars.jar_names())
+    assert SPARK_JARS.fetch(environ) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
+    assert {path.name for path in (checkout / ".jars").iterdir()} == set(SPARK_JARS.names())
 
 
 def test_what_is_no_url_of_a_repository_is_refused(checkout: Path) -> None:
     """Before anything is started, and without showing it: it may hold a password."""
     for repository in ("repo.example.org/maven", "ftp://me:hunter2@x/", "http://[me:hunter2"):
         with pytest.raises(ConfigError) as caught:
-            jars.fetch_jars({"FLUSHTRACKER_MAVEN": repository})
+            SPARK_JARS.fetch({"FLUSHTRACKER_MAVEN": repository})
         assert str(caught.value) == ("FLUSHTRACKER_MAVEN is not a URL that starts with https://, http:// or file://")
     assert not (checkout / ".jars").exists()
 
@@ -261,4 +290,4 @@ def test_a_folder_that_cannot_be_written_is_told(checkout: Path, tmp_path: Path)
     (checkout / ".jars").touch()
     fake_java(tmp_path, printing('openjdk version "17"'))
     with pytest.raises(ConfigError, match=r"the jars for Spark cannot be kept in .*/\.jars: .*File exists"):
-        jars.fetch_jars(on_path(tmp_path))
+        SPARK_JARS.fetch(on_path(tmp_path))

@@ -1,0 +1,1 @@
+"""Servers that run here, from packages, for tests and demonstrations: never part of a job."""

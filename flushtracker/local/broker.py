@@ -1,0 +1,208 @@
+"""``LocalBroker``: a real Kafka broker on this machine, for tests and demonstrations.
+
+One KRaft node, broker and controller at once, in a JVM of its own, on 127.0.0.1 alone. Its data, its configuration and
+its log are in one folder; stopped or killed and started again, it goes on with the same data on the same port.
+"""
+
+import base64
+import re
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.local.broker_jars import BROKER_JARS
+from flushtracker.spark.java import check_java
+
+_HOST: Final = "127.0.0.1"
+_STARTED: Final = "Kafka Server started"
+_START_TIMEOUT_SECONDS: Final = 60
+_STOP_TIMEOUT_SECONDS: Final = 30
+_LOG_LINES_SHOWN: Final = 5
+
+# One node needs one copy of everything. What a broker does now and then, cleaning and deleting, happens at once, so
+# that a test can wait for it; what it does for the comfort of many clients, such as waiting for more of them, not at
+# all. After a kill it cannot come back before its old session is over.
+_SETTINGS: Final = """\
+process.roles=broker,controller
+node.id=1
+listeners=CLIENTS://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=CLIENTS://{host}:{port}
+listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=CLIENTS
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers={host}:{controller_port}
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.initial.task.delay.ms=0
+log.retention.check.interval.ms=200
+log.cleaner.backoff.ms=200
+log.cleaner.dedupe.buffer.size=16777216
+broker.heartbeat.interval.ms=300
+broker.session.timeout.ms=2000
+"""
+
+_LOGGER: Final = "-Dorg.slf4j.simpleLogger"
+_JVM_OPTIONS: Final = (
+    "-XX:+UseSerialGC",
+    f"{_LOGGER}.showDateTime=true",
+    f"{_LOGGER}.dateTimeFormat=HH:mm:ss.SSS",
+    # Hundreds of lines of settings at each start.
+    f"{_LOGGER}.log.org.apache.kafka.common.config.AbstractConfig=warn",
+)
+
+
+class LocalBroker:
+    """A Kafka broker whose data, configuration and log live in ``folder``; not started yet.
+
+    As a context manager it is running inside the block. It ends with this process, however that ends.
+    """
+
+    def __init__(self, folder: Path, *, heap_mb: int = 512) -> None:
+        self._folder = folder.absolute()
+        self._heap_mb = heap_mb
+        self._config = self._folder / "server.properties"
+        self._log = self._folder / "broker.log"
+        self._ports = self._earlier_ports() or _free_ports()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect, such as ``127.0.0.1:41207``; the same over restarts."""
+        return f"{_HOST}:{self._ports[0]}"
+
+    def start(self) -> None:
+        """Start it, and return when it answers; does nothing if it is running.
+
+        Raises:
+            BrokerError: it ended or did not answer in time; the message has the last lines of its log.
+            ConfigError: there is no Java or no jar, or the folder cannot be written.
+        """
+        if self._process is not None:
+            return
+        jars = BROKER_JARS.paths()
+        java = [str(check_java().launcher), f"-Xmx{self._heap_mb}m", *_JVM_OPTIONS, "-cp", f"{jars[0].parent}/*"]
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if not self._config.exists():
+                self._format(java)
+            with self._log.open("ab") as log:
+                begin = log.tell()
+                self._process = _start([*java, "kafka.Kafka", str(self._config)], stdin=subprocess.DEVNULL, output=log)
+        except OSError as error:
+            raise ConfigError(f"the local broker cannot run in {self._folder}: {error}") from error
+        # Kills the broker when this process is no more: the pipe closes, whatever ended it.
+        guard = ["/bin/sh", "-c", f"read -r _; kill -9 {self._process.pid}"]
+        self._guard = _start(guard, stdin=subprocess.PIPE)
+        with ExitStack() as undo:
+            undo.callback(self.kill)
+            self._await_start(self._process, begin)
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """Stop it in good order (SIGTERM) and wait for its end; does nothing if it is not running."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL), as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def __enter__(self) -> "LocalBroker":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _format(self, java: list[str]) -> None:
+        """Write the configuration, and make the data folder one that a node may start on."""
+        data = self._folder / "data"
+        port, controller_port = self._ports
+        # Under another name until the data is ready: a start that is cut short is made again from the beginning.
+        draft = self._folder / "server.properties.new"
+        draft.write_text(_SETTINGS.format(host=_HOST, port=port, controller_port=controller_port, data=data))
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "A")
+        tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "--standalone"]
+        done = subprocess.run(  # noqa: S603  our own command
+            [*tool, "-t", cluster_id, "-c", str(draft)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_START_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BrokerError(f"the local broker's data cannot be made in {data}: {_last_lines(done.stdout)}")
+        draft.replace(self._config)
+
+    def _await_start(self, process: "subprocess.Popen[bytes]", begin: int) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+        while True:
+            ended = process.poll() is not None
+            text = self._log.read_bytes()[begin:]
+            if _STARTED.encode() in text:
+                return
+            if ended or time.monotonic() > deadline:
+                fact = f"ended with code {process.returncode}" if ended else f"not up in {_START_TIMEOUT_SECONDS} s"
+                raise BrokerError(f"the local broker {fact}; the end of {self._log}: {_last_lines(text)}")
+            time.sleep(0.05)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, guard = self._process, self._guard
+        self._process = self._guard = None
+        if process is not None:
+            process.send_signal(number)
+            try:
+                process.wait(_STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
+
+    def _earlier_ports(self) -> tuple[int, int] | None:
+        """The ports of the configuration that is there."""
+        if not self._config.exists():
+            return None
+        found = re.search(r"^listeners=CLIENTS://.*?:(\d+),CONTROLLER://.*?:(\d+)$", self._config.read_text(), re.M)
+        if found is None:
+            raise ConfigError(f"{self._config} is not that of a local broker; remove its folder, or name another")
+        return int(found[1]), int(found[2])
+
+
+def _start(command: list[str], *, stdin: int, output: IO[bytes] | None = None) -> "subprocess.Popen[bytes]":
+    """In a session of its own: a Ctrl-C at the terminal is for this program, not for its broker."""
+    return subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, start_new_session=True)  # noqa: S603  our own command
+
+
+def _free_ports() -> tuple[int, int]:
+    """Two ports that nobody listens on now."""
+    with socket.socket() as one, socket.socket() as two:
+        for sock in (one, two):
+            sock.bind((_HOST, 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def _last_lines(output: bytes) -> str:
+    """On one line, as an error message is."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    return " | ".join(line.strip() for line in lines[-_LOG_LINES_SHOWN:]) or "(empty)"

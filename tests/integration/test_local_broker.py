@@ -1,0 +1,121 @@
+"""The broker that the tests start: it answers, it goes on after a kill, and it leaves nothing running."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.local.broker import LocalBroker
+
+DEADLINE_SECONDS = 60
+START_AND_WAIT = """
+import sys, time
+from pathlib import Path
+from flushtracker.local.broker import LocalBroker
+broker = LocalBroker(Path(sys.argv[1]))
+broker.start()
+print(broker._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def await_true(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_SECONDS} s"
+        time.sleep(0.05)
+
+
+def publish_one(servers: str, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 64 << 20})
+    producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def first_value(servers: str, topic: str) -> bytes | str | None:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "auto.offset.reset": "error"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None, message.error()
+        return message.value()
+    finally:
+        consumer.close()
+
+
+def test_a_killed_broker_goes_on_with_its_data_on_its_port(tmp_path: Path) -> None:
+    """So does one that a later program makes for the same folder. A topic may take large messages."""
+    value = os.urandom(20 << 20)
+    with LocalBroker(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        new = NewTopic("large", 1, config={"max.message.bytes": str(64 << 20)})
+        admin.create_topics([new])["large"].result(30)
+        publish_one(servers, "large", value)
+        broker.kill()
+        broker.start()
+        assert broker.bootstrap_servers == servers
+        assert first_value(servers, "large") == value
+
+    with LocalBroker(tmp_path) as later:
+        assert later.bootstrap_servers == servers
+        assert first_value(servers, "large") == value
+
+
+def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
+    """However that ended: a test run that is killed leaves no JVM behind."""
+    with subprocess.Popen(
+        [sys.executable, "-c", START_AND_WAIT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            assert program.stdout is not None
+            pid = int(program.stdout.readline())
+            os.kill(pid, 0)
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)
+
+    def is_gone() -> bool:
+        # Where nobody reaps orphans, as in a container, what is left of a process is a zombie.
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    await_true(is_gone, "the broker's end")
+
+
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    """Here its port has been taken in the meantime; the failed start leaves nothing, and may be repeated."""
+    broker = LocalBroker(tmp_path)
+    host, _, port = broker.bootstrap_servers.partition(":")
+    with socket.create_server((host, int(port))), pytest.raises(BrokerError) as caught:
+        broker.start()
+    assert str(caught.value).startswith("the local broker ended with code 1; the end of ")
+    assert f"{host}:{port}: Address already in use" in (tmp_path / "broker.log").read_text()
+
+    with broker:
+        assert AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).brokers
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    """A file in its place, or somebody else's configuration in it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"^the local broker cannot run in .*/file: .*exists"):
+        LocalBroker(tmp_path / "file").start()
+    (tmp_path / "server.properties").write_text("listeners=PLAINTEXT://:9092\n")
+    with pytest.raises(ConfigError, match=r"server.properties is not that of a local broker; remove its folder"):
+        LocalBroker(tmp_path)
