@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 
 from flushtracker.local.broker import LocalBroker
+from tests.integration.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, to be found here
 
 
 class Broker(Protocol):
