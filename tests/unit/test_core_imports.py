@@ -10,7 +10,7 @@ import flushtracker
 
 ROOT = Path(flushtracker.__file__).parent
 # The report that `make run` prints and plots has packages of its own, in an optional extra.
-OUTSIDE_THE_CORE = {"spark", "postgres", "delta", "report"}
+OUTSIDE_THE_CORE = {"spark", "postgres", "kafka", "delta", "report"}
 BLOCKED = ("pyspark", "py4j", "delta", "deltalake", "pandas", "pyarrow", "numpy", "psycopg2", "confluent_kafka", "rich")
 
 IMPORT_WITHOUT = """
@@ -27,7 +27,7 @@ importlib.import_module(sys.argv[1])
 
 
 def core_modules() -> list[str]:
-    """Every module but those that need Spark, Delta, PostgreSQL or a plot."""
+    """Every module but those that need Spark, Delta, PostgreSQL, Kafka or a plot."""
     paths = [path.relative_to(ROOT.parent).with_suffix("") for path in ROOT.rglob("*.py")]
     parts = [path.parts[:-1] if path.name == "__init__" else path.parts for path in paths]
     return sorted(".".join(names) for names in parts if not OUTSIDE_THE_CORE & set(names))
@@ -42,6 +42,13 @@ def import_without(module: str, *packages: str) -> subprocess.CompletedProcess[s
 def test_core_module_imports_without_spark_delta_and_postgresql(module: str) -> None:
     """Each module alone, in a fresh interpreter that can import none of the big packages."""
     done = import_without(module, *BLOCKED)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["keys", "kafka_config", "topic_rules"])
+def test_rules_of_kafka_import_without_its_client(module: str) -> None:
+    """The tracker reads Kafka through Spark, and the rules about topics hold for it too."""
+    done = import_without(f"flushtracker.kafka.{module}", *BLOCKED)
     assert done.returncode == 0, done.stderr
 
 

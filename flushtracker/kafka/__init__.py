@@ -1,0 +1,1 @@
+"""Kafka outside Spark: the only package that imports confluent_kafka."""

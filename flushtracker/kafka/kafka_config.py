@@ -1,0 +1,120 @@
+"""How to reach Kafka and which topics hold the streams: ``conf/kafka.yaml`` → a frozen dataclass. Imports no Kafka."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.secret_options import SecretOptions
+from flushtracker.strict_yaml import YamlMapping, read_yaml
+
+_DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
+_DEFAULT_WAIT_MS: Final = 60_000
+_DEFAULT_PARTITIONS: Final = 4
+_DEFAULT_REPLICATION_FACTOR: Final = 3
+
+_ORDER: Final = "is flushtracker's own, since order and completeness of the streams depend on it"
+_OURS: Final = {
+    "bootstrap.servers": "stands in bootstrap_servers",
+    "metadata.broker.list": "stands in bootstrap_servers",
+    "delivery.timeout.ms": "stands in wait",
+    "message.timeout.ms": "stands in wait",
+    "message.max.bytes": "is flushtracker's own, as large as the topics allow",
+} | dict.fromkeys(
+    (
+        "acks",
+        "request.required.acks",
+        "delivery.report.only.error",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+        "message.send.max.retries",
+        "partitioner",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "retries",
+        "transactional.id",
+    ),
+    _ORDER,
+)
+"""Options that may not be given, with the reason, as the rest of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The name of each stream's topic, four different ones."""
+
+    fragments: str
+    flushes: str
+    shapes: str
+    shape_changes: str
+
+    def by_role(self) -> dict[str, str]:
+        """Role → name, in the order of ``topic_rules.ROLES``."""
+        return {role: getattr(self, role) for role in ROLES}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """All of it.
+
+    ``options`` go to librdkafka as they are: TLS, SASL, tuning. ``wait_ms`` is how long to wait for brokers that are
+    away. ``retention_ms`` is the longest stall to be survived, and with ``partitions`` and ``replication_factor`` what
+    topics are created with.
+    """
+
+    bootstrap_servers: str
+    topics: Topics
+    options: SecretOptions = field(default_factory=SecretOptions)
+    wait_ms: int = _DEFAULT_WAIT_MS
+    retention_ms: int = _DEFAULT_RETENTION_MS
+    partitions: int = _DEFAULT_PARTITIONS
+    replication_factor: int = _DEFAULT_REPLICATION_FACTOR
+
+
+def load_kafka_config(path: Path) -> KafkaConfig:
+    """Read a file such as ``conf/kafka.yaml``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    return kafka_config(read_yaml(path))
+
+
+def kafka_config(section: YamlMapping) -> KafkaConfig:
+    """Read the same from a section of a larger file.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    section.allow("bootstrap_servers", "topics", "options", "wait", "retention", "partitions", "replication_factor")
+    return KafkaConfig(
+        bootstrap_servers=section.text("bootstrap_servers").value,
+        topics=_topics(section.mapping("topics")),
+        options=_options(section.optional_mapping("options")),
+        wait_ms=section.optional_duration_ms("wait") or _DEFAULT_WAIT_MS,
+        retention_ms=section.optional_duration_ms("retention") or _DEFAULT_RETENTION_MS,
+        partitions=section.integer("partitions", default=_DEFAULT_PARTITIONS, at_least=1),
+        replication_factor=section.integer("replication_factor", default=_DEFAULT_REPLICATION_FACTOR, at_least=1),
+    )
+
+
+def _topics(topics: YamlMapping) -> Topics:
+    topics.allow(*ROLES)
+    roles: dict[str, str] = {}
+    for role in ROLES:
+        name = topics.text(role).value
+        if name in roles:
+            raise topics.error(role, f"is the same topic as {roles[name]}; each stream needs one of its own")
+        roles[name] = role
+    return Topics(**{role: name for name, role in roles.items()})
+
+
+def _options(options: YamlMapping | None) -> SecretOptions:
+    if options is None:
+        return SecretOptions()
+    for name, reason in _OURS.items():
+        if name in options:
+            raise options.error(name, f"cannot be set: it {reason}")
+    return SecretOptions(options.scalars())
