@@ -43,42 +43,38 @@ def test_what_is_read_in_order_is_deleted_by_age_alone(role: str, policy: str) -
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])
 def test_what_counts_for_good_is_compacted_alone(role: str, policy: str) -> None:
     """A shape that flushed its last a year ago would be pending for ever in a job that starts anew."""
-    assert faults(role, cleanup_policy=policy) == [
-        (
-            f"topic t: cleanup.policy is {policy}, but must be compact: deletion removes the last record of a key, which "
-            "counts for good"
-        )
-    ]
+    (fault,) = faults(role, cleanup_policy=policy)
+    assert fault == (
+        f"topic t: cleanup.policy is {policy}, but must be compact: deletion removes the last record of a key, which "
+        "counts for good"
+    )
 
 
 @pytest.mark.parametrize("role", ["fragments", "shape_changes"])
 def test_the_largest_event_fits(role: str) -> None:
     """Kafka's own limit is a megabyte."""
-    assert faults(role, max_message_bytes="67108863") == [
-        (
-            "topic t: max.message.bytes is 67108863, but must be at least 67108864: a larger event would be refused, and "
-            "the stream stop there"
-        )
-    ]
+    (fault,) = faults(role, max_message_bytes="67108863")
+    assert fault == (
+        "topic t: max.message.bytes is 67108863, but must be at least 67108864: a larger event would be refused, and "
+        "the stream stop there"
+    )
     assert faults(role, max_message_bytes="67108865") == []
 
 
 @pytest.mark.parametrize("role", ["fragments", "shape_changes"])
 def test_records_are_kept_for_longer_than_the_longest_stall(role: str) -> None:
     """By age, where there is a limit; never by size."""
-    assert faults(role, longest_stall_ms=DAY_MS + 1) == [
-        (
-            "topic t: retention.ms is 86400000, but must be at least 86400001, or -1: records that a stalled reader has "
-            "not read yet would be deleted"
-        )
-    ]
+    (fault,) = faults(role, longest_stall_ms=DAY_MS + 1)
+    assert fault == (
+        "topic t: retention.ms is 86400000, but must be at least 86400001, or -1: records that a stalled reader has "
+        "not read yet would be deleted"
+    )
     assert faults(role, longest_stall_ms=DAY_MS + 1, retention_ms="-1") == []
-    assert faults(role, retention_bytes="1073741824") == [
-        (
-            "topic t: retention.bytes is 1073741824, but must be -1: a limit in bytes deletes records before they are "
-            "read, however new they are"
-        )
-    ]
+    (fault,) = faults(role, retention_bytes="1073741824")
+    assert fault == (
+        "topic t: retention.bytes is 1073741824, but must be -1: a limit in bytes deletes records before they are "
+        "read, however new they are"
+    )
 
 
 @pytest.mark.parametrize("role", ["flushes", "shapes"])
