@@ -1,0 +1,59 @@
+"""The frames of a replication stream: WAL data and keepalives in, the standby status update out.
+
+A frame is one CopyData message, as PostgreSQL's manual lists them under "Streaming Replication Protocol". All integers
+are big-endian.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, TypeAlias
+
+from flushtracker.errors import DecodeError
+
+_XLOG_DATA: Final = Struct(">cQQq")
+_KEEPALIVE: Final = Struct(">cQqB")
+_STATUS_UPDATE: Final = Struct(">cQQQqB")
+_MICROSECONDS_TO_2000: Final = 946_684_800_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WalData:
+    """One message of the output plugin, and the WAL position that it belongs to."""
+
+    wal_lsn: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """The server's word that it has sent all up to ``wal_end``, and whether it wants an answer at once."""
+
+    wal_end: int
+    reply_requested: bool
+
+
+Frame: TypeAlias = WalData | Keepalive
+
+
+def decode_frame(frame: bytes) -> Frame:
+    """Read one frame; raises ``DecodeError`` where it is neither WAL data nor a keepalive."""
+    kind = frame[:1]
+    if kind == b"w" and len(frame) >= _XLOG_DATA.size:
+        # A logical stream gives the same position as start and as end.
+        return WalData(_XLOG_DATA.unpack_from(frame)[1], frame[_XLOG_DATA.size :])
+    if kind == b"k" and len(frame) == _KEEPALIVE.size:
+        _, wal_end, _, reply = _KEEPALIVE.unpack(frame)
+        return Keepalive(wal_end, reply != 0)
+    raise DecodeError(
+        f"a frame of the replication stream has type 0x{kind.hex()} and {len(frame)} bytes, which is neither WAL data "
+        "nor a keepalive; connect to PostgreSQL itself, not to what only resembles it"
+    )
+
+
+def encode_status_update(*, written_lsn: int, flushed_lsn: int, now_us: int, reply_requested: bool) -> bytes:
+    """The bytes of a standby status update; ``now_us`` counts from 1970.
+
+    ``flushed_lsn`` becomes the slot's ``confirmed_flush_lsn``: the server sends again what commits at or above it.
+    """
+    clock = now_us - _MICROSECONDS_TO_2000
+    return _STATUS_UPDATE.pack(b"r", written_lsn, flushed_lsn, flushed_lsn, clock, int(reply_requested))

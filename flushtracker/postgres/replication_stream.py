@@ -1,0 +1,82 @@
+"""``ReplicationStream``: the connection that a slot's changes come over."""
+
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg2.extensions import quote_ident
+
+from flushtracker.capture.replication_frames import Frame, decode_frame
+from flushtracker.errors import PostgresAwayError
+from flushtracker.lsn import parse_lsn
+from flushtracker.postgres.connection import connect_for_replication, refusals
+from flushtracker.postgres.copy_stream import CopyStream
+
+_FRAMES_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SystemIdentity:
+    """What IDENTIFY_SYSTEM tells: which server this is, on which timeline, and how far its WAL is written."""
+
+    system_id: str
+    timeline: int
+    wal_lsn: int
+
+
+class ReplicationStream:
+    """A connection for logical replication; :meth:`start` takes the slot, which nobody else can use until it ends.
+
+    Reading is for one thread; status updates may be sent by another. Errors are those of :class:`CopyStream`.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._connection = connect_for_replication(options)
+        self._stream: CopyStream | None = None
+
+    def identify_system(self) -> SystemIdentity:
+        """Ask the server who it is; only before :meth:`start`."""
+        with refusals(), self._connection.cursor() as cursor:
+            cursor.execute("IDENTIFY_SYSTEM")
+            system_id, timeline, wal_lsn, _ = cursor.fetchone() or ("", 0, "0/0", None)
+        return SystemIdentity(str(system_id), int(timeline), parse_lsn(wal_lsn))
+
+    def start(self, slot: str, publication: str) -> None:
+        """Let the server send from the slot's ``confirmed_flush_lsn``.
+
+        Raises:
+            PostgresAwayError: another connection still uses the slot.
+            PostgresError: the slot is lost, or there is no such slot.
+        """
+        with refusals():
+            cursor = self._connection.cursor()
+            names = quote_ident(publication, cursor).replace("'", "''")
+            cursor.start_replication_expert(  # type: ignore[attr-defined]  # a replication cursor
+                f"START_REPLICATION SLOT {quote_ident(slot, cursor)} LOGICAL 0/0 "
+                f"(proto_version '1', publication_names '{names}')"
+            )
+        self._stream = CopyStream(self._connection)
+
+    def read(self) -> list[Frame]:
+        """The frames that have arrived, a thousand at most; none where there are none at the moment."""
+        return [decode_frame(frame) for frame in self._started().read(_FRAMES_AT_ONCE)]
+
+    def wait(self, seconds: float) -> None:
+        """Return when something has arrived, at the latest after so many seconds."""
+        select.select([self._connection.fileno()], [], [], seconds)
+
+    def send(self, status_update: bytes) -> None:
+        """Send one standby status update; never waits."""
+        self._started().write(status_update)
+
+    def close(self) -> None:
+        """End the connection, which frees the slot."""
+        if self._stream is not None:
+            self._stream.shut()
+        self._connection.close()
+
+    def _started(self) -> CopyStream:
+        if self._stream is None:
+            raise PostgresAwayError("the replication stream has not been started")
+        return self._stream

@@ -1,0 +1,125 @@
+"""What the server is told: never more than was acknowledged, published and written, and never less than before."""
+
+from struct import unpack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.capture.delivery_window import DeliveryWindow
+from flushtracker.capture.replication_frames import Keepalive, WalData, decode_frame
+from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.errors import DecodeError
+
+
+def told(status: StandbyStatus) -> int:
+    """The flush position of the update that would be sent now."""
+    kind, _, flushed, applied, _, _ = unpack(">cQQQqB", status.status_update(0))
+    assert kind == b"r"
+    assert flushed == applied == status.flushed_lsn
+    return int(flushed)
+
+
+def test_an_ack_is_confirmed_by_the_position_one_above_it() -> None:
+    """The server sends again what commits at or above the position, so the transaction at the ack is not sent again."""
+    status = StandbyStatus(1000)
+    status.handle_received(5000)
+    status.handle_published(2000)
+    status.handle_ack(2000)
+    assert told(status) == 2001
+
+
+@pytest.mark.parametrize(
+    ("received", "published", "ack", "expected"),
+    [
+        (5000, 3000, 2000, 2001),  # the shapes are the slowest
+        (5000, 2000, 3000, 2001),  # acknowledged in an earlier life, not yet published in this one
+        (2000, 3000, 3000, 2000),  # no server confirms what it has not written
+        (5000, 3000, 500, 1000),  # an ack from before what is confirmed already
+        (900, 900, 900, 1000),  # never backwards
+    ],
+)
+def test_the_least_position_decides_and_it_never_goes_back(
+    received: int, published: int, ack: int, expected: int
+) -> None:
+    """Whichever of the three is behind holds the confirmation back."""
+    status = StandbyStatus(1000)
+    status.handle_received(received)
+    status.handle_published(published)
+    status.handle_ack(ack)
+    assert told(status) == expected
+
+
+def test_nothing_is_confirmed_before_something_was_published() -> None:
+    """After a start the server sends again all that is unconfirmed; until it is published, an old ack means nothing."""
+    status = StandbyStatus(1000, acknowledged_lsn=4000)
+    status.handle_received(9000)
+    assert told(status) == 1000
+
+
+_EVENTS = st.lists(st.tuples(st.sampled_from(["received", "published", "ack"]), st.integers(0, 40)), max_size=30)
+
+
+@given(confirmed=st.integers(0, 20), events=_EVENTS)
+def test_whatever_comes_the_position_is_safe_and_rises(confirmed: int, events: list[tuple[str, int]]) -> None:
+    """The oracle: the greatest of each kind so far, and where the slot stood at the start."""
+    status = StandbyStatus(confirmed)
+    greatest = {"received": confirmed, "published": confirmed - 1, "ack": -1}
+    before = confirmed
+    handlers = {"received": status.handle_received, "published": status.handle_published, "ack": status.handle_ack}
+    for kind, lsn in events:
+        handlers[kind](lsn)
+        greatest[kind] = max(greatest[kind], lsn)
+        now = told(status)
+        assert now == max(before, min(greatest["ack"] + 1, greatest["published"] + 1, greatest["received"]))
+        before = now
+
+
+def test_an_update_has_the_layout_of_the_protocol() -> None:
+    """Microseconds count from 2000, and the write position is what was received."""
+    status = StandbyStatus(7)
+    status.handle_received(9)
+    update = status.status_update(946_684_800_000_000 + 5, reply_requested=True)
+    assert unpack(">cQQQqB", update) == (b"r", 9, 7, 7, 5, 1)
+
+
+def test_frames_are_read_strictly() -> None:
+    """WAL data keep their position, keepalives their wish for an answer, and all else is an error."""
+    data = b"w" + (5).to_bytes(8, "big") + (5).to_bytes(8, "big") + (0).to_bytes(8, "big") + b"B..."
+    assert decode_frame(data) == WalData(5, b"B...")
+    assert decode_frame(b"k" + (6).to_bytes(8, "big") + bytes(8) + b"\1") == Keepalive(6, reply_requested=True)
+    for frame in (b"", b"k", b"w123", b"k" + bytes(18), b"x" + bytes(24)):
+        with pytest.raises(DecodeError, match="neither WAL data nor a keepalive"):
+            decode_frame(frame)
+
+
+def test_a_fragment_is_published_when_all_of_it_and_all_before_it_is_confirmed() -> None:
+    """Confirmations of the later fragment come first; nothing is published until the earlier has its own."""
+    window = DeliveryWindow()
+    first, second, third = window.begin(2, 10, None), window.begin(1, 20, 2000), window.begin(1, 30, 3000)
+    assert (window.pending_fragments, window.pending_bytes) == (3, 60)
+    assert window.confirm(second) is None
+    assert window.confirm(first) is None
+    assert window.confirm(first) == 2000
+    assert (window.pending_fragments, window.pending_bytes) == (1, 30)
+    assert window.confirm(third) == 3000
+    assert (window.pending_fragments, window.pending_bytes) == (0, 0)
+
+
+@given(data=st.data(), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12))
+def test_in_whatever_order_events_are_confirmed_only_whole_prefixes_are_published(
+    data: st.DataObject, sizes: list[int]
+) -> None:
+    """The oracle: the longest prefix of fragments whose events have all been confirmed."""
+    window = DeliveryWindow()
+    fragments = [window.begin(size, size, index) for index, size in enumerate(sizes)]
+    order = data.draw(st.permutations([index for index, size in enumerate(sizes) for _ in range(size)]))
+    left, published = list(sizes), -1
+    for index in order:
+        left[index] -= 1
+        now = window.confirm(fragments[index])
+        prefix = next((position for position, count in enumerate(left) if count), len(left)) - 1
+        assert (now is None) == (prefix == published)
+        published = prefix if now is None else now
+        assert published == prefix
+    assert (window.pending_fragments, window.pending_bytes) == (0, 0)
