@@ -1,20 +1,28 @@
 """The JSON events of version 1 that travel between capture, writers and tracker: one object each, read and written.
 
 Reading is strict: what is missing, of another type or contradicts itself is a :class:`DecodeError` that says so. Keys
-that version 1 does not know are ignored. Numbers are at most 2**63 − 1, since a Spark ``bigint`` holds them.
+that version 1 does not know are ignored.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from flushtracker.changes import Commit, LogItem, Operation, Row
 from flushtracker.errors import DecodeError
 from flushtracker.log_offset import LogOffset
-
-VERSION: Final = 1
-MAX_BIGINT: Final = 2**63 - 1
+from flushtracker.strict_json import (
+    MAX_BIGINT,
+    dump_event,
+    get_field,
+    integer_field,
+    load_event,
+    objects_field,
+    offset_field,
+    offset_json,
+    text_field,
+    typed_field,
+)
 
 _OPERATIONS: Final[dict[str, Operation]] = {
     "insert": "insert",
@@ -22,8 +30,6 @@ _OPERATIONS: Final[dict[str, Operation]] = {
     "delete": "delete",
     "truncate": "truncate",
 }
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +59,17 @@ class FragmentEvent:
         shapes = [
             {
                 "shape_id": shape.shape_id,
-                "last_offset": None if shape.last_offset is None else _offset_json(shape.last_offset),
+                "last_offset": None if shape.last_offset is None else offset_json(shape.last_offset),
                 "change_count": shape.change_count,
             }
             for shape in self.shapes
         ]
-        return _dump(
+        return dump_event(
             self.source,
             xid=self.xid,
             lsn=self.lsn,
-            follows=_offset_json(self.follows),
-            last_log_offset=_offset_json(self.last_log_offset),
+            follows=offset_json(self.follows),
+            last_log_offset=offset_json(self.last_log_offset),
             start=self.start,
             has_begin=self.has_begin,
             commit=_commit_json(self.commit),
@@ -73,18 +79,18 @@ class FragmentEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "FragmentEvent":
         """Read one event; raises ``DecodeError``."""
-        fields = _load(text, "fragment")
-        lsn = _integer(fields, "lsn", 0)
+        fields = load_event(text, "fragment")
+        lsn = integer_field(fields, "lsn", 0)
         event = cls(
-            source=_text(fields, "source"),
-            xid=None if _get(fields, "xid") is None else _integer(fields, "xid", 0),
+            source=text_field(fields, "source"),
+            xid=None if get_field(fields, "xid") is None else integer_field(fields, "xid", 0),
             lsn=lsn,
-            follows=_offset(fields, "follows", least_tx_offset=-1),
-            last_log_offset=_offset(fields, "last_log_offset"),
-            start=_typed(fields, "start", bool),
-            has_begin=_typed(fields, "has_begin", bool),
+            follows=offset_field(fields, "follows", least_tx_offset=-1),
+            last_log_offset=offset_field(fields, "last_log_offset"),
+            start=typed_field(fields, "start", bool),
+            has_begin=typed_field(fields, "has_begin", bool),
             commit=_commit(fields),
-            shapes=tuple(_fragment_shape(shape) for shape in _objects(fields, "shapes")),
+            shapes=tuple(_fragment_shape(shape) for shape in objects_field(fields, "shapes")),
         )
         event._check()
         return event
@@ -114,16 +120,16 @@ class FlushNotification:
     offset: LogOffset
 
     def to_json(self) -> str:
-        return _dump(self.source, type=self.type, shape_id=self.shape_id, offset=_offset_json(self.offset))
+        return dump_event(self.source, type=self.type, shape_id=self.shape_id, offset=offset_json(self.offset))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "FlushNotification":
         """Read one event; raises ``DecodeError``."""
-        fields = _load(text, "flush notification")
-        kind = _typed(fields, "type", str)
+        fields = load_event(text, "flush notification")
+        kind = typed_field(fields, "type", str)
         if kind not in {"flushed", "removed"}:
             raise DecodeError(f"type is {kind!r:.40}, expected 'flushed' or 'removed'")
-        return cls(_text(fields, "source"), kind, _text(fields, "shape_id"), _offset(fields, "offset"))
+        return cls(text_field(fields, "source"), kind, text_field(fields, "shape_id"), offset_field(fields, "offset"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +145,11 @@ class ShapeChangesEvent:
     items: tuple[LogItem, ...] = ()
 
     def to_json(self) -> str:
-        return _dump(
+        return dump_event(
             self.source,
             shape_id=self.shape_id,
             xid=self.xid,
-            last_log_offset=_offset_json(self.last_log_offset),
+            last_log_offset=offset_json(self.last_log_offset),
             has_begin=self.has_begin,
             commit=_commit_json(self.commit),
             items=[_item_json(item) for item in self.items],
@@ -152,93 +158,23 @@ class ShapeChangesEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Read one event; raises ``DecodeError``."""
-        fields = _load(text, "shape changes")
+        fields = load_event(text, "shape changes")
         return cls(
-            source=_text(fields, "source"),
-            shape_id=_text(fields, "shape_id"),
-            xid=_integer(fields, "xid", 0),
-            last_log_offset=_offset(fields, "last_log_offset"),
-            has_begin=_typed(fields, "has_begin", bool),
+            source=text_field(fields, "source"),
+            shape_id=text_field(fields, "shape_id"),
+            xid=integer_field(fields, "xid", 0),
+            last_log_offset=offset_field(fields, "last_log_offset"),
+            has_begin=typed_field(fields, "has_begin", bool),
             commit=_commit(fields),
-            items=tuple(_item(item) for item in _objects(fields, "items")),
+            items=tuple(_item(item) for item in objects_field(fields, "items")),
         )
 
 
-def _dump(source: str, **fields: object) -> str:
-    return json.dumps({"v": VERSION, "source": source, **fields}, separators=(",", ":"), ensure_ascii=False)
-
-
-def _load(text: str | bytes, what: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"{what} is not JSON: {_reason(error)}") from error
-    if not isinstance(fields, dict):
-        raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
-    version = _get(fields, "v")
-    if type(version) is not int or version != VERSION:
-        raise DecodeError(f"{what} has v {version!r:.40}, this program reads v {VERSION}")
-    return fields
-
-
-def _reason(error: Exception) -> str:
-    """Say where the text breaks, never what it holds."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos}"
-    return type(error).__name__
-
-
-def _get(fields: Mapping[str, Any], name: str) -> Any:
-    if name not in fields:
-        raise DecodeError(f"{name} is missing")
-    return fields[name]
-
-
-def _typed(fields: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
-    value = _get(fields, name)
-    if type(value) is not kind:
-        raise DecodeError(f"{name} is a {type(value).__name__}, expected a {kind.__name__}")
-    return value
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = _typed(fields, name, str)
-    if not value:
-        raise DecodeError(f"{name} is empty")
-    return value
-
-
-def _integer(fields: Mapping[str, Any], name: str, least: int) -> int:
-    value = _typed(fields, name, int)
-    if not least <= value <= MAX_BIGINT:
-        raise DecodeError(f"{name} is {value}, expected {least} to {MAX_BIGINT}")
-    return value
-
-
-def _objects(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    values = _typed(fields, name, list)
-    if not all(type(value) is dict for value in values):
-        raise DecodeError(f"{name} holds something that is not an object")
-    return values
-
-
-def _offset(fields: Mapping[str, Any], name: str, least_tx_offset: int = 0) -> LogOffset:
-    value = _typed(fields, name, dict)
-    try:
-        return LogOffset(_integer(value, "tx_offset", least_tx_offset), _integer(value, "op_offset", 0))
-    except DecodeError as error:
-        raise DecodeError(f"{name}: {error}") from error
-
-
-def _offset_json(offset: LogOffset) -> dict[str, int]:
-    return {"tx_offset": offset.tx_offset, "op_offset": offset.op_offset}
-
-
 def _commit(fields: Mapping[str, Any]) -> Commit | None:
-    if _get(fields, "commit") is None:
+    if get_field(fields, "commit") is None:
         return None
-    value = _typed(fields, "commit", dict)
-    return Commit(_text(value, "commit_timestamp"), _integer(value, "end_lsn", 0))
+    value = typed_field(fields, "commit", dict)
+    return Commit(text_field(value, "commit_timestamp"), integer_field(value, "end_lsn", 0))
 
 
 def _commit_json(commit: Commit | None) -> dict[str, object] | None:
@@ -247,8 +183,8 @@ def _commit_json(commit: Commit | None) -> dict[str, object] | None:
 
 def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
     # Spark cannot tell an absent last_offset from null, so neither does this; the change count tells both.
-    last_offset = None if fields.get("last_offset") is None else _offset(fields, "last_offset")
-    shape = FragmentShape(_text(fields, "shape_id"), last_offset, _integer(fields, "change_count", 0))
+    last_offset = None if fields.get("last_offset") is None else offset_field(fields, "last_offset")
+    shape = FragmentShape(text_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0))
     if (shape.last_offset is None) != (shape.change_count == 0):
         raise DecodeError(
             f"shape {shape.shape_id!r} has change_count {shape.change_count} and last_offset {last_offset}"
@@ -257,26 +193,26 @@ def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
 
 
 def _item(fields: dict[str, Any]) -> LogItem:
-    operation = _typed(fields, "operation", str)
+    operation = typed_field(fields, "operation", str)
     if operation not in _OPERATIONS:
         raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
-    key = None if _get(fields, "key") is None else _text(fields, "key")
+    key = None if get_field(fields, "key") is None else text_field(fields, "key")
     return LogItem(
-        _offset(fields, "offset"), _OPERATIONS[operation], key, _row(fields, "value"), _row(fields, "old_value")
+        offset_field(fields, "offset"), _OPERATIONS[operation], key, _row(fields, "value"), _row(fields, "old_value")
     )
 
 
 def _row(fields: Mapping[str, Any], name: str) -> Row | None:
     if fields.get(name) is None:
         return None
-    row = _typed(fields, name, dict)
+    row = typed_field(fields, name, dict)
     if not all(value is None or type(value) is str for value in row.values()):
         raise DecodeError(f"{name} holds something that is neither text nor null")
     return row
 
 
 def _item_json(item: LogItem) -> dict[str, object]:
-    fields: dict[str, object] = {"offset": _offset_json(item.offset), "operation": item.operation, "key": item.key}
+    fields: dict[str, object] = {"offset": offset_json(item.offset), "operation": item.operation, "key": item.key}
     if item.value is not None:
         fields["value"] = item.value
     if item.old_value is not None:

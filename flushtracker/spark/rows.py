@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 from pyspark.sql import types as T  # noqa: N812 (likewise)
 
-from flushtracker.events import MAX_BIGINT, VERSION
+from flushtracker.strict_json import MAX_BIGINT, VERSION
 
 CHAIN: Final = ""
 """``shape_group`` of a source's chain of fragments; a shape id is never empty."""
