@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit check format jars clean distclean python java
+.PHONY: help run test unit check format jars dist clean distclean python java
 
 help: ## print this
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -36,6 +36,9 @@ format: $(READY) ## let ruff put the code into its form
 
 jars: java $(READY) ## fetch Spark's extra jars into .jars; happens by itself
 	@$(BIN)/python -m flushtracker.spark.jars
+
+dist: java $(READY) jars ## build what spark-submit takes to a cluster: dist/flushtracker.zip and dist/jars
+	$(BIN)/python -m flushtracker.local.dist dist
 
 clean: ## remove data/ and what the tools cached
 	rm -rf data build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log

@@ -1,0 +1,73 @@
+"""What `make dist` builds: the same bytes from the same sources, and enough for an executor."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from flushtracker.errors import ConfigError
+from flushtracker.local.dist import main, write_dist, write_zip
+from flushtracker.spark.jars import SPARK_JARS
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "flushtracker.zip"
+    write_zip(path)
+    return path
+
+
+def test_zip_holds_the_package_and_sortedcontainers_alone(archive: Path) -> None:
+    """With the files beside the modules, and without what Python compiled."""
+    names = zipfile.ZipFile(archive).namelist()
+    assert {name.partition("/")[0] for name in names} == {"flushtracker", "sortedcontainers"}
+    assert {"flushtracker/shape_group.py", "flushtracker/spark/ivy.xml", "sortedcontainers/__init__.py"} <= set(names)
+    assert not [name for name in names if name.endswith(".pyc")]
+
+
+def test_zip_is_the_same_whenever_and_under_whatever_umask_it_is_made(archive: Path, tmp_path: Path) -> None:
+    """So that a cluster's operator can compare two builds."""
+    before = os.umask(0o077)
+    try:
+        write_zip(tmp_path / "again.zip")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+    assert {entry.date_time[0] for entry in zipfile.ZipFile(archive).infolist()} == {1980}
+
+
+def test_core_imports_from_the_zip_in_a_python_without_packages(archive: Path) -> None:
+    """sortedcontainers too, of which executors otherwise know nothing."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import flushtracker.shape_group as m; print(m.__file__)"
+    command = [sys.executable, "-S", "-E", "-s", "-c", program, str(archive)]
+    done = subprocess.run(command, cwd=archive.parent, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"{archive}/flushtracker/shape_group.py\n"
+
+
+def test_jars_of_an_earlier_build_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two versions of one jar would both go to the executors."""
+    (tmp_path / "jars").mkdir()
+    for name in SPARK_JARS.names():
+        with zipfile.ZipFile(tmp_path / "jars" / name, "w") as jar:
+            jar.writestr("x", "x")
+    monkeypatch.setenv("FLUSHTRACKER_JARS", str(tmp_path / "jars"))
+    (tmp_path / "dist/jars").mkdir(parents=True)
+    (tmp_path / "dist/jars/delta-spark_4.2_2.13-0.0.1.jar").touch()
+    write_dist(tmp_path / "dist")
+    assert sorted(path.name for path in (tmp_path / "dist/jars").iterdir()) == sorted(SPARK_JARS.names())
+    assert (tmp_path / "dist/flushtracker.zip").exists()
+
+
+def test_program_says_in_one_line_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make dist` ends there."""
+    monkeypatch.setenv("FLUSHTRACKER_JARS", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["dist", str(tmp_path / "dist")])
+    assert main() == ConfigError.exit_code
+    error = capsys.readouterr().err
+    assert error.startswith(f"flushtracker: FLUSHTRACKER_JARS is {tmp_path}: ")
+    assert error.count("\n") == 1
