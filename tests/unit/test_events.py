@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from flushtracker.changes import Commit, LogItem, Operation
 from flushtracker.errors import DecodeError
-from flushtracker.events import MAX_BIGINT, FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
+from flushtracker.events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
 from flushtracker.log_offset import LogOffset
+from flushtracker.strict_json import MAX_BIGINT
 
 FRAGMENT: dict[str, Any] = {
     "v": 1,
