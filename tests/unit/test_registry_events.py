@@ -1,0 +1,67 @@
+"""The entries of the registry: written and read without loss, and read strictly."""
+
+import json
+from typing import Any
+
+import pytest
+
+from flushtracker.errors import DecodeError
+from flushtracker.log_offset import LogOffset
+from flushtracker.registry_events import ShapeEntry, SourceEntry, parse_registry_entry
+from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
+
+FULL = ShapeEntry(
+    "7/1/s",
+    ShapeDefinition(
+        "users-eu",
+        ("public", "Users"),
+        columns=("id", "größe"),
+        where="id < 5",
+        replica="full",
+        primary_key=("id",),
+        partitions=(("public", "users_1"),),
+        depends_on=("users",),
+        flush=FlushPolicy(10, 20, 30),
+    ),
+    16400,
+    LogOffset(100, 0),
+    LogOffset(200, 3),
+    "column region is gone",
+)
+PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users")), 1, LogOffset.before_all())
+
+
+@pytest.mark.parametrize("entry", [FULL, PLAIN, SourceEntry("7/1/s", LogOffset(99, 0))])
+def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry) -> None:
+    """Every field survives, the absent ones too."""
+    assert parse_registry_entry(entry.to_json()) == entry
+
+
+def _changed(path: str, value: object) -> str:
+    fields: dict[str, Any] = json.loads(FULL.to_json())
+    *outer, last = path.split(".")
+    target = fields
+    for name in outer:
+        target = target[name]
+    target[last] = value
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("type", "table", "type is 'table', expected 'shape' or 'source'"),
+        ("shape_id", "", "shape_id is empty"),
+        ("table_oid", "x", "table_oid is a str"),
+        ("definition.table", ["public"], "a table has 1 names"),
+        ("definition.columns", "id", "columns is not a list of texts"),
+        ("definition.replica", "nothing", "replica is 'nothing'"),
+        ("definition.flush.bytes", 0, "bytes is 0"),
+        ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
+        ("v", 2, "registry entry has v 2"),
+    ],
+)
+def test_what_is_wrong_is_named(path: str, value: object, message: str) -> None:
+    """A damaged registry must not be taken for another one."""
+    with pytest.raises(DecodeError, match=message):
+        parse_registry_entry(_changed(path, value))
