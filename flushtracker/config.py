@@ -3,6 +3,7 @@
 Paths are kept as written: relative ones count from the current directory, and a URI such as ``s3://…`` is a path too.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Literal, TypeAlias
@@ -13,6 +14,22 @@ from flushtracker.strict_yaml import YamlMapping, read_yaml
 
 AVAILABLE_NOW: Final = "available_now"
 _DEFAULT_GRACE_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+_OWN_KAFKA_OPTIONS: Final = {
+    "subscribe": "source.fragments and source.flushes name the topics",
+    "subscribepattern": "source.fragments and source.flushes name the topics",
+    "assign": "source.fragments and source.flushes name the topics",
+    "kafka.bootstrap.servers": "it is source.bootstrap_servers",
+    "failondataloss": "a record that is gone must end the job",
+    "startingoffsets": "the checkpoint says where to go on, and --recover where to begin anew",
+    "startingoffsetsbytimestamp": "the checkpoint says where to go on, and --recover where to begin anew",
+    "startingtimestamp": "the checkpoint says where to go on, and --recover where to begin anew",
+    "endingoffsets": "a stream has no end",
+    "endingoffsetsbytimestamp": "a stream has no end",
+    "endingtimestamp": "a stream has no end",
+    "includeheaders": "headers mean nothing here",
+}
+"""Options of Spark's Kafka source that this job sets itself or must not have, in lower case, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +37,30 @@ class FilesSource:
     """Events as files of JSON lines, one directory for each stream."""
 
     format: ClassVar[Literal["files"]] = "files"
+    patience_ms: ClassVar[int] = 0
     fragments: str
     flushes: str
     max_files_per_trigger: int = 100
 
 
-SourceConfig: TypeAlias = FilesSource
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """Events as records of two topics.
+
+    ``options`` are those of Spark's Kafka source, ``kafka.*`` those of its client. ``retention_ms`` is how long the
+    topic of fragments must keep a record at least, ``patience_ms`` how long a broker may be away.
+    """
+
+    format: ClassVar[Literal["kafka"]] = "kafka"
+    bootstrap_servers: str
+    fragments: str
+    flushes: str
+    options: SecretOptions = field(default_factory=SecretOptions)
+    retention_ms: int = 7 * _DAY_MS
+    patience_ms: int = 600_000
+
+
+SourceConfig: TypeAlias = FilesSource | KafkaSource
 """Where the events come from; one type for each ``format``."""
 
 
@@ -81,19 +116,51 @@ def load_config(path: Path) -> JobConfig:
         stall=_stall(root.optional_mapping("stall")),
         trigger_ms=_trigger_ms(root),
     )
-    _refuse_shared_paths(root)
+    _refuse_shared_places(root)
     return config
 
 
 def _source(source: YamlMapping) -> SourceConfig:
-    if source.text("format").value != FilesSource.format:
-        raise source.wrong("format", "files, the only one that this version reads")
+    kind = source.text("format").value
+    if kind == FilesSource.format:
+        return _files_source(source)
+    if kind == KafkaSource.format:
+        return _kafka_source(source)
+    raise source.wrong("format", "files or kafka")
+
+
+def _files_source(source: YamlMapping) -> FilesSource:
     source.allow("format", "fragments", "flushes", "max_files_per_trigger")
     return FilesSource(
         fragments=source.text("fragments").value,
         flushes=source.text("flushes").value,
         max_files_per_trigger=source.integer("max_files_per_trigger", default=100, at_least=1),
     )
+
+
+def _kafka_source(source: YamlMapping) -> KafkaSource:
+    source.allow("format", "bootstrap_servers", "fragments", "flushes", "options", "retention", "patience")
+    options = source.optional_mapping("options")
+    for name in options or ():
+        if reason := _OWN_KAFKA_OPTIONS.get(name.lower()):
+            raise source.mapping("options").error(name, f"cannot be set: {reason}")
+    defaults = KafkaSource("", "", "")
+    return KafkaSource(
+        bootstrap_servers=source.text("bootstrap_servers").value,
+        fragments=_topic(source, "fragments"),
+        flushes=_topic(source, "flushes"),
+        options=SecretOptions(options.scalars() if options is not None else None),
+        retention_ms=source.optional_duration_ms("retention") or defaults.retention_ms,
+        patience_ms=source.optional_duration_ms("patience") or defaults.patience_ms,
+    )
+
+
+def _topic(source: YamlMapping, key: str) -> str:
+    """The name of a topic; with a comma or the like Spark would read it as several."""
+    name = source.text(key).value
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        raise source.wrong(key, "a topic's name: letters, digits, '.', '_' and '-'")
+    return name
 
 
 def _state(state: YamlMapping) -> StateConfig:
@@ -135,19 +202,22 @@ def _trigger_ms(root: YamlMapping) -> int | None:
         raise root.wrong("trigger", f"{AVAILABLE_NOW}, or an interval: {DURATION_FORM}") from None
 
 
-def _refuse_shared_paths(root: YamlMapping) -> None:
-    """Two streams or tables in one directory would read each other's files."""
-    places = (
-        ("source", "fragments"),
-        ("source", "flushes"),
-        ("state", "checkpoint"),
-        ("sink", "acks"),
-        ("sink", "dead_letters"),
-    )
+def _refuse_shared_places(root: YamlMapping) -> None:
+    """Two streams or tables in one place would read each other's events."""
+    streams = [("source", "fragments"), ("source", "flushes")]
+    paths = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
+    if root.mapping("source").text("format").value == FilesSource.format:
+        paths = streams + paths
+    else:
+        _refuse_same(root, streams)
+    _refuse_same(root, paths)
+
+
+def _refuse_same(root: YamlMapping, places: list[tuple[str, str]]) -> None:
     taken: dict[str, str] = {}
     for section, key in places:
         mapping = root.mapping(section)
         path = mapping.text(key).value.rstrip("/")
         if path in taken:
-            raise mapping.error(key, f"is the same path as {taken[path]}; each needs one of its own")
+            raise mapping.error(key, f"is the same as {taken[path]}; each needs one of its own")
         taken[path] = f"{section}.{key}"

@@ -17,10 +17,8 @@ from flushtracker.log_offset import OP_INFINITY, LogOffset
 from flushtracker.lsn import format_lsn
 from flushtracker.packed_state import offset_from_json, offset_to_json, pack, unpack
 
-_REMEDY: Final = (
-    "put it back in front of this fragment, or let capture restart, which sends everything unconfirmed again, and "
-    "begin with what it sends from then on and a new checkpoint"
-)
+_KAFKA_OFFSET: Final = " Kafka offset "
+"""What stands in a place between a partition and the record's place in it."""
 
 
 class Link(NamedTuple):
@@ -36,15 +34,21 @@ class Link(NamedTuple):
 class FragmentChain:
     """``stream_cursor`` is how far the fragments taken have reached, ``None`` before the first.
 
-    With no cursor the first fragment must have ``start``: from there on everything was sent again.
+    With no cursor the first fragment must have ``start``: from there on everything was sent again. ``place`` is where
+    the fragment was read that moved the cursor last.
     """
 
     def __init__(
-        self, source: str, stream_cursor: LogOffset | None = None, last_seen_offset: LogOffset | None = None
+        self,
+        source: str,
+        stream_cursor: LogOffset | None = None,
+        last_seen_offset: LogOffset | None = None,
+        place: str = "",
     ) -> None:
         self.source = source
         self.stream_cursor = stream_cursor
         self.last_seen_offset = last_seen_offset
+        self.place = place
 
     def extend(self, links: Iterable[Link]) -> None:
         """Take one micro-batch, in any order; O(n log n).
@@ -61,37 +65,47 @@ class FragmentChain:
             if not first.start:
                 raise self._no_start(first)
             cursor = _follows(first)
-        last_seen = self.last_seen_offset
+        last_seen, place = self.last_seen_offset, self.place
         for link in ordered:
             if _follows(link) > cursor:
-                raise self._hole(link, cursor)
-            cursor = max(cursor, link.last_log_offset.reached(is_commit=link.is_commit))
+                raise self._hole(link, cursor, place)
+            reached = link.last_log_offset.reached(is_commit=link.is_commit)
+            if reached > cursor:
+                cursor, place = reached, link.place
             if link.is_commit and (last_seen is None or link.last_log_offset > last_seen):
                 last_seen = link.last_log_offset
         self.stream_cursor = cursor
         self.last_seen_offset = last_seen
+        self.place = place
 
     def pack(self) -> bytes:
         """The state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
-        return pack([offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset)])
+        return pack([offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset), self.place])
 
     @classmethod
     def unpack(cls, source: str, packed: bytes) -> "FragmentChain":
         """Read what :meth:`pack` wrote; raises ``StateError`` for another version's bytes."""
-        return cls(source, *map(offset_from_json, unpack(packed)))
+        stream_cursor, last_seen_offset, place = unpack(packed)
+        return cls(source, offset_from_json(stream_cursor), offset_from_json(last_seen_offset), place)
 
     def _no_start(self, link: Link) -> HoleError:
         return HoleError(
             f"{link.place}: the first fragment of source {self.source} follows {link.follows} and is not marked as a "
-            f"start, so what came before it is unknown: {_REMEDY}"
+            f"start, so what came before it is unknown"
         )
 
-    def _hole(self, link: Link, cursor: LogOffset) -> HoleError:
-        return HoleError(
+    def _hole(self, link: Link, cursor: LogOffset, place: str) -> HoleError:
+        message = (
             f"{link.place}: fragment {link.last_log_offset} of source {self.source} follows {link.follows}, but what "
-            f"was seen ends with {_end(cursor)}; what lies between is missing, and nothing past it is acknowledged: "
-            f"{_REMEDY}"
+            f"was seen ends with {_end(cursor)}{f', read at {place}' if place else ''}; what lies between is missing, "
+            f"and nothing past it is acknowledged"
         )
+        if _KAFKA_OFFSET in link.place and _KAFKA_OFFSET in place and _partition(link.place) != _partition(place):
+            message += (
+                f"; the fragments of one source are in two partitions, {_partition(place)} and "
+                f"{_partition(link.place)}, so they come in no order: key them by source"
+            )
+        return HoleError(message)
 
 
 def _follows(link: Link) -> LogOffset:
@@ -101,3 +115,7 @@ def _follows(link: Link) -> LogOffset:
 
 def _end(cursor: LogOffset) -> str:
     return f"transaction {format_lsn(cursor.tx_offset)}" if cursor.op_offset == OP_INFINITY else str(cursor)
+
+
+def _partition(place: str) -> str:
+    return place.partition(_KAFKA_OFFSET)[0]

@@ -11,7 +11,7 @@ says, ``${NAME}`` itself, never what the variable holds: it may be a secret.
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -125,6 +125,9 @@ class YamlMapping:
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
 
     def scalars(self) -> dict[str, str]:
         """All keys and values of a mapping whose keys are free, a number or a flag as the text that stands there."""

@@ -16,12 +16,13 @@ from flushtracker.config import load_config
 from flushtracker.errors import FlushtrackerError
 from flushtracker.spark.session import start_session
 from flushtracker.spark.stop_signals import set_on_jvm_signals, set_on_signals
-from flushtracker.spark.track_flushes_query import track_flushes
+from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
 _EPILOG = """\
 exit codes: 0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
 1 anything not foreseen; 2 the configuration or the machine; 3 bad input: a
-hole, or a fragment that cannot be read; 4 the checkpoint; 5 a Delta table
+hole, or a fragment that cannot be read; 4 the checkpoint; 5 a Delta table;
+6 Kafka does not answer
 """
 
 
@@ -30,16 +31,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="such as conf/track_flushes.yaml")
+    parser.add_argument(
+        "--recover",
+        action="store_true",
+        help="put the checkpoint aside, begin with what capture sent since its last start; for one start, not for good",
+    )
+    parser.add_argument(
+        "--abandon",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="with --recover: skip all that is there of a source for which no capture will run again; may be repeated",
+    )
     parser.add_argument("--verbose", action="store_true", help="Spark's own log, and a traceback with an error")
     arguments = parser.parse_args(argv)
+    if arguments.abandon and not arguments.recover:
+        parser.error("--abandon is only for --recover")
+    recovery = Recovery(tuple(arguments.abandon)) if arguments.recover else None
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # py4j logs what the driver raises once more, with a traceback; it is reported below.
     logging.getLogger("py4j").setLevel(logging.WARNING if arguments.verbose else logging.CRITICAL)
-    program = partial(_track_flushes, arguments.config, verbose=arguments.verbose)
+    program = partial(_track_flushes, arguments.config, recovery, verbose=arguments.verbose)
     return run_program("track_flushes", program, verbose=arguments.verbose)
 
 
-def _track_flushes(config_file: Path, *, verbose: bool) -> int:
+def _track_flushes(config_file: Path, recovery: Recovery | None, *, verbose: bool) -> int:
     config = load_config(config_file)
     stop = Event()
     set_on_signals(stop)
@@ -52,7 +68,7 @@ def _track_flushes(config_file: Path, *, verbose: bool) -> int:
     try:
         set_on_jvm_signals(stop, spark)
         if not stop.is_set():
-            track_flushes(spark, config, stop)
+            track_flushes(spark, config, stop, recovery)
     except (Py4JNetworkError, ConnectionError) as error:
         raise FlushtrackerError("Spark's JVM has ended under the job; start again, nothing is lost") from error
     finally:

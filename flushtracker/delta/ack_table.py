@@ -1,8 +1,12 @@
 """The ack table: one row each time that a source's ack advanced, appended in milliseconds and kept small for good.
 
 The last ack of a source is not looked up in the rows: each append commits ``Transaction(app_id=source,
-version=ack_lsn)``, so the table's log itself holds it, and of two drivers that append at once the second is refused.
-Delta does not refuse an *older* version by itself, so that is compared first.
+version=ack_lsn)``, so the table's log itself holds it. Delta does not refuse an *older* version by itself, so that is
+compared first.
+
+One driver owns the table: the one that claimed it last. A claim commits the next version of a transaction of its own,
+and each append commits the version that its driver claimed with. So a driver that lives on after another has taken over
+finds a newer version, or, if both commit at the same moment, is refused by Delta.
 
 Every append adds a file of about 1 kB. After ``COMPACT_EVERY`` of them the small files are merged, up to about 1 MiB
 each, and those merged before are deleted once they are past the retention. A log checkpoint every 100 commits lets the
@@ -10,7 +14,9 @@ log's own files expire likewise. ``delta.setTransactionRetentionDuration`` must 
 """
 
 import logging
+import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -37,6 +43,8 @@ CONFIGURATION: Final = {
 RETENTION_HOURS: Final = 1
 _TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
 _REASON_LENGTH: Final = 400
+_OWNER: Final = "flushtracker: owner of this table"
+"""The app id whose version counts the claims; a commit's key for the name of the driver that made it."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -77,6 +85,7 @@ class AckTable:
         """Open the table at ``uri``, or create it; raises ``SinkError`` where another kind of table is there."""
         self.uri = uri
         self._appended = 0
+        self._claim = 0
         try:
             self._table = DeltaTable.create(
                 uri,
@@ -96,39 +105,88 @@ class AckTable:
                 f"name another folder in sink.acks"
             )
 
-    def last_ack(self, source: str) -> int | None:
-        """The last ack of a source as the table has it at this moment, ``None`` without one."""
+    def claim(self) -> None:
+        """Make this driver the table's owner, once: from now on the one before can append no more.
+
+        Raises:
+            SinkError: the table cannot be written, or another driver claims it at the same moment, or has done so since
+                the first call.
+        """
+        if self._claim:
+            self.require_claim()
+            return
+        self._refresh()
+        claim = (self._table.transaction_version(_OWNER) or 0) + 1
+        properties = CommitProperties(
+            {_OWNER: f"process {os.getpid()} on {socket.gethostname()}"}, app_transactions=[Transaction(_OWNER, claim)]
+        )
+        try:
+            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
+        except CommitFailedError as error:
+            raise SinkError(
+                f"ack table {self.uri} was claimed by another driver at the same moment; let only one run, and start "
+                f"this one again if it is that one"
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
+        self._claim = claim
+
+    def require_claim(self) -> None:
+        """Raise ``SinkError`` where another driver has claimed the table since :meth:`claim`."""
+        self._refresh()
+        if self._table.transaction_version(_OWNER) != self._claim:
+            raise SinkError(
+                f"ack table {self.uri} now belongs to another driver{self._owner_name()}, so this one ends; "
+                f"let only one run"
+            )
+
+    def _owner_name(self) -> str:
+        """Who claimed the table last, while the log still tells."""
+        names = (commit[_OWNER] for commit in self._table.history() if _OWNER in commit)
+        name = next(names, None)
+        return "" if name is None else f", {name}"
+
+    def _refresh(self) -> None:
         try:
             self._table.update_incremental()
-            return self._table.transaction_version(source)
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
 
+    def last_ack(self, source: str) -> int | None:
+        """The last ack of a source as the table has it at this moment, ``None`` without one."""
+        self._refresh()
+        return self._table.transaction_version(source)
+
     def last_acks(self) -> dict[str, int]:
         """The last ack of every source in the table. Reads one column of every row: for a start, not for a batch."""
+        self._refresh()
         try:
             scanner = self._table.to_pyarrow_dataset().scanner(columns=["source"])
             sources = {source for batch in scanner.to_batches() for source in batch["source"].unique().to_pylist()}
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
-        return {source: ack for source in sorted(sources) if (ack := self.last_ack(source)) is not None}
+        acks = {source: self._table.transaction_version(source) for source in sorted(sources)}
+        return {source: ack for source, ack in acks.items() if ack is not None}
 
     def append(self, row: AckRow) -> bool:
         """Append a row if its ack is greater than the table's last of its source; returns whether it was.
 
         Raises:
-            SinkError: the table cannot be written, or another driver appended for this source at the same moment.
+            SinkError: the table cannot be written, or this driver does not own it.
         """
-        last_ack = self.last_ack(row.source)
+        self.require_claim()
+        last_ack = self._table.transaction_version(row.source)
         if last_ack is not None and row.ack_lsn <= last_ack:
             return False
-        properties = CommitProperties(app_transactions=[Transaction(row.source, row.ack_lsn)])
+        properties = CommitProperties(
+            app_transactions=[Transaction(row.source, row.ack_lsn), Transaction(_OWNER, self._claim)]
+        )
         try:
             write_deltalake(self._table, _to_arrow(row), mode="append", commit_properties=properties)
         except CommitFailedError as error:
             raise SinkError(
                 f"ack {format_lsn(row.ack_lsn)} of source {row.source} was refused by ack table {self.uri}: another "
-                f"driver wrote there at the same moment; let only one job write acks of a source"
+                f"driver wrote there at the same moment; let only one run"
             ) from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error

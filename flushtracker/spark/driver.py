@@ -69,9 +69,10 @@ class AckDriver:
             # Batches that were planned but are not in the committed state would be skipped, and with them their shapes.
             raise StateError(
                 f"the checkpoint goes on with batch {batch_id}, but its last committed state is that of batch "
-                f"{self._expected_batch_id - 1}, so it is not whole: restore a whole copy, or name a new checkpoint "
-                f"and let capture send everything unconfirmed again"
+                f"{self._expected_batch_id - 1}, so another driver writes there, or it is not whole: let only one run, "
+                f"restore a whole copy, or let capture send everything unconfirmed again and begin a new checkpoint"
             )
+        self._ack_table.require_claim()
         self.last_batch_id = batch_id
         self._expected_batch_id = batch_id + 1
         started = time.monotonic()

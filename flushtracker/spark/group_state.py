@@ -145,14 +145,16 @@ def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
     yield _output("", "", rows)
 
 
-def _unreadable_fragment(place: str, value: str) -> str:
+def _unreadable_fragment(place: str, value: str | None) -> str:
     return (
         f"{place}: fragment cannot be read: {_reason(FragmentEvent.from_json, value)}; a transaction may be lost with "
-        f"it, so nothing past it is acknowledged: mend it where it is and start again"
+        f"it, so nothing past it is acknowledged"
     )
 
 
-def _reason(read: Callable[[str], object], value: str) -> str:
+def _reason(read: Callable[[str], object], value: str | None) -> str:
+    if value is None:
+        return "it is empty, or not UTF-8 text"
     try:
         read(value)
     except DecodeError as error:

@@ -2,23 +2,29 @@
 
 import logging
 import time
+from dataclasses import dataclass
 from threading import Event
 from typing import Final
 
-from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.config import JobConfig
+from flushtracker.config import JobConfig, KafkaSource
 from flushtracker.delta.ack_table import AckTable
-from flushtracker.errors import FlushtrackerError, StateError
+from flushtracker.errors import ConfigError, DecodeError, HoleError, StateError
+from flushtracker.spark.broker_patience import BrokerPatience
+from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import read_committed_state
 from flushtracker.spark.driver import AckDriver, StoppedError
+from flushtracker.spark.event_source import open_source
 from flushtracker.spark.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
 from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
+from flushtracker.spark.kafka_source import KafkaEventSource
 from flushtracker.spark.paths import checkpoint_path, spark_path
+from flushtracker.spark.query_failure import query_failure
+from flushtracker.spark.recovery import find_starts
 from flushtracker.spark.rows import to_rows
-from flushtracker.spark.sources import read_events
 from flushtracker.spark.stall_watch import StallWatch
 
 logger = logging.getLogger(__name__)
@@ -27,29 +33,64 @@ _POLL_S: Final = 0.2
 _COMMIT_TIMEOUT_S: Final = 30.0
 
 
-def track_flushes(spark: SparkSession, config: JobConfig, stop: Event) -> None:
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Begin a new checkpoint at what capture sent last; of the sources ``abandoned`` nothing that is there counts."""
+
+    abandoned: tuple[str, ...] = ()
+
+
+def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None = None) -> None:
     """Run until ``stop`` is set, or with ``available_now`` until everything there has been read.
+
+    A broker that is away ends the query; it is started again on its checkpoint once the broker answers.
 
     Raises:
         FlushtrackerError: whatever ended the query; nothing of the batch that met it is acknowledged.
     """
-    checkpoint = checkpoint_path(config.state.checkpoint)
     acks = AckTable(config.sink.acks, config.sink.storage_options)
+    patience = BrokerPatience(config.source.patience_ms, stop)
+    if recovery is not None:
+        patience.call(lambda: _recover(spark, config, acks, recovery))
+    patience.call(lambda: _run(spark, config, stop, acks, patience))
+
+
+def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: Recovery) -> None:
+    if not isinstance(config.source, KafkaSource):
+        raise ConfigError(
+            "--recover begins anew at a Kafka offset, and source.format is files: remove the files of before capture's "
+            "restart and name a new checkpoint instead"
+        )
+    source = KafkaEventSource(spark, config.source)
+    starts = find_starts(source, config.source.fragments, acks.last_acks(), recovery.abandoned)
+    acks.claim()
+    CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint)).replace(source.identity(), starts)
+
+
+def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, patience: BrokerPatience) -> None:
+    checkpoint = checkpoint_path(config.state.checkpoint)
+    source = open_source(spark, config.source)
+    starts = CheckpointOrigin(spark, checkpoint).open(source.identity())
     state = read_committed_state(spark, checkpoint, config.state.shape_groups)
+    acks.claim()
     driver = AckDriver(acks, spark_path(config.sink.dead_letters))
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
-    query = _start(spark, config, checkpoint, settings, driver)
+    query = _start(config, checkpoint, source.read(starts), settings, driver)
     logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
-    with StallWatch(driver, config.stall.grace_ms):
-        _await_end(query, driver, stop)
+    try:
+        with StallWatch(driver, config.stall.grace_ms):
+            _await_end(query, driver, stop, config, patience)
+    except (HoleError, DecodeError) as error:
+        remedy = source.remedies[type(error).__name__]
+        raise type(error)(f"{error}: {remedy}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
 
 
 def _start(
-    spark: SparkSession, config: JobConfig, checkpoint: str, settings: GroupSettings, driver: AckDriver
+    config: JobConfig, checkpoint: str, events: DataFrame, settings: GroupSettings, driver: AckDriver
 ) -> StreamingQuery:
-    rows = to_rows(read_events(spark, config.source), config.state.shape_groups)
+    rows = to_rows(events, config.state.shape_groups)
     reports = rows.groupBy("source", "shape_group").applyInPandasWithState(
         state_function(settings), OUTPUT_SCHEMA, STATE_SCHEMA, "update", "NoTimeout"
     )
@@ -67,9 +108,12 @@ def _start(
         raise StateError(f"the query cannot start on checkpoint {checkpoint}: {java_reason(error)}") from error
 
 
-def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event) -> None:
+def _await_end(
+    query: StreamingQuery, driver: AckDriver, stop: Event, config: JobConfig, patience: BrokerPatience
+) -> None:
     while query.isActive and not stop.wait(_POLL_S):
-        pass
+        if driver.last_batch_id is not None:
+            patience.progress()
     if stop.is_set():
         logger.info("stopping after the running batch")
         _let_batch_end(query, driver)
@@ -78,7 +122,7 @@ def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event) -> None:
         query.awaitTermination()
     except StreamingQueryException as error:
         if not isinstance(driver.failure, StoppedError):
-            raise _cause(driver, error) from error
+            raise driver.failure or query_failure(query, error, config) from error
 
 
 def _let_batch_end(query: StreamingQuery, driver: AckDriver) -> None:
@@ -91,10 +135,3 @@ def _let_batch_end(query: StreamingQuery, driver: AckDriver) -> None:
         if driver.last_batch_id is None or (progress is not None and progress["batchId"] >= driver.last_batch_id):
             return
         time.sleep(_POLL_S)
-
-
-def _cause(driver: AckDriver, error: PySparkException) -> BaseException:
-    """What really ended the query: the driver's own failure, else what Spark says, in its first line."""
-    if driver.failure is not None:
-        return driver.failure
-    return FlushtrackerError(f"the query ended: {java_reason(error)}")

@@ -70,6 +70,7 @@ class JobFolder:
     def config_file(self, **changes: Any) -> Path:
         """The same configuration as a file, for a job in a process of its own."""
         config = self.config(**changes)
+        assert isinstance(config.source, FilesSource)
         path = self.root / "config.yaml"
         path.write_text(
             f"source: {{format: files, fragments: {config.source.fragments}, flushes: {config.source.flushes}, "

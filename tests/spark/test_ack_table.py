@@ -1,5 +1,6 @@
 """The ack table: what two drivers, months of rows and other readers find there."""
 
+import os
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,9 +28,16 @@ _ROW = AckRow(
 )
 
 
+def claimed(folder: Path) -> AckTable:
+    """The table in a folder, owned by a driver of its own."""
+    table = AckTable(str(folder))
+    table.claim()
+    return table
+
+
 def test_row_reads_the_same_by_spark_and_by_deltalake(spark: SparkSession, tmp_path: Path) -> None:
     """Both readers see the columns of the contract, and the instants as instants."""
-    assert AckTable(str(tmp_path / "acks")).append(_ROW)
+    assert claimed(tmp_path / "acks").append(_ROW)
     by_deltalake = DeltaTable(str(tmp_path / "acks")).to_pyarrow_table().to_pylist()
     assert by_deltalake == [
         {
@@ -50,31 +58,64 @@ def test_row_reads_the_same_by_spark_and_by_deltalake(spark: SparkSession, tmp_p
 
 def test_ack_that_is_not_greater_is_not_appended(tmp_path: Path) -> None:
     """A replay, an old or a lost checkpoint appends nothing that the table has; each source counts by itself."""
-    table = AckTable(str(tmp_path / "acks"))
+    table = claimed(tmp_path / "acks")
     assert table.append(_ROW)
     assert not table.append(_ROW)
     assert not table.append(replace(_ROW, ack_lsn=_ROW.ack_lsn - 1))
-    assert not AckTable(str(tmp_path / "acks")).append(_ROW)
     assert table.append(replace(_ROW, source="other/1/s", ack_lsn=5))
     assert table.last_acks() == {"7301/1/shapes": _ROW.ack_lsn, "other/1/s": 5}
     assert table.last_ack("unknown") is None
+    assert not claimed(tmp_path / "acks").append(_ROW)
     assert DeltaTable(str(tmp_path / "acks")).count() == 2
 
 
-def test_second_of_two_drivers_that_append_at_once_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both compared first and both may append; Delta lets one of them, and the other ends with a clear error."""
-    first, second = AckTable(str(tmp_path / "acks")), AckTable(str(tmp_path / "acks"))
-    compare = second.last_ack
+def test_driver_that_lives_on_after_another_took_over_appends_no_more(tmp_path: Path) -> None:
+    """It ends with an error that names the new owner, whatever source its ack is of."""
+    old = claimed(tmp_path / "acks")
+    assert old.append(_ROW)
+    new = claimed(tmp_path / "acks")
+    for row in (replace(_ROW, ack_lsn=_ROW.ack_lsn + 8), replace(_ROW, source="other/1/s")):
+        with pytest.raises(SinkError, match=rf"now belongs to another driver, process {os.getpid()} on "):
+            old.append(row)
+    with pytest.raises(SinkError, match="now belongs to another driver"):
+        old.require_claim()
+    new.require_claim()
+    assert new.append(replace(_ROW, ack_lsn=_ROW.ack_lsn + 16))
+    assert new.last_acks() == {_ROW.source: _ROW.ack_lsn + 16}
 
-    def compare_then_lose_the_race(source: str) -> int | None:
-        last_ack = compare(source)
-        assert first.append(_ROW)
-        return last_ack
 
-    monkeypatch.setattr(second, "last_ack", compare_then_lose_the_race)
+@pytest.mark.parametrize("theirs", [_ROW, None], ids=["append", "claim"])
+def test_second_of_two_drivers_that_write_at_once_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: AckRow | None
+) -> None:
+    """Both looked first and found nothing amiss; Delta lets one of them, and the other ends with a clear error."""
+    ours = claimed(tmp_path / "acks")
+    look = ours.require_claim
+
+    def look_then_lose_the_race() -> None:
+        look()
+        other = claimed(tmp_path / "acks")
+        assert theirs is None or other.append(theirs)
+
+    monkeypatch.setattr(ours, "require_claim", look_then_lose_the_race)
     with pytest.raises(SinkError, match="another driver wrote there at the same moment"):
-        second.append(replace(_ROW, ack_lsn=_ROW.ack_lsn + 8))
-    assert first.last_acks() == {_ROW.source: _ROW.ack_lsn}
+        ours.append(replace(_ROW, ack_lsn=_ROW.ack_lsn + 8))
+    assert ours.last_acks() == ({} if theirs is None else {_ROW.source: _ROW.ack_lsn})
+
+
+def test_only_one_of_two_claims_at_once_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that lost is told so at once, not at its first ack."""
+    ours, theirs = AckTable(str(tmp_path / "acks")), AckTable(str(tmp_path / "acks"))
+    look = ours._refresh
+
+    def look_then_lose_the_race() -> None:
+        look()
+        theirs.claim()
+
+    monkeypatch.setattr(ours, "_refresh", look_then_lose_the_race)
+    with pytest.raises(SinkError, match="was claimed by another driver at the same moment"):
+        ours.claim()
+    assert theirs.append(_ROW)
 
 
 def test_table_stays_small_and_knows_its_last_ack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +127,7 @@ def test_table_stays_small_and_knows_its_last_ack(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ack_table, "CONFIGURATION", configuration)
     monkeypatch.setattr(ack_table, "RETENTION_HOURS", 0)
     monkeypatch.setattr(ack_table, "COMPACT_EVERY", 50)
-    table = AckTable(str(tmp_path / "acks"))
+    table = claimed(tmp_path / "acks")
     for number in range(410):
         assert table.append(replace(_ROW, ack_lsn=1000 + number))
     data_files = list((tmp_path / "acks").glob("*.parquet"))

@@ -31,7 +31,7 @@ def test_hole_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_pa
     message = _stop_message(job, spark, HoleError)
     assert message.startswith(f"file:{tmp_path}/fragments/000001.jsonl: fragment 0/FA0+4 of source 7301/1/shapes ")
     assert "follows 0/BB8+0, but what was seen ends with transaction 0/7D0" in message
-    assert "put it back in front of this fragment, or let capture restart" in message
+    assert "put what is missing back in front of this fragment, or let capture restart" in message
     assert job.ack_lsns(source.name) == {0: 2000}
     assert _stop_message(job, spark, HoleError) == message
     assert job.ack_lsns(source.name) == {0: 2000}

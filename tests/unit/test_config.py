@@ -77,6 +77,7 @@ def test_storage_options_never_show_their_values(tmp_path: Path, monkeypatch: py
 def test_the_files_of_the_project_are_read(name: str) -> None:
     """Both, and `make run` takes one file at a time and stops at the end."""
     config = load_config(CONF / name)
+    assert isinstance(config.source, FilesSource)
     assert (config.source.max_files_per_trigger, config.trigger_ms) == (
         (1, None) if name == "replay.yaml" else (100, 1_000)
     )
@@ -114,14 +115,14 @@ def test_the_files_of_the_project_are_read(name: str) -> None:
         ),
         (
             "format: files",
-            "format: kafka",
-            "line 1: source.format is 'kafka', not files, the only one that this version reads",
+            "format: pulsar",
+            "line 1: source.format is 'pulsar', not files or kafka",
         ),
         ("format: files, ", "", "line 1: source.format is missing"),
         (
             "data/acks",
             "data/checkpoint/",
-            "line 3: sink.acks is the same path as state.checkpoint; each needs one of its own",
+            "line 3: sink.acks is the same as state.checkpoint; each needs one of its own",
         ),
         ('"1 second"', "1", "line 5: trigger is a number; put it in quotes if a text is meant"),
         ('"5 minutes"', '"5"', "line 4: stall.grace is '5', not " + DURATION),

@@ -56,15 +56,29 @@ def test_a_resend_in_another_cut_goes_on_past_the_cursor() -> None:
 
 
 def test_a_hole_moves_nothing() -> None:
-    """The error names place, source, fragment, both offsets and what to do; the state is as before the batch."""
+    """The error names the place, the one before, source, fragment and both offsets; the state is as before the batch."""
     chain = chain_at((300, 6))
     message = (
         r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but what was seen ends "
-        r"with transaction 0/15E; what lies between is missing, and nothing past it is acknowledged: .*restart"
+        r"with transaction 0/15E, read at fragments/7\.jsonl:3; what lies between is missing, and nothing past it is "
+        r"acknowledged$"
     )
     with pytest.raises(HoleError, match=message):
         chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
+
+
+def test_fragments_of_one_source_in_two_partitions_are_said_so() -> None:
+    """Two partitions are read in no common order, so the hole may be none; the state remembers the partition."""
+    chain = FragmentChain("7301/1/shapes")
+    chain.extend([link((99, 0), (300, 4), start=True)._replace(place="fragments partition 0 Kafka offset 7")])
+    chain = FragmentChain.unpack(chain.source, chain.pack())
+    with pytest.raises(HoleError) as caught:
+        chain.extend([link((400, 2), (500, 0))._replace(place="fragments partition 1 Kafka offset 3")])
+    assert "ends with transaction 0/12C, read at fragments partition 0 Kafka offset 7; " in str(caught.value)
+    assert "in two partitions, fragments partition 0 and fragments partition 1, so they come in no order" in str(
+        caught.value
+    )
 
 
 def test_a_start_beyond_the_cursor_is_a_hole_too() -> None:

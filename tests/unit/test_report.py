@@ -48,8 +48,14 @@ class Project:
 
     root: Path
 
-    def write_acks(self, acks: Iterable[Ack], source: str = "s") -> None:
+    def ack_table(self) -> AckTable:
+        """The table, as a driver that has just started has it."""
         table = AckTable(str(self.root / "acks"))
+        table.claim()
+        return table
+
+    def write_acks(self, acks: Iterable[Ack], source: str = "s") -> None:
+        table = self.ack_table()
         for row in acks:
             table.append(
                 AckRow(
@@ -223,7 +229,7 @@ def test_acks_are_read_back_in_the_order_of_their_lsns(project: Project) -> None
 def test_an_ack_before_the_first_commit_has_no_gap(project: Project) -> None:
     """Nothing that is known lies above it."""
     row = AckRow("s", 0, 0x999, None, 1, "slow", NOON, NOON)
-    AckTable(str(project.root / "acks")).append(row)
+    project.ack_table().append(row)
     assert read_ack_history(str(project.root / "acks")).acks[0].gap_bytes == 0
 
 

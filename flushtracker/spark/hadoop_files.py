@@ -1,0 +1,52 @@
+"""Small files on any file system that Spark can write, through Hadoop: ``file:``, ``hdfs:``, ``s3a:`` and the like."""
+
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+_TEMPORARY: Final = ".writing"
+
+
+class HadoopFiles:
+    """The file system under ``folder``. Every call raises one of ``java_reason.JAVA_ERRORS`` when the storage fails."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self.folder = folder
+        self._jvm: Any = spark.sparkContext._jvm
+        self._system = self._path().getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def names(self, name: str = "") -> list[str]:
+        """What is in the folder, or in one of its subfolders; empty where there is none."""
+        path = self._path(name)
+        if not self._system.exists(path):
+            return []
+        return [status.getPath().getName() for status in self._system.listStatus(path)]
+
+    def read_text(self, name: str) -> str | None:
+        """The text of a file, ``None`` where there is none."""
+        if not self._system.exists(self._path(name)):
+            return None
+        stream = self._system.open(self._path(name))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file that is there whole or not at all; one of that name is replaced."""
+        temporary = self._path(name + _TEMPORARY)
+        stream = self._system.create(temporary, True)  # noqa: FBT003  Java's overwrite
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self._system.delete(self._path(name), False)  # noqa: FBT003  Java's recursive
+        self._system.rename(temporary, self._path(name))
+
+    def move_folder(self, target: str) -> bool:
+        """Rename the folder itself; returns whether the storage did."""
+        return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
+
+    def _path(self, name: str = "") -> Any:
+        path = self._jvm.org.apache.hadoop.fs.Path
+        return path(self.folder, name) if name else path(self.folder)

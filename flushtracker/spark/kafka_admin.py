@@ -1,0 +1,112 @@
+"""Kafka as the driver asks about it: which cluster this is, and how its topics are set up.
+
+It is asked through the JVM's own client, the one that Spark reads with: so the same options reach both, and what this
+client may see is what Spark may see.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from flushtracker.config import KafkaSource
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.kafka.topic_rules import TopicFacts
+from flushtracker.spark.java_reason import java_reason, root_cause
+
+_CLIENT: Final = "kafka."
+_PATIENCE: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
+_AWAY: Final = ("TimeoutException", "DisconnectException", "BrokerNotAvailableException")
+_UNKNOWN: Final = "UnknownTopicOrPartitionException"
+_FORBIDDEN: Final = ("TopicAuthorizationException", "ClusterAuthorizationException")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic: its id, which no other topic of any name ever gets, and its facts, with no config if that is secret."""
+
+    topic_id: str
+    facts: TopicFacts
+
+
+class KafkaAdmin:
+    """One question at a time to the cluster of ``source``; a context manager.
+
+    Every call raises ``BrokerError`` when no broker answers in time, and ``ConfigError`` when one refuses.
+    """
+
+    def __init__(self, spark: SparkSession, source: KafkaSource) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        self._source = source
+        properties = self._jvm.java.util.HashMap()
+        options = {name[len(_CLIENT) :]: value for name, value in source.options.items() if name.startswith(_CLIENT)}
+        for name, value in (_PATIENCE | options | {"bootstrap.servers": source.bootstrap_servers}).items():
+            properties.put(name, value)
+        try:
+            self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        except Py4JJavaError as error:
+            raise ConfigError(f"source.options: Kafka's client refuses them: {java_reason(error)}") from error
+
+    def __enter__(self) -> "KafkaAdmin":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close(self._jvm.java.time.Duration.ofSeconds(0))
+
+    def cluster_id(self) -> str:
+        """The id that the cluster was formatted with."""
+        return str(self._ask(self._client.describeCluster().clusterId()))
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """The topics by name; raises ``ConfigError`` where one does not exist."""
+        wanted = list(names)
+        described = self._ask(self._client.describeTopics(self._list(wanted)).allTopicNames())
+        configs = self._configs(wanted)
+        return {
+            name: Topic(
+                described[name].topicId().toString(),
+                TopicFacts(name, described[name].partitions().size(), configs.get(name, {})),
+            )
+            for name in wanted
+        }
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """Each topic's settings; none where this client may not see them."""
+        resource = self._jvm.org.apache.kafka.common.config.ConfigResource
+        kind = getattr(self._jvm.org.apache.kafka.common.config, "ConfigResource$Type").TOPIC
+        try:
+            found = self._client.describeConfigs(self._list([resource(kind, name) for name in names])).all().get()
+        except Py4JJavaError as error:
+            if root_cause(error).getClass().getSimpleName() in _FORBIDDEN:
+                return {}
+            raise self._error(error) from error
+        return {
+            each.name(): {entry.name(): entry.value() for entry in found[each].entries().toArray()} for each in found
+        }
+
+    def _list(self, items: Iterable[Any]) -> Any:
+        values = self._jvm.java.util.ArrayList()
+        for item in items:
+            values.add(item)
+        return values
+
+    def _ask(self, future: Any) -> Any:
+        try:
+            return future.get()
+        except Py4JJavaError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Py4JJavaError) -> BrokerError | ConfigError:
+        servers, reason = self._source.bootstrap_servers, java_reason(error)
+        name = root_cause(error).getClass().getSimpleName()
+        if name in _AWAY:
+            return BrokerError(f"Kafka at {servers} does not answer: {reason}")
+        if name == _UNKNOWN:
+            return ConfigError(
+                f"Kafka at {servers} has no topic {self._source.fragments} or no topic {self._source.flushes}; create "
+                f"them with jobs/topics.py --create, or correct their names in the configuration"
+            )
+        return ConfigError(f"Kafka at {servers} refuses: {reason}")
