@@ -29,10 +29,10 @@ from flushtracker.strict_json import (
 class ShapeEntry:
     """One shape of a source, from its first transaction to its last.
 
-    Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. ``definition``
-    is complete: what the catalog has added, such as partitions and a primary key, stands in it. ``table_oid`` tells its
-    table from a later one of the same name. ``ended_because`` is what made it impossible to deliver, ``None`` where its
-    owner removed it.
+    Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
+    ``definition`` is complete: what the catalog has added, such as partitions and a primary key, stands in it.
+    ``table_oid`` tells its table from a later one of the same name. ``ended_because`` is what made it impossible to
+    deliver, ``None`` where its owner removed it.
     """
 
     source: str
