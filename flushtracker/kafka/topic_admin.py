@@ -1,0 +1,185 @@
+"""``TopicAdmin``: looks at the topics of the streams, says what is wrong with them, and creates those that are missing.
+
+It never alters or deletes a topic.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
+
+_LEAST_TIMEOUT_S: Final = 1.0
+_AWAY: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+_NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_PAUSE_S: Final = 0.1
+
+_T = TypeVar("_T")
+
+
+class TopicAdmin:
+    """The topics of ``config``; ``timeout_s`` is how long each question may take, ``config.wait_ms`` if not given.
+
+    Raises:
+        ConfigError: the client refuses its options.
+    """
+
+    def __init__(self, config: KafkaConfig, *, timeout_s: float | None = None) -> None:
+        self._config = config
+        self._timeout_s = max(config.wait_ms / 1000 if timeout_s is None else timeout_s, _LEAST_TIMEOUT_S)
+        self._errors = ClientErrors(config.options)
+        try:
+            self._client = AdminClient(client_settings(config, self._errors))
+        except (KafkaException, TypeError) as error:
+            raise refused_options(error, config.options) from error
+
+    def facts(self, roles: Iterable[str] = ROLES) -> dict[str, TopicFacts | None]:
+        """What the brokers say of the topic of each role; ``None`` where there is no such topic.
+
+        Raises:
+            BrokerError: the brokers do not answer, or do not tell.
+        """
+        names = {role: self._config.topics.by_role()[role] for role in roles}
+        described = self._client.describe_topics(TopicCollection(list(names.values())), request_timeout=self._timeout_s)
+        partitions = {
+            name: len(self._answer(future, f"topic {name} cannot be described").partitions)
+            for name, future in described.items()
+            if not _names_no_topic(future)
+        }
+        configs = self._configs(partitions)
+        return {
+            role: TopicFacts(name, partitions[name], configs[name]) if name in partitions else None
+            for role, name in names.items()
+        }
+
+    def setting(self, topic: str, name: str) -> str:
+        """One setting of a topic that exists, whether it is one of ours or not; raises ``BrokerError``."""
+        return self._configs([topic])[topic].get(name, "not known")
+
+    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        configs = {}
+        for resource, future in self._client.describe_configs(resources, request_timeout=self._timeout_s).items():
+            entries = self._answer(future, f"the configuration of topic {resource.name} cannot be read")
+            configs[resource.name] = {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+        return configs
+
+    def create(self, roles: Iterable[str]) -> None:
+        """Create the topics of these roles with the settings of their rules; all exist when this returns.
+
+        Raises:
+            BrokerError: one cannot be created, or exists already.
+        """
+        config = self._config
+        roles = tuple(roles)
+        topics = [
+            NewTopic(
+                config.topics.by_role()[role],
+                num_partitions=config.partitions,
+                replication_factor=config.replication_factor,
+                config=topic_settings(role, retention_ms=config.retention_ms),
+            )
+            for role in roles
+        ]
+        created = self._client.create_topics(topics, request_timeout=self._timeout_s)
+        for name, future in created.items():
+            self._answer(future, f"topic {name} cannot be created")
+        # A broker may learn of a topic a moment after the controller has made it.
+        deadline = time.monotonic() + self._timeout_s
+        while None in self.facts(roles).values():
+            if time.monotonic() > deadline:
+                raise BrokerError(
+                    f"Kafka at {config.bootstrap_servers} has created its topics but does not show them within "
+                    f"{self._timeout_s:g} s; look at its controller's log"
+                )
+            time.sleep(_PAUSE_S)
+
+    def record_count(self, role: str) -> int:
+        """How many records the topic of a role holds, about: compaction leaves numbers unused.
+
+        Raises:
+            BrokerError: the brokers do not answer, or there is no such topic.
+        """
+        name = self._config.topics.by_role()[role]
+        facts = self.facts([role])[role]
+        if facts is None:
+            raise BrokerError(f"there is no topic {name}")
+        partitions = [TopicPartition(name, partition) for partition in range(facts.partitions)]
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._offset_sum(partitions, _LATEST) - self._offset_sum(partitions, _EARLIEST)
+            except _NoLeaderError:
+                # So it is for a moment after the topic was created, or after its broker came back.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def _offset_sum(self, partitions: list[TopicPartition], spec: OffsetSpec) -> int:
+        asked = self._client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
+        failure = f"topic {partitions[0].topic} cannot be read"
+        return sum(self._answer(future, failure).offset for future in asked.values())
+
+    def _answer(self, future: "Future[_T]", failure: str) -> _T:
+        """The future's result; ``failure`` is what its error means, for the message."""
+        try:
+            return future.result()
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            if error.code() in _AWAY:
+                self._client.poll(0)
+                raise BrokerError(
+                    f"Kafka at {self._config.bootstrap_servers} does not answer within {self._timeout_s:g} s: "
+                    f"{self._errors.last}"
+                ) from exception
+            kind = _NoLeaderError if error.code() in _NO_LEADER else BrokerError
+            raise kind(f"{failure}: {self._errors.shown(error)}") from exception
+
+
+class _NoLeaderError(BrokerError):
+    """A partition has no leader now, and soon will."""
+
+
+def _names_no_topic(future: "Future[_T]") -> bool:
+    error = future.exception()
+    return isinstance(error, KafkaException) and kafka_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def faults_of(config: KafkaConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
+    """All that is wrong with the topics of these roles, missing ones included; one sentence each."""
+    faults = []
+    for role, topic in facts.items():
+        if topic is None:
+            faults.append(f"there is no topic {config.topics.by_role()[role]} for {role}")
+        else:
+            faults += topic_faults(role, topic, retention_ms=config.retention_ms)
+    return faults
+
+
+def require_topics(config: KafkaConfig, roles: Iterable[str]) -> None:
+    """Check the topics before anything is published to them.
+
+    Raises:
+        ConfigError: naming everything that is wrong with them.
+        BrokerError: the brokers do not answer.
+    """
+    faults = faults_of(config, TopicAdmin(config).facts(roles))
+    if faults:
+        raise ConfigError(f"{'; '.join(faults)}. See jobs/topics.py, which checks and creates topics")
