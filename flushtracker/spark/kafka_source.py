@@ -85,12 +85,13 @@ class KafkaEventSource:
             # Without this, records that are gone would be a silent hole.
             .option("failOnDataLoss", "true")
             .load()
+            .withColumn("value", _text("value"))
         )
         is_fragment = F.col("topic") == self._config.fragments
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
         return records.where(~is_fragment | counts(starts)).select(
             F.when(is_fragment, F.lit(FRAGMENTS)).otherwise(F.lit(FLUSHES)).alias("stream"),
-            _text("value").alias("value"),
+            "value",
             place.alias("place"),
         )
 

@@ -1,5 +1,6 @@
 """A folder with everything that a tracking job reads and writes, and the job run on it in one call."""
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,9 +11,17 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from flushtracker.config import FilesSource, JobConfig, SinkConfig, StallConfig, StateConfig
+from flushtracker.config import (
+    FilesSource,
+    JobConfig,
+    KafkaSource,
+    SinkConfig,
+    SourceConfig,
+    StallConfig,
+    StateConfig,
+)
 from flushtracker.events import FlushNotification, FragmentEvent
-from flushtracker.spark.track_flushes_query import track_flushes
+from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
 # A fixed time, so that the files' order is the order in which the test names their batches.
 _FIRST_FILE_S = 1_700_000_000
@@ -44,21 +53,31 @@ class JobFolder:
             os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))
             hidden.rename(self.root / stream / f"{number:06}.jsonl")
 
+    def source_config(self, max_files_per_trigger: int) -> SourceConfig:
+        return FilesSource(str(self.root / "fragments"), str(self.root / "flushes"), max_files_per_trigger)
+
     def config(
         self, *, shape_groups: int = 4, max_files_per_trigger: int = 1, trigger_ms: int | None = None
     ) -> JobConfig:
         return JobConfig(
-            FilesSource(str(self.root / "fragments"), str(self.root / "flushes"), max_files_per_trigger),
+            self.source_config(max_files_per_trigger),
             StateConfig(str(self.root / "checkpoint"), shape_groups),
             SinkConfig(str(self.root / "acks"), str(self.root / "dead_letters")),
             StallConfig(),
             trigger_ms,
         )
 
-    def run(self, spark: SparkSession, *, shape_groups: int = 4, max_files_per_trigger: int = 1) -> None:
+    def run(
+        self,
+        spark: SparkSession,
+        *,
+        shape_groups: int = 4,
+        max_files_per_trigger: int = 1,
+        recovery: Recovery | None = None,
+    ) -> None:
         """Read everything there is, in this process."""
         config = self.config(shape_groups=shape_groups, max_files_per_trigger=max_files_per_trigger)
-        track_flushes(spark, config, Event())
+        track_flushes(spark, config, Event(), recovery)
 
     def twin(self, root: Path) -> "JobFolder":
         """Another folder that reads the same streams and has written nothing."""
@@ -70,17 +89,21 @@ class JobFolder:
     def config_file(self, **changes: Any) -> Path:
         """The same configuration as a file, for a job in a process of its own."""
         config = self.config(**changes)
-        assert isinstance(config.source, FilesSource)
         path = self.root / "config.yaml"
         path.write_text(
-            f"source: {{format: files, fragments: {config.source.fragments}, flushes: {config.source.flushes}, "
-            f"max_files_per_trigger: {config.source.max_files_per_trigger}}}\n"
+            f"source: {self._source_text(config.source)}\n"
             f"state: {{checkpoint: {config.state.checkpoint}, shape_groups: {config.state.shape_groups}, "
             f"shuffle_partitions: 2}}\n"
             f"sink: {{acks: {config.sink.acks}, dead_letters: {config.sink.dead_letters}}}\n"
             f"trigger: {'available_now' if config.trigger_ms is None else f'{config.trigger_ms} ms'}\n"
         )
         return path
+
+    def _source_text(self, source: SourceConfig) -> str:
+        """As YAML; JSON is YAML too."""
+        fields = {field: getattr(source, field) for field in source.__dataclass_fields__ if not field.endswith("_ms")}
+        options = {"options": dict(source.options)} if isinstance(source, KafkaSource) else {}
+        return json.dumps({"format": source.format, **fields, **options})
 
     def acks(self, source: str | None = None) -> list[tuple[str, int, int]]:
         """The ack table's rows as ``(source, batch_id, ack_lsn)``, in the order of their batches."""
