@@ -14,7 +14,6 @@ class _Fragment:
     """A fragment's events that are still on their way, and the commit LSN that is reached with it, if any."""
 
     events: int
-    size_bytes: int
     commit_lsn: int | None
 
 
@@ -27,26 +26,18 @@ class DeliveryWindow:
 
     def __init__(self) -> None:
         self._fragments: deque[_Fragment] = deque()
-        self._begun_bytes = 0
-        self._confirmed_bytes = 0
 
     @property
     def pending_fragments(self) -> int:
         """How many fragments are not published yet."""
         return len(self._fragments)
 
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes the events of those fragments have."""
-        return self._begun_bytes - self._confirmed_bytes
-
-    def begin(self, events: int, size_bytes: int, commit_lsn: int | None) -> _Fragment:
+    def begin(self, events: int, commit_lsn: int | None) -> _Fragment:
         """A fragment of so many events, at least one, is about to be handed over.
 
         ``commit_lsn`` is ``None`` where it does not end its transaction.
         """
-        fragment = _Fragment(events, size_bytes, commit_lsn)
-        self._begun_bytes += size_bytes
+        fragment = _Fragment(events, commit_lsn)
         self._fragments.append(fragment)
         return fragment
 
@@ -56,7 +47,6 @@ class DeliveryWindow:
         published = None
         while self._fragments and self._fragments[0].events == 0:
             done = self._fragments.popleft()
-            self._confirmed_bytes += done.size_bytes
             if done.commit_lsn is not None:
                 published = done.commit_lsn
         return published

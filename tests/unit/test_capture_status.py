@@ -96,14 +96,14 @@ def test_frames_are_read_strictly() -> None:
 def test_a_fragment_is_published_when_all_of_it_and_all_before_it_is_confirmed() -> None:
     """Confirmations of the later fragment come first; nothing is published until the earlier has its own."""
     window = DeliveryWindow()
-    first, second, third = window.begin(2, 10, None), window.begin(1, 20, 2000), window.begin(1, 30, 3000)
-    assert (window.pending_fragments, window.pending_bytes) == (3, 60)
+    first, second, third = window.begin(2, None), window.begin(1, 2000), window.begin(1, 3000)
+    assert window.pending_fragments == 3
     assert window.confirm(second) is None
     assert window.confirm(first) is None
     assert window.confirm(first) == 2000
-    assert (window.pending_fragments, window.pending_bytes) == (1, 30)
+    assert window.pending_fragments == 1
     assert window.confirm(third) == 3000
-    assert (window.pending_fragments, window.pending_bytes) == (0, 0)
+    assert window.pending_fragments == 0
 
 
 @given(data=st.data(), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12))
@@ -112,7 +112,7 @@ def test_in_whatever_order_events_are_confirmed_only_whole_prefixes_are_publishe
 ) -> None:
     """The oracle: the longest prefix of fragments whose events have all been confirmed."""
     window = DeliveryWindow()
-    fragments = [window.begin(size, size, index) for index, size in enumerate(sizes)]
+    fragments = [window.begin(size, index) for index, size in enumerate(sizes)]
     order = data.draw(st.permutations([index for index, size in enumerate(sizes) for _ in range(size)]))
     left, published = list(sizes), -1
     for index in order:
@@ -122,4 +122,4 @@ def test_in_whatever_order_events_are_confirmed_only_whole_prefixes_are_publishe
         assert (now is None) == (prefix == published)
         published = prefix if now is None else now
         assert published == prefix
-    assert (window.pending_fragments, window.pending_bytes) == (0, 0)
+    assert window.pending_fragments == 0

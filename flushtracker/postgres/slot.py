@@ -1,0 +1,131 @@
+"""The replication slot and the publication: how they stand, what is wrong with them, and how they are made."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
+from psycopg2.extensions import quote_ident
+
+from flushtracker.changes import TableName
+from flushtracker.errors import PostgresError, SlotError
+from flushtracker.lsn import parse_lsn
+from flushtracker.postgres.connection import rows
+
+PLUGIN: Final = "pgoutput"
+# Which columns there are depends on the server's version; as JSON they can be asked for all the same.
+_SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
+_WAL_END: Final = """
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+"""
+_MAY_REPLICATE: Final = """
+SELECT rolsuper OR rolreplication OR EXISTS (
+  SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication' AND pg_has_role(current_user, g.oid, 'member')
+) FROM pg_roles WHERE rolname = current_user
+"""
+_PUBLICATION: Final = """
+SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication WHERE pubname = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """A logical slot of this database, with the plugin pgoutput."""
+
+    confirmed_lsn: int
+    restart_lsn: int
+
+
+def wal_end(connection: Connection) -> int:
+    """Where the server's WAL ends at this moment: whatever commits later has a commit LSN at or above it."""
+    return parse_lsn(rows(connection, _WAL_END)[0][0])
+
+
+def check_server(connection: Connection) -> None:
+    """Raise ``PostgresError`` where no slot could be read: ``wal_level`` or the role does not allow it."""
+    ((wal_level,),) = rows(connection, "SELECT current_setting('wal_level')")
+    if wal_level != "logical":
+        raise PostgresError(f"wal_level is {wal_level}, not logical; ALTER SYSTEM SET wal_level = logical, and restart")
+    ((role, may_replicate),) = rows(connection, f"SELECT current_user, ({_MAY_REPLICATE})")
+    if not may_replicate:
+        raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role, connection)} REPLICATION")
+
+
+def check_publication(connection: Connection, publication: str, tables: Iterable[TableName] = ()) -> None:
+    """Raise ``PostgresError`` where the publication leaves out a kind of change, or one of the tables."""
+    name = quote_ident(publication, connection)
+    found = rows(connection, _PUBLICATION, (publication,))
+    if not found:
+        raise PostgresError(
+            f"there is no publication {publication}; CREATE PUBLICATION {name} FOR ALL TABLES, or --create"
+        )
+    ((publishes_all, via_root),) = found
+    if not publishes_all:
+        raise PostgresError(
+            f"publication {publication} leaves out a kind of change; "
+            f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
+        )
+    if via_root:
+        raise PostgresError(
+            f"publication {publication} hides partitions behind their root, and a TRUNCATE of one cannot be told; "
+            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)"
+        )
+    published = set(
+        rows(connection, "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (publication,))
+    )
+    for table in tables:
+        if table not in published:
+            quoted = ".".join(quote_ident(part, connection) for part in table)
+            raise PostgresError(
+                f"table {'.'.join(table)} of a shape is not in publication {publication}; "
+                f"ALTER PUBLICATION {name} ADD TABLE {quoted}"
+            )
+
+
+def read_slot(connection: Connection, slot: str) -> SlotFacts:
+    """The slot as it stands.
+
+    Raises:
+        SlotError: it is lost.
+        PostgresError: there is none, or it is of another plugin or database.
+    """
+    found = rows(connection, _SLOT, (slot,))
+    if not found:
+        raise PostgresError(
+            f"there is no replication slot {slot}; --create makes one. If there was one, what was written since "
+            "it went is lost to the shapes, which then have to be defined anew, under new ids"
+        )
+    ((facts, database),) = found
+    if facts["plugin"] != PLUGIN or facts["database"] != database:
+        raise PostgresError(
+            f"replication slot {slot} is of plugin {facts['plugin']} and database {facts['database']}, not of {PLUGIN} "
+            f"and {database}; name another slot"
+        )
+    if facts.get("wal_status") == "lost" or facts.get("invalidation_reason") is not None:
+        cause = facts.get("invalidation_reason") or "its WAL was removed"
+        raise SlotError(
+            f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, start with "
+            "--create --new-epoch, and define the shapes anew, under new ids; a larger max_slot_wal_keep_size helps"
+        )
+    return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), parse_lsn(facts["restart_lsn"]))
+
+
+def create_slot(connection: Connection, slot: str) -> bool:
+    """Make the slot where there is none; returns whether it was made."""
+    if rows(connection, "SELECT FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
+        return False
+    rows(connection, "SELECT pg_create_logical_replication_slot(%s, %s)", (slot, PLUGIN))
+    return True
+
+
+def create_publication(connection: Connection, publication: str) -> bool:
+    """Make a publication of all tables where there is none of that name; returns whether it was made."""
+    if rows(connection, _PUBLICATION, (publication,)):
+        return False
+    rows(connection, f"CREATE PUBLICATION {quote_ident(publication, connection)} FOR ALL TABLES")
+    return True
+
+
+def emit_heartbeat(connection: Connection, prefix: str) -> None:
+    """Write a few bytes of WAL that change nothing, so that the slot can move on."""
+    rows(connection, "SELECT pg_logical_emit_message(false, %s, '')", (prefix,))
