@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,6 +26,7 @@ _TIMING: Final = re.compile(r" \(after \d+ms in state \w+(?:, \d+ identical erro
 # Their values are words that messages use for themselves, and no secrets once a client has accepted them.
 _WORDS: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.mechanisms"})
 _SHORTEST_SECRET: Final = 4
+"""What is shorter is a number or a yes, and would blot out half of every message."""
 
 
 class ClientErrors:
@@ -34,8 +36,7 @@ class ClientErrors:
     """
 
     def __init__(self, options: SecretOptions) -> None:
-        hidden = {options[name] for name in options if name not in _WORDS and len(options[name]) >= _SHORTEST_SECRET}
-        self._hidden = sorted(hidden, key=len, reverse=True)
+        self._hidden = [value for name, value in options.items() if name not in _WORDS]
         self._last = ""
 
     def note(self, error: KafkaError) -> None:
@@ -70,8 +71,9 @@ def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]
 def refused_options(error: KafkaException | TypeError, options: SecretOptions) -> ConfigError:
     """The error of a client that librdkafka does not make: it names the option where it can, and shows no value."""
     said = kafka_error(error).str() if isinstance(error, KafkaException) else str(error)
-    text = _without(said, sorted(options.values(), key=len, reverse=True))
-    return ConfigError(f"Kafka's client refuses its options: {text}; correct the configuration")
+    return ConfigError(
+        f"Kafka's client refuses its options: {_without(said, options.values())}; correct the configuration"
+    )
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
@@ -80,7 +82,9 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return carried
 
 
-def _without(text: str, hidden: list[str]) -> str:
-    for value in filter(None, hidden):
-        text = text.replace(value, "…")
+def _without(text: str, secrets: Iterable[str]) -> str:
+    """The text with each secret blotted out, the longest first, since one may be a part of another."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "…")
     return text

@@ -1,0 +1,159 @@
+"""``jobs/topics.py`` on a real broker: it says what is wrong, creates what is missing, and touches nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
+from flushtracker.kafka.topic_rules import ROLES, topic_faults
+from flushtracker.secret_options import SecretOptions
+from jobs.topics import main
+from tests.integration.conftest import Broker
+from tests.integration.kafka_streams import (
+    away,
+    config_file,
+    create_topic,
+    created_streams,
+    streams_config,
+    topic_names,
+)
+
+TopicName = Callable[[str], str]
+
+
+def topics(config: KafkaConfig, folder: Path, *options: str) -> int:
+    return main(["--config", str(config_file(config, folder / "kafka.yaml")), *options])
+
+
+@pytest.fixture
+def config(broker: Broker, topic_name: TopicName) -> KafkaConfig:
+    """Four streams whose topics are not there yet."""
+    return streams_config(broker.bootstrap_servers, topic_name)
+
+
+def test_missing_topics_are_told_and_only_created_when_asked(
+    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Created ones are right, and a second run has nothing to do."""
+    config = replace(config, partitions=3)
+    names = config.topics.by_role()
+    assert topics(config, tmp_path) == 2
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [f"{role}: there is no topic {names[role]}" for role in ROLES]
+    assert said.err == (
+        f"topics: 4 of 4 topics at {config.bootstrap_servers} are missing or wrong; --create creates those that are "
+        "missing\n"
+    )
+    assert not set(names.values()) & topic_names(config.bootstrap_servers)
+
+    for state in ("created", "right"):
+        assert topics(config, tmp_path, "--create") == 0
+        said = capsys.readouterr()
+        assert said.out.splitlines() == [f"{role}: topic {names[role]}, 3 partitions: {state}" for role in ROLES]
+        assert said.err == ""
+
+
+def test_all_that_is_wrong_is_told_and_left_as_it_is(
+    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the first fault alone; and what is missing beside it is created all the same."""
+    name, flushes = config.topics.fragments, config.topics.flushes
+    create_topic(config.bootstrap_servers, name, {"cleanup.policy": "compact,delete", "retention.bytes": "1000000"})
+    create_topic(config.bootstrap_servers, flushes, {})
+    before = TopicAdmin(config).facts(["fragments"])
+    assert topics(config, tmp_path, "--create") == 2
+    said = capsys.readouterr()
+    assert [line.split(", but must be ")[0] for line in said.out.splitlines()] == [
+        f"fragments: topic {name}, 1 partition: wrong",
+        f"  topic {name}: cleanup.policy is compact,delete",
+        f"  topic {name}: max.message.bytes is 1048588",
+        f"  topic {name}: retention.bytes is 1000000",
+        f"flushes: topic {flushes}, 1 partition: wrong",
+        f"  topic {flushes}: cleanup.policy is delete",
+        f"shapes: topic {config.topics.shapes}, 1 partition: created",
+        f"shape_changes: topic {config.topics.shape_changes}, 1 partition: created",
+    ]
+    assert said.err == f"topics: 2 of 4 topics at {config.bootstrap_servers} are missing or wrong\n"
+    assert TopicAdmin(config).facts(["fragments"]) == before
+
+    with pytest.raises(ConfigError) as caught:
+        require_topics(config, ["fragments", "shapes"])
+    assert str(caught.value).count(f"topic {name}: ") == 3
+    assert str(caught.value).endswith(". See jobs/topics.py, which checks and creates topics")
+
+
+def test_what_a_broker_tells_is_what_the_rules_need(config: KafkaConfig) -> None:
+    """A topic made with every default is wrong for each stream, and nothing about it is unknown."""
+    create_topic(config.bootstrap_servers, config.topics.fragments, {})
+    facts = TopicAdmin(config).facts(["fragments"])["fragments"]
+    assert facts is not None
+    faults = {role: topic_faults(role, facts, retention_ms=604_800_001) for role in ROLES}
+    assert [len(faults[role]) for role in ROLES] == [2, 1, 1, 2]
+    assert "not known" not in str(faults)
+
+
+def test_records_are_counted(broker: Broker, topic_name: TopicName) -> None:
+    """Over all partitions, from the moment the topic is there."""
+    config = created_streams(broker.bootstrap_servers, topic_name, partitions=4)
+    assert TopicAdmin(config).record_count("fragments") == 0
+    publisher = KafkaPublisher(config)
+    for number in range(50):
+        publisher.publish(config.topics.fragments, str(number), "{}")
+    publisher.flush(30)
+    assert TopicAdmin(config).record_count("fragments") == 50
+    with pytest.raises(BrokerError, match=r"^there is no topic shapes-"):
+        TopicAdmin(streams_config(broker.bootstrap_servers, topic_name)).record_count("shapes")
+
+
+def test_a_topic_that_cannot_be_created_is_told(
+    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the broker's own words."""
+    assert topics(replace(config, replication_factor=3), tmp_path, "--create") == 6
+    assert capsys.readouterr().err.startswith(
+        f"topics: topic {config.topics.fragments} cannot be created: Unable to replicate the partition 3 time(s)"
+    )
+
+
+def test_brokers_that_do_not_answer_are_named(
+    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the reason, after the time that was given."""
+    assert topics(away(config, wait_ms=1_000), tmp_path) == 6
+    assert capsys.readouterr().err == (
+        "topics: Kafka at 127.0.0.1:9 does not answer within 1 s: "
+        "127.0.0.1:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection refused\n"
+    )
+
+
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"security.protocol": "hunter2"}, 2, 'Invalid value "…" for configuration property "security.protocol"; '),
+        ({"sasl.pasword": "hunter2"}, 2, 'No such configuration property: "sasl.pasword"; correct the configuration'),
+        ({**SASL, "sasl.mechanism": "hunter2", "sasl.password": "x"}, 2, "Unsupported SASL mechanism: …; correct"),
+        ({"stats_cb": "hunter2"}, 2, "Kafka's client refuses its options: "),
+        ({**SASL, "sasl.password": "hunter2"}, 6, "SASL PLAIN mechanism handshake failed"),
+        ({"security.protocol": "SSL", "ssl.key.password": "hunter2"}, 6, "connecting to a PLAINTEXT broker listener?"),
+    ],
+)
+def test_options_reach_the_client_and_no_value_is_shown(
+    config: KafkaConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str], case: tuple[dict[str, str], int, str]
+) -> None:
+    """Neither where the client refuses them, nor where the broker does; librdkafka itself prints nothing."""
+    options, code, message = case
+    config = replace(config, options=SecretOptions(options), wait_ms=1_000)
+    assert topics(config, tmp_path, "--verbose") == code
+    said = capfd.readouterr()
+    (line,) = [line for line in said.err.splitlines() if line.startswith("topics: ")]
+    assert message in line
+    assert "hunter2" not in line
+    assert said.out == ""
