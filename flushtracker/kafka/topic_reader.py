@@ -2,8 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Iterator
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -11,11 +11,9 @@ from flushtracker.errors import BrokerError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 
-_FIRST_TAIL: Final = 200
+_FIRST_TAIL: Final = 2_000
 _TAIL_FACTOR: Final = 20
 _SLICE_S: Final = 0.5
-
-_T = TypeVar("_T")
 
 
 class TopicReader:
@@ -46,21 +44,15 @@ class TopicReader:
             if value is not None:
                 yield value
 
-    def last(self, topic: str, key: str, parse: Callable[[bytes], _T | None]) -> _T | None:
-        """What ``parse`` makes of the last record with this key for which it is not ``None``.
-
-        Reads backwards, each time a longer end of every partition, so that it costs little where there is one near.
-        """
+    def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
+        """The values of the last records with this key: of longer and longer ends of the partitions, then no more."""
         partitions = self._partitions(topic)
         length = _FIRST_TAIL
         while True:
-            found: _T | None = None
             starts = [(partition, max(first, end - length)) for partition, first, end in partitions]
-            for value, record_key in self._read(starts):
-                if record_key == key.encode() and value is not None:
-                    found = parse(value) or found
-            if found is not None or all(end - length <= first for _, first, end in partitions):
-                return found
+            yield [value for value, found in self._read(starts) if found == key.encode() and value is not None]
+            if all(end - length <= first for _, first, end in partitions):
+                return
             length *= _TAIL_FACTOR
 
     def close(self) -> None:

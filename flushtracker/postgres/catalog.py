@@ -54,6 +54,7 @@ class TableFacts:
     oid: int
     relation: Relation
     primary_key: tuple[str, ...]
+    is_partitioned: bool = False
     partitions: tuple["TableFacts", ...] = ()
 
 
@@ -75,7 +76,7 @@ class Catalog:
             return None
         partitions = tuple(facts[leaf] for leaf in leaves if leaf in facts)
         root = facts[oid]
-        return TableFacts(oid, root.relation, root.primary_key, partitions)
+        return TableFacts(oid, root.relation, root.primary_key, found[0][4] == "p", partitions)
 
     def ancestors(self, oid: int) -> frozenset[TableName]:
         """The partitioned tables that a table is a partition of, at whatever depth; none for any other table."""

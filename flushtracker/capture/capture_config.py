@@ -1,0 +1,91 @@
+"""Capture's configuration: ``conf/capture.yaml`` → frozen dataclasses."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
+from flushtracker.secret_options import SecretOptions
+from flushtracker.strict_yaml import YamlMapping, read_yaml
+
+_SECRETS: Final = ("password", "sslpassword")
+
+
+@dataclass(frozen=True, slots=True)
+class SlotConfig:
+    """The server, and what is read there. ``connection`` has libpq's keywords."""
+
+    connection: SecretOptions
+    slot: str
+    publication: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How often things happen, in milliseconds; ``heartbeat_ms`` is ``None`` for never."""
+
+    status_ms: int = 1_000
+    acks_ms: int = 1_000
+    keepalive_ms: int = 5_000
+    shapes_ms: int = 2_000
+    heartbeat_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """All of it. ``max_tx_size`` is ``None`` for no limit."""
+
+    postgres: SlotConfig
+    kafka: KafkaConfig
+    shapes: Path
+    acks: str
+    storage_options: SecretOptions
+    intervals: Intervals
+    max_batch_size: int = 100
+    max_tx_size: int | None = None
+
+
+def load_capture_config(path: Path) -> CaptureConfig:
+    """Read a configuration file of ``jobs/capture_wal.py``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    root = read_yaml(path)
+    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "max_batch_size", "max_tx_size")
+    options = root.optional_mapping("storage_options")
+    return CaptureConfig(
+        postgres=_slot(root.mapping("postgres")),
+        kafka=kafka_config(root.mapping("kafka")),
+        shapes=Path(root.text("shapes").value),
+        acks=root.text("acks").value,
+        storage_options=SecretOptions(None if options is None else options.scalars()),
+        intervals=_intervals(root.optional_mapping("intervals")),
+        max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
+        max_tx_size=root.optional_integer("max_tx_size", at_least=1),
+    )
+
+
+def _slot(postgres: YamlMapping) -> SlotConfig:
+    postgres.allow("connection", "slot", "publication")
+    connection = postgres.mapping("connection")
+    for name in _SECRETS:
+        if name in connection and "${" not in connection.text(name, empty=True).shown:
+            raise connection.error(name, "stands here in plain text; name a variable, ${NAME}, or use a passfile")
+    return SlotConfig(
+        SecretOptions(connection.scalars()), postgres.text("slot").value, postgres.text("publication").value
+    )
+
+
+def _intervals(intervals: YamlMapping | None) -> Intervals:
+    defaults = Intervals()
+    if intervals is None:
+        return defaults
+    intervals.allow("status", "acks", "keepalive", "shapes", "heartbeat")
+    return Intervals(
+        intervals.optional_duration_ms("status") or defaults.status_ms,
+        intervals.optional_duration_ms("acks") or defaults.acks_ms,
+        intervals.optional_duration_ms("keepalive") or defaults.keepalive_ms,
+        intervals.optional_duration_ms("shapes") or defaults.shapes_ms,
+        intervals.optional_duration_ms("heartbeat"),
+    )

@@ -1,0 +1,111 @@
+"""``Collector``: one connection's messages in, fragments published; keepalives too, where they tell something.
+
+A keepalive says that the server has sent everything up to ``wal_end``. It becomes a fragment without changes at
+``wal_end − 1``, and only outside a transaction: a commit record may start exactly at ``wal_end``, and inside a
+transaction there is more to come from below it.
+"""
+
+from typing import TypeAlias
+
+from flushtracker.capture.history_check import ResendCheck
+from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.changes import Commit, TransactionFragment
+from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.event_router import RoutedFragment
+from flushtracker.fragment_publisher import FragmentPublisher
+from flushtracker.fragments import FragmentConverter
+from flushtracker.log_offset import LogOffset
+from flushtracker.lsn import format_lsn
+from flushtracker.pgoutput import Begin, RelationMessage, decode
+
+Transaction: TypeAlias = tuple[int, int]
+"""Commit LSN and id."""
+
+
+class Collector:
+    """Made anew for each connection, which sends from ``confirmed_lsn`` on; ``converter`` is a fresh one, too.
+
+    ``last_transaction`` is the greatest that was ever seen of the source: sent again, it must be the same.
+
+    Raises from every method what stops the stream: ``DecodeError``, ``HoleError``, ``SlotError``, ``BrokerError``; and
+    ``PostgresAwayError`` where the catalog cannot be asked.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        confirmed_lsn: int,
+        subscriptions: Subscriptions,
+        outbox: Outbox,
+        converter: FragmentConverter,
+        last_transaction: Transaction | None,
+    ) -> None:
+        self.last_transaction = last_transaction
+        self._subscriptions = subscriptions
+        self._outbox = outbox
+        self._converter = converter
+        self._chain = FragmentPublisher(source, confirmed_lsn)
+        self._resend_check = None if last_transaction is None else ResendCheck(source, *last_transaction, confirmed_lsn)
+        self._open_lsn = confirmed_lsn
+        self._published_lsn = confirmed_lsn - 1
+        self._keepalive_lsn = confirmed_lsn
+        subscriptions.router.forget_open_transaction()
+
+    def handle_message(self, wal_lsn: int, data: bytes) -> None:
+        """One message of the output plugin."""
+        try:
+            message = decode(data)
+        except DecodeError as error:
+            raise DecodeError(f"at {format_lsn(wal_lsn)}: {error}") from error
+        if isinstance(message, Begin):
+            self._begin((message.final_lsn, message.xid))
+        elif isinstance(message, RelationMessage):
+            self._subscriptions.handle_relation(message.relation, self._open_lsn)
+        for fragment in self._converter.handle(message):
+            self._publish(fragment)
+
+    def handle_keepalive(self, wal_end: int) -> None:
+        """Note how far the server has sent; published later, by :meth:`publish_keepalive`."""
+        if self._converter.in_transaction:
+            return
+        if self._resend_check is not None:
+            self._resend_check.handle_keepalive(wal_end)
+        self._keepalive_lsn = max(self._keepalive_lsn, wal_end)
+
+    def publish_keepalive(self, commit_timestamp: str) -> bool:
+        """Publish how far the server has sent, if that is further than what was published; returns whether it was."""
+        lsn = self._keepalive_lsn - 1
+        if self._converter.in_transaction or lsn <= self._published_lsn:
+            return False
+        commit = Commit(commit_timestamp, self._keepalive_lsn)
+        self._publish(TransactionFragment(None, lsn, LogOffset(lsn, 0), has_begin=True, commit=commit))
+        return True
+
+    def _begin(self, transaction: Transaction) -> None:
+        self._open_lsn = transaction[0]
+        if self._resend_check is not None:
+            self._resend_check.handle_transaction(*transaction)
+        if self.last_transaction is None or transaction > self.last_transaction:
+            self.last_transaction = transaction
+
+    def _publish(self, fragment: TransactionFragment) -> None:
+        self._outbox.publish_fragment(self._chain.publish(fragment, self._route(fragment)))
+        self._published_lsn = fragment.lsn
+
+    def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
+        """Route to every shape that can be kept; one that cannot is ended, and the others go on."""
+        routed = None
+        while routed is None:
+            routed = self._try_route(fragment)
+        return routed
+
+    def _try_route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...] | None:
+        """``None``: a shape was ended, and it is to be tried again without it."""
+        try:
+            return self._subscriptions.router.route(fragment)
+        except (ShapeError, DecodeError) as error:
+            if error.shape_id is None:
+                raise
+            self._subscriptions.end_shape(error.shape_id, str(error))
+            return None

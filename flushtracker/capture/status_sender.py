@@ -1,0 +1,94 @@
+"""``StatusSender``: threads of their own that tell the server how far it may forget, whatever else is waiting.
+
+One sends the status updates, well within the server's ``wal_sender_timeout``; the other reads the acks, which may take
+long where the storage is slow. Neither ever touches what is published.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.errors import FlushtrackerError, SinkError
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class StatusStream(Protocol):
+    """Where updates are sent: a connection that may be lost, which its reader notices as well."""
+
+    def send(self, status_update: bytes) -> None: ...
+
+
+class StatusSender:
+    """Sends ``status`` over ``stream`` every ``status_s`` seconds; every ``acks_s``, ``last_ack`` gives it its ack.
+
+    A context manager: both threads have ended when it is left.
+    """
+
+    def __init__(
+        self,
+        stream: StatusStream,
+        status: StandbyStatus,
+        last_ack: Callable[[], int | None],
+        *,
+        status_s: float,
+        acks_s: float,
+    ) -> None:
+        self._stream = stream
+        self._status = status
+        self._last_ack = last_ack
+        self._status_s = status_s
+        self._acks_s = acks_s
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._ask_reply = False
+        self._threads = [
+            threading.Thread(target=self._send_updates, name="status-updates", daemon=True),
+            threading.Thread(target=self._read_acks, name="acks", daemon=True),
+        ]
+
+    def send_soon(self, *, ask_reply: bool = False) -> None:
+        """Send an update at once: the server wants one, or, with ``ask_reply``, we want its answer."""
+        self._ask_reply = self._ask_reply or ask_reply
+        self._wake.set()
+
+    def __enter__(self) -> "StatusSender":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._wake.set()
+        self._threads[0].join()
+        # The storage may take its time; what it says then is for nobody.
+        self._threads[1].join(self._acks_s)
+
+    def _send_updates(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            ask_reply, self._ask_reply = self._ask_reply, False
+            before = self._status.flushed_lsn
+            try:
+                self._stream.send(self._status.status_update(time.time_ns() // 1000, reply_requested=ask_reply))
+            except FlushtrackerError:
+                # Whoever reads the stream meets the same error, and decides.
+                return
+            if self._status.flushed_lsn > before:
+                _LOG.debug("slot confirmed confirmed_lsn=%X", self._status.flushed_lsn)
+            self._wake.wait(self._status_s)
+
+    def _read_acks(self) -> None:
+        while not self._stop.is_set():
+            try:
+                ack_lsn = self._last_ack()
+            except SinkError as error:
+                _LOG.warning("acks not read reason=%s", error)
+            else:
+                if ack_lsn is not None and not self._stop.is_set() and ack_lsn > self._status.acknowledged_lsn:
+                    self._status.handle_ack(ack_lsn)
+                    self._wake.set()
+            self._stop.wait(self._acks_s)

@@ -1,0 +1,150 @@
+"""``Subscriptions``: the shapes that are routed to, kept in step with the file, the catalog and the registry.
+
+Whatever changes for a shape is published as its registry entry, and confirmed, before it takes effect: so a process
+that comes after knows it too, and routes what is sent again to the same shapes as the first time.
+
+- A shape *starts after* the end of the server's WAL at the moment when it is added: everything that was ever routed,
+  by whichever process, committed before that. Only in a source's first moment, when nothing was routed yet, it starts
+  where the slot does.
+- A shape is *removed at* the end of the server's WAL likewise, and then the router gives it nothing more.
+- A *partition* that comes up is added to the shapes on its root before its first row is routed, and stays theirs.
+- A shape whose table was renamed or is another one now, or that cannot be delivered, is ended: removed, with a reason.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, Protocol
+
+from flushtracker.capture.dependency_layers import dependency_layers
+from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.shape_registry import ShapeRegistry
+from flushtracker.changes import Relation, TableName
+from flushtracker.event_router import EventRouter
+from flushtracker.events import FlushNotification
+from flushtracker.log_offset import LogOffset
+from flushtracker.registry_events import ShapeEntry
+from flushtracker.shape_definition import ShapeDefinition
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Tables(Protocol):
+    """What is asked of the server; each raises ``PostgresAwayError`` where it cannot be asked."""
+
+    def wal_end(self) -> int:
+        """Where the WAL ends now: whatever was sent so far committed before it."""
+
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
+        """The definition with all that the catalog adds to it, and the table's OID; raises ``ShapeError``."""
+
+    def ancestors(self, oid: int) -> frozenset[TableName]:
+        """The partitioned tables that a table is a partition of."""
+
+
+class Subscriptions:
+    """The shapes of one source. ``tables`` may be replaced after a reconnect.
+
+    ``first_starts_after``: where shapes start as long as the source has not begun, ``None`` once it has.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        entries: Iterable[ShapeEntry],
+        outbox: Outbox,
+        tables: Tables,
+        first_starts_after: LogOffset | None = None,
+    ) -> None:
+        self.router = EventRouter()
+        self.tables = tables
+        self._source = source
+        self._outbox = outbox
+        self._first_starts_after = first_starts_after
+        self._registry = ShapeRegistry(entries)
+        for entry in self._registry.live:
+            self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
+        # An earlier process may have died between the entry and this.
+        for entry in self._registry.removed:
+            self._publish_removal(entry)
+        self._arrange_layers()
+
+    def source_begins(self) -> None:
+        """From here on fragments are published, so that shapes added later start at the WAL's end."""
+        self._first_starts_after = None
+
+    def follow(self, definitions: Iterable[ShapeDefinition]) -> None:
+        """Make the shapes those of ``definitions``. Calling it again goes on where it raised.
+
+        Raises:
+            ShapeError: a definition is refused; those before it are in effect.
+        """
+        wanted = self._registry.compare(definitions)
+        for entry in wanted.ended:
+            _LOG.warning(
+                "shape stays ended shape_id=%s removed_at=%s reason=%s",
+                *(entry.definition.id, entry.removed_at, entry.ended_because),
+            )
+        for shape_id in wanted.removed:
+            self._remove(shape_id, None)
+        for entry in wanted.updated:
+            self._put(entry)
+        for definition in wanted.added:
+            self._add(definition)
+        self._arrange_layers()
+
+    def end_shape(self, shape_id: str, reason: str) -> None:
+        """Remove a shape that cannot be delivered any more; the others go on."""
+        _LOG.error("shape ended shape_id=%s reason=%s", shape_id, reason)
+        self._remove(shape_id, reason)
+        self._arrange_layers()
+
+    def handle_relation(self, relation: Relation, lsn: int) -> None:
+        """The transaction with commit LSN ``lsn`` is about to change ``relation``; the server says so once, and again
+        when something about the table has changed.
+        """
+        for entry in self._registry.live:
+            if entry.starts_after.tx_offset < lsn:
+                self._check_table(entry, relation)
+        ancestors = self.tables.ancestors(relation.relation_id)
+        for entry in self._registry.live:
+            definition = entry.definition
+            if definition.table in ancestors and relation.table not in definition.partitions:
+                partitions = (*definition.partitions, relation.table)
+                self._put(replace(entry, definition=replace(definition, partitions=partitions)))
+                self.router.set_partitions(definition.id, partitions)
+                _LOG.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
+
+    def _check_table(self, entry: ShapeEntry, relation: Relation) -> None:
+        shape_id, table = entry.definition.id, ".".join(entry.definition.table)
+        same_oid, same_name = entry.table_oid == relation.relation_id, entry.definition.table == relation.table
+        if same_oid and not same_name:
+            self.end_shape(shape_id, f"table {table} was renamed to {'.'.join(relation.table)}")
+        elif same_name and not same_oid:
+            self.end_shape(shape_id, f"table {table} is another one than when the shape was defined")
+
+    def _add(self, definition: ShapeDefinition) -> None:
+        resolved, oid = self.tables.resolve(definition)
+        starts_after = self._first_starts_after or LogOffset(self.tables.wal_end(), 0)
+        self._put(ShapeEntry(self._source, resolved, oid, starts_after))
+        self.router.add_shape(resolved, starts_after.tx_offset)
+        _LOG.info("shape added shape_id=%s starts_after=%s", definition.id, starts_after)
+
+    def _remove(self, shape_id: str, reason: str | None) -> None:
+        entry = replace(self._registry[shape_id], removed_at=LogOffset(self.tables.wal_end(), 0), ended_because=reason)
+        self._put(entry)
+        self.router.remove_shape(shape_id)
+        self._publish_removal(entry)
+        _LOG.info("shape removed shape_id=%s removed_at=%s", shape_id, entry.removed_at)
+
+    def _put(self, entry: ShapeEntry) -> None:
+        self._outbox.publish_entry(entry)
+        self._registry.put(entry)
+
+    def _publish_removal(self, entry: ShapeEntry) -> None:
+        if entry.removed_at is not None:
+            removal = FlushNotification(self._source, "removed", entry.definition.id, entry.removed_at)
+            self._outbox.publish_removal(removal)
+
+    def _arrange_layers(self) -> None:
+        self._outbox.layers = dependency_layers(entry.definition for entry in self._registry.live)
