@@ -1,6 +1,7 @@
 """Streams on a broker: their configuration as an object and as a file, a topic made by hand, and all its records."""
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -71,8 +72,10 @@ def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         found: dict[int, list[tuple[str, str]]] = defaultdict(list)
         open_partitions = set(partitions)
+        deadline = time.monotonic() + TIMEOUT_S
         while open_partitions:
-            for message in consumer.consume(10_000, TIMEOUT_S):
+            assert time.monotonic() < deadline, f"{topic} cannot be read to its end within {TIMEOUT_S} s"
+            for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:
                     found[message.partition() or 0].append((_text(message.key()), _text(message.value())))

@@ -1,0 +1,280 @@
+"""``KafkaPublisher`` on a real broker: every record once and in order, or an error; never a gap."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.kafka import publisher as publisher_module
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
+from flushtracker.local.broker import LocalBroker
+from flushtracker.secret_options import SecretOptions
+from tests.integration.conftest import Broker
+from tests.integration.kafka_streams import away, create_topic, created_streams, records, streams_config, values
+
+FLUSH_S = 30.0
+TopicName = Callable[[str], str]
+
+
+@pytest.fixture
+def config(broker: Broker, topic_name: TopicName) -> KafkaConfig:
+    """Four streams of one partition each."""
+    return created_streams(broker.bootstrap_servers, topic_name)
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """One that a test may stop; it is running when the test begins."""
+    with LocalBroker(tmp_path_factory.mktemp("own-broker")) as local:
+        yield local
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def publish_all(publisher: KafkaPublisher, topic: str, texts: Iterable[str]) -> None:
+    for text in texts:
+        publisher.publish(topic, "s", text)
+
+
+def assert_ended(publisher: KafkaPublisher, message: str) -> None:
+    """Every call raises the error that ended it."""
+    for call in (publisher.poll, partial(publisher.flush, 1), partial(publisher.publish, "t", "k", "v")):
+        with pytest.raises(BrokerError) as again:
+            call()
+        assert str(again.value) == message
+
+
+def test_records_keep_their_order_and_are_confirmed_once(broker: Broker, topic_name: TopicName) -> None:
+    """In every partition, with callbacks in the same order; afterwards nothing is pending."""
+    config = created_streams(broker.bootstrap_servers, topic_name, partitions=4)
+    publisher = KafkaPublisher(config)
+    confirmed: dict[str, list[str]] = {key: [] for key in numbers(20)}
+    for value in numbers(5_000):
+        key = str(int(value) % 20)
+        publisher.publish(config.topics.flushes, key, value, partial(confirmed[key].append, value))
+    publisher.flush(FLUSH_S)
+
+    assert publisher.pending == 0
+    expected = {key: numbers(5_000)[int(key) :: 20] for key in numbers(20)}
+    assert confirmed == expected
+    found = records(broker.bootstrap_servers, config.topics.flushes)
+    assert len(found) == 4
+    for partition in found.values():
+        assert [int(value) for _, value in partition] == sorted(int(value) for _, value in partition)
+    assert sorted(value for partition in found.values() for _, value in partition) == sorted(numbers(5_000))
+
+
+def test_a_key_goes_to_the_partition_where_javas_clients_would_put_it(broker: Broker, topic_name: TopicName) -> None:
+    """The hashes are those of Kafka's own tests of its partitioner."""
+    hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "abc": 479470107}
+    config = created_streams(broker.bootstrap_servers, topic_name, partitions=7)
+    publisher = KafkaPublisher(config)
+    for key in hashes:
+        publisher.publish(config.topics.fragments, key, "{}")
+    publisher.flush(FLUSH_S)
+
+    found = records(broker.bootstrap_servers, config.topics.fragments)
+    partitions = {key: partition for partition, pairs in found.items() for key, _ in pairs}
+    assert partitions == {key: (number & 0x7FFFFFFF) % 7 for key, number in hashes.items()}
+
+
+def test_the_largest_record_is_taken(config: KafkaConfig) -> None:
+    """It cannot be compressed, and the queue holds but two of them: publishing waits."""
+    publisher = KafkaPublisher(config)
+    largest = os.urandom(MAX_MESSAGE_BYTES - 1_024)
+    for _ in range(4):
+        publisher.publish(config.topics.shape_changes, "s", largest)
+        assert publisher.pending <= 2
+    publisher.flush(FLUSH_S)
+    assert TopicAdmin(config).record_count("shape_changes") == 4
+
+
+# The broker goes away
+
+
+def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(own_broker: LocalBroker, topic_name: TopicName) -> None:
+    """Publishing goes on all the while, and each record is confirmed once."""
+    config = created_streams(own_broker.bootstrap_servers, topic_name)
+    publisher = KafkaPublisher(config)
+    confirmed: list[int] = []
+    came_back = threading.Event()
+
+    def kill_and_start() -> None:
+        own_broker.kill()
+        own_broker.start()
+        came_back.set()
+
+    restart = threading.Thread(target=kill_and_start)
+    count = at_return = 0
+    while not at_return or count < at_return + 20_000:
+        if count == 20_000:
+            restart.start()
+        publisher.publish(config.topics.fragments, "s", str(count), partial(confirmed.append, count))
+        count += 1
+        if came_back.is_set() and not at_return:
+            at_return = count
+    publisher.flush(FLUSH_S)
+    restart.join()
+
+    assert confirmed == list(range(count))
+    assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(count)
+
+
+def test_a_flush_that_ran_out_of_time_may_be_repeated(
+    own_broker: LocalBroker,
+    topic_name: TopicName,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker is away for a while: that is logged, with its return, and the records arrive."""
+    monkeypatch.setattr(publisher_module, "_SAID_AFTER_S", 0.5)
+    config = created_streams(own_broker.bootstrap_servers, topic_name)
+    publisher = KafkaPublisher(config)
+    own_broker.stop()
+    with caplog.at_level(logging.INFO, logger="flushtracker.kafka.publisher"):
+        publish_all(publisher, config.topics.fragments, numbers(10))
+        with pytest.raises(BrokerError) as caught:
+            publisher.flush(2)
+        own_broker.start()
+        publisher.flush(FLUSH_S)
+    assert str(caught.value).startswith(
+        f"Kafka at {config.bootstrap_servers} has not confirmed 10 records for 2 s: {config.bootstrap_servers}/"
+    )
+    assert str(caught.value).endswith("Connection refused; flush again")
+    waiting, back = caplog.messages
+    assert waiting.startswith(
+        f"waiting for kafka servers={config.bootstrap_servers} pending=10 gives_up_after_s=30 reason="
+    )
+    assert back == f"kafka answers again servers={config.bootstrap_servers} pending=0"
+    assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(10)
+
+
+def test_a_full_queue_waits_for_brokers_and_then_gives_up(config: KafkaConfig) -> None:
+    """After the time that was given, for good, and with a bounded number of records in memory."""
+    publisher = KafkaPublisher(away(config, wait_ms=1_500))
+    started = time.monotonic()
+    with pytest.raises(BrokerError) as caught:
+        publish_all(publisher, config.topics.fragments, numbers(1_000_000))
+    assert time.monotonic() - started >= 1.5
+    assert str(caught.value) == (
+        "Kafka at 127.0.0.1:9 has not confirmed 100000 records for 2 s: 127.0.0.1:9/bootstrap: Connect to "
+        "ipv4#127.0.0.1:9 failed: Connection refused; mend that and start again"
+    )
+    assert_ended(publisher, str(caught.value))
+
+
+def test_the_time_in_which_nothing_was_published_does_not_count(
+    config: KafkaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source may be quiet for hours, and the first record after that is not late."""
+    publisher = KafkaPublisher(config)
+    publisher.publish(config.topics.fragments, "s", "0")
+    publisher.flush(FLUSH_S)
+    clock = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 3_600)
+    publish_all(publisher, config.topics.fragments, numbers(500)[1:])
+    publisher.flush(FLUSH_S)
+    assert values(config.bootstrap_servers, config.topics.fragments) == numbers(500)
+
+
+# A record is refused
+
+
+def test_nothing_follows_a_record_that_is_too_large_for_its_topic(broker: Broker, topic_name: TopicName) -> None:
+    """The message has the topic, the size and the limit, and every later call raises it again."""
+    config = streams_config(broker.bootstrap_servers, topic_name)
+    topic = config.topics.fragments
+    create_topic(broker.bootstrap_servers, topic, {"max.message.bytes": "2097152"})
+    publisher = KafkaPublisher(config)
+    publish_all(publisher, topic, numbers(500))
+    publisher.publish(topic, "key", os.urandom(3_000_000))
+    with pytest.raises(BrokerError) as caught:
+        publish_all(publisher, topic, ["behind"] * 1_000_000)
+    assert str(caught.value) == (
+        f"topic {topic} refuses a record of 3000003 bytes: its max.message.bytes is 2097152; raise that to 67108864 "
+        "and start again"
+    )
+    assert_ended(publisher, str(caught.value))
+    # Whoever starts anew is the next to write there; what is before is what was published before.
+    successor = KafkaPublisher(config)
+    successor.publish(topic, "s", "anew")
+    successor.flush(FLUSH_S)
+    assert values(broker.bootstrap_servers, topic) == [*numbers(500), "anew"]
+
+
+def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaConfig) -> None:
+    """It would not fit into a topic that is right, so what to do is another thing."""
+    publisher = KafkaPublisher(config)
+    with pytest.raises(BrokerError) as caught:
+        publisher.publish(config.topics.shape_changes, "s", "x" * (MAX_MESSAGE_BYTES + 100_000))
+    assert str(caught.value) == (
+        f"a record of 67208865 bytes for topic {config.topics.shape_changes} is over the limit of 67108864 bytes; cut "
+        "transactions into smaller fragments"
+    )
+    with pytest.raises(BrokerError, match=r"^a record of 67208865 bytes "):
+        publisher.flush(1)
+
+
+def test_a_topic_that_does_not_exist_is_told(broker: Broker, topic_name: TopicName) -> None:
+    """It may have been deleted; nothing is created in its place."""
+    config = streams_config(broker.bootstrap_servers, topic_name)
+    publisher = KafkaPublisher(replace(config, options=SecretOptions({"topic.metadata.propagation.max.ms": "500"})))
+    publisher.publish(config.topics.fragments, "s", "0")
+    with pytest.raises(BrokerError) as caught:
+        publisher.flush(FLUSH_S)
+    assert str(caught.value) == (
+        f"topic {config.topics.fragments} does not take a record: Broker: Unknown topic or partition; mend that and "
+        "start again"
+    )
+
+
+# The rest
+
+
+def test_an_error_in_a_callback_comes_out(config: KafkaConfig) -> None:
+    """As itself, and the records are published all the same."""
+    publisher = KafkaPublisher(config)
+
+    def fail() -> None:
+        raise LookupError("of the callback")
+
+    publisher.publish(config.topics.fragments, "s", "0", fail)
+    with pytest.raises(LookupError, match="of the callback"):
+        publisher.flush(FLUSH_S)
+    publisher.publish(config.topics.fragments, "s", "1")
+    publisher.flush(FLUSH_S)
+    assert values(config.bootstrap_servers, config.topics.fragments) == ["0", "1"]
+
+
+def test_a_closed_publisher_sends_nothing_more(config: KafkaConfig) -> None:
+    """What was queued is thrown away, as after an error elsewhere."""
+    publisher = KafkaPublisher(replace(config, options=SecretOptions({"linger.ms": "60000"})))
+    publisher.publish(config.topics.fragments, "s", "0")
+    publisher.close()
+    publisher.close()
+    with pytest.raises(BrokerError, match=r"^the publisher is closed$"):
+        publisher.flush(1)
+    del publisher
+    assert TopicAdmin(config).record_count("fragments") == 0
+
+
+@pytest.mark.parametrize("options", [{"security.protocol": "hunter2"}, {"compression.type": "hunter2"}])
+def test_options_that_the_client_refuses_are_an_error_of_the_configuration(
+    config: KafkaConfig, options: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By name, without the value, before anything is published."""
+    with pytest.raises(ConfigError, match=r"^Kafka's client refuses its options: ") as caught:
+        KafkaPublisher(replace(config, options=SecretOptions(options)))
+    assert next(iter(options)).partition(".")[0] in str(caught.value)
+    assert "hunter2" not in str(caught.value) + "".join(capfd.readouterr())
