@@ -1,51 +1,55 @@
 """What ended a query, from what Spark says about it: the broker, lost records, another driver, or something else."""
 
+import re
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config import JobConfig, KafkaSource
 from flushtracker.errors import BrokerError, FlushtrackerError, HoleError, StateError
-from flushtracker.spark.java_reason import java_reason
 
-_AWAY: Final = (
-    "org.apache.kafka.common.errors.TimeoutException",
-    "org.apache.kafka.common.errors.DisconnectException",
-    "org.apache.kafka.common.errors.NetworkException",
-    "Cannot fetch record for offset",
+_SHOWN: Final = 400
+_CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+_LOST: Final = re.compile(
+    # Met by an executor that reads, and by the driver that plans.
+    r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
+    re.DOTALL,
 )
-_LOST: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Some data may have been lost")
-_CONCURRENT: Final = ("CONCURRENT_STREAM_LOG_UPDATE",)
+_AWAY: Final = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception[^\n]*"
+    r"|Cannot fetch record for offset[^\n]*"
+)
 
 
-def query_failure(query: StreamingQuery, error: Exception, config: JobConfig) -> FlushtrackerError:
-    """The error to report for a query that Spark itself ended with ``error``."""
-    causes = _causes(query)
-    text = "\n".join([str(error), *causes])
-    if any(name in text for name in _CONCURRENT):
+def query_failure(query: StreamingQuery, failure: BaseException | None, config: JobConfig) -> BaseException:
+    """The error to report for a query that ended, given what its ``foreachBatch`` raised, if that was it."""
+    if isinstance(failure, FlushtrackerError):
+        return failure
+    if failure is not None and not isinstance(failure, Py4JJavaError):
+        return failure  # A bug of ours; the traceback tells more than any summary.
+    causes = _causes(query, failure)
+    text = "\n".join(causes)
+    if _CONCURRENT in text:
         return StateError(
             f"another driver writes to checkpoint {config.state.checkpoint}, so this one ends; let only one run"
         )
     if isinstance(config.source, KafkaSource):
-        if any(name in text for name in _LOST):
-            return HoleError(f"Kafka no longer has records that were not read yet: {_first(causes, _LOST)}")
-        if any(name in text for name in _AWAY):
-            return BrokerError(f"Kafka at {config.source.bootstrap_servers} does not answer: {_first(causes, _AWAY)}")
-    return FlushtrackerError(f"the query ended: {causes[-1] if causes else java_reason(error)}")
+        if lost := _LOST.search(text):
+            fact = " ".join((lost["read"] or lost["planned"]).split())
+            return HoleError(f"Kafka no longer has records that this job has yet to read: {fact[:_SHOWN]}")
+        if away := _AWAY.search(text):
+            return BrokerError(f"Kafka at {config.source.bootstrap_servers} does not answer: {away[0]}")
+    return FlushtrackerError(f"the query ended: {causes[-1].partition(chr(10))[0] if causes else 'no reason given'}")
 
 
-def _causes(query: StreamingQuery) -> list[str]:
-    """Class and first line of each exception, from the query's own down to the root."""
-    failure: Any = query._jsq.exception()
-    if not failure.isDefined():
-        return []
-    causes, cause = [], failure.get().getCause()
+def _causes(query: StreamingQuery, failure: Py4JJavaError | None) -> list[str]:
+    """Class and message of each Java exception behind the failure, the root cause last."""
+    cause: Any = failure.java_exception if failure is not None else query._jsq.exception()
+    if failure is None:
+        cause = cause.get() if cause.isDefined() else None
+    causes = []
     while cause is not None:
-        message = (cause.getMessage() or "").strip().partition("\n")[0]
-        causes.append(f"{cause.getClass().getName()}: {message}")
+        causes.append(f"{cause.getClass().getName()}: {(cause.getMessage() or '').strip()}")
         cause = cause.getCause()
     return causes
-
-
-def _first(causes: list[str], names: tuple[str, ...]) -> str:
-    return next((cause for cause in causes if any(name in cause for name in names)), causes[-1] if causes else "")

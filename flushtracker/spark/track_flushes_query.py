@@ -122,7 +122,7 @@ def _await_end(
         query.awaitTermination()
     except StreamingQueryException as error:
         if not isinstance(driver.failure, StoppedError):
-            raise driver.failure or query_failure(query, error, config) from error
+            raise query_failure(query, driver.failure, config) from error
 
 
 def _let_batch_end(query: StreamingQuery, driver: AckDriver) -> None:

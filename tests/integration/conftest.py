@@ -10,6 +10,7 @@ import pytest
 
 from flushtracker.local.broker import LocalBroker
 from tests.integration.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, to be found here
+from tests.spark.conftest import spark  # noqa: F401  likewise
 
 
 class Broker(Protocol):

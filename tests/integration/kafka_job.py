@@ -1,12 +1,20 @@
 """A tracking job that reads two topics of its own on a real broker."""
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from flushtracker.config import KafkaSource, SourceConfig
 from flushtracker.events import FlushNotification, FragmentEvent
@@ -36,36 +44,64 @@ class KafkaJob(JobFolder):
 
     def create_topics(self, **settings: str) -> None:
         """Make both topics as they must be, but for ``settings`` of the fragments' one."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         topics = []
         for stream in ("fragments", "flushes"):
             config = topic_settings(stream, retention_ms=_RETENTION_MS) | (settings if stream == "fragments" else {})
             topics.append(NewTopic(self.topic(stream), self.partitions, 1, config=config))
+        admin = self._admin()
         for made in admin.create_topics(topics).values():
             made.result(30)
 
+    def delete_topics(self) -> None:
+        admin = self._admin()
+        for gone in admin.delete_topics([self.topic("fragments"), self.topic("flushes")]).values():
+            gone.result(30)
+        # The broker forgets a topic's name a moment later.
+        deadline = time.monotonic() + 30
+        while {self.topic("fragments"), self.topic("flushes")} & set(admin.list_topics(timeout=30).topics):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def alter_fragments(self, **settings: str) -> None:
+        """Change settings of the fragments' topic."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, self.topic("fragments"), incremental_configs=entries)
+        admin = self._admin()
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(30)
+
+    def await_first_offset(self, kafka_offset: int) -> None:
+        """Wait until the broker has deleted the fragments' records before a Kafka offset."""
+        admin = self._admin()
+        where = TopicPartition(self.topic("fragments"), 0)
+        deadline = time.monotonic() + 60
+        while True:
+            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # confluent_kafka has no type there
+            found = admin.list_offsets({where: earliest})[where].result(30)
+            if found.offset >= kafka_offset:
+                return
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
     def write(
         self,
-        events: Iterable[FragmentEvent | FlushNotification | str],
-        flushes: Iterable[str] = (),
+        events: Iterable[FragmentEvent | FlushNotification | str | bytes],
+        flushes: Iterable[str | None] = (),
         *,
-        partition: int | None = None,
+        partition: int = -1,
     ) -> None:
-        """Publish events under their keys and in their order, or all in one ``partition``; text has no key."""
-        where = {} if partition is None else {"partition": partition}
+        """Publish events under their keys and in their order, or all in one ``partition``."""
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0})
-        for event in (*events, *flushes):
-            if isinstance(event, FragmentEvent):
-                producer.produce(self.topic("fragments"), event.to_json(), fragment_key(event.source), **where)
-            elif isinstance(event, FlushNotification):
-                key = flush_key(event.source, event.shape_id, event.type)
-                producer.produce(self.topic("flushes"), event.to_json(), key, **where)
-            else:
-                stream = "flushes" if event in flushes else "fragments"
-                producer.produce(self.topic(stream), event, **where)
+        for stream, key, value in [*map(_record, events), *(("flushes", "text", value) for value in flushes)]:
+            producer.produce(self.topic(stream), value, key, partition=partition, on_delivery=_require_delivery)
         assert producer.flush(30) == 0
 
-    def source_config(self, max_files_per_trigger: int) -> SourceConfig:
+    def source_config(self, max_files_per_trigger: int) -> SourceConfig:  # noqa: ARG002  Kafka has its own option
         return KafkaSource(
             self.bootstrap_servers,
             self.topic("fragments"),
@@ -73,3 +109,16 @@ class KafkaJob(JobFolder):
             SecretOptions({"kafka.metadata.max.age.ms": "1000", **self.options}),
             patience_ms=self.patience_ms,
         )
+
+
+def _require_delivery(error: KafkaError | None, _: object) -> None:
+    assert error is None, error
+
+
+def _record(event: FragmentEvent | FlushNotification | str | bytes) -> tuple[str, str | None, str | bytes]:
+    """Its stream, key and value."""
+    if isinstance(event, FragmentEvent):
+        return "fragments", fragment_key(event.source), event.to_json()
+    if isinstance(event, FlushNotification):
+        return "flushes", flush_key(event.source, event.shape_id, event.type), event.to_json()
+    return "fragments", None, event
