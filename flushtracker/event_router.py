@@ -14,7 +14,8 @@ It holds the shapes by table, and the open transaction: who took part in it so f
 - Fragments follow each other: a transaction's in order and without another's between them. What does not is an error,
   never a guess. The order *of transactions* is free, because a server sends old ones again.
 
-The cost of a change is one look-up by table and one test for each shape of that table.
+The cost of a change is a look-up by table and one by the row's values, and a test for each shape that they find
+(:mod:`~flushtracker.shape_index`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,8 @@ from flushtracker.log_items import log_items
 from flushtracker.log_offset import LogOffset
 from flushtracker.lsn import format_lsn
 from flushtracker.shape_definition import ShapeDefinition
-from flushtracker.shapes import Shape, empty_partitions
+from flushtracker.shape_index import ShapeIndex
+from flushtracker.shapes import BoundShape, Shape, empty_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,11 @@ class EventRouter:
         ShapeError: a definition is refused, or two have the same id.
     """
 
+    _index_type = ShapeIndex
+
     def __init__(self, definitions: Iterable[ShapeDefinition] = ()) -> None:
         self._registered: dict[str, _Registered] = {}
-        self._by_table: dict[TableName, dict[str, _Registered]] = {}
+        self._by_table: dict[TableName, ShapeIndex] = {}
         self._removed: set[str] = set()
         self._open: _Transaction | None = None
         self._routed_up_to: LogOffset | None = None
@@ -155,7 +159,9 @@ class EventRouter:
         shape_id = registered.shape.definition.id
         self._registered[shape_id] = registered
         for table in registered.shape.tables:
-            self._by_table.setdefault(table, {})[shape_id] = registered
+            if table not in self._by_table:
+                self._by_table[table] = self._index_type()
+            self._by_table[table].add(registered.shape, registered.starts_after)
 
     def _unregister(self, shape_id: str, wish: str) -> _Registered:
         registered = self._registered.pop(shape_id, None)
@@ -163,7 +169,7 @@ class EventRouter:
             state = "was removed before" if shape_id in self._removed else "was never added"
             raise ShapeError(f"shape {shape_id!r} cannot be {wish}, it {state}")
         for table in registered.shape.tables:
-            del self._by_table[table][shape_id]
+            self._by_table[table].remove(shape_id)
             if not self._by_table[table]:
                 del self._by_table[table]
         return registered
@@ -242,17 +248,17 @@ class EventRouter:
         taken: dict[str, _Taken] = {}
         empty = dict(transaction.empty)
         for change in fragment.changes:
-            # To shapes that compare a column with a constant, an index by constants could lead without a test of each.
-            for shape_id, registered in self._by_table.get(change.relation.table, _NO_SHAPES).items():
-                if fragment.lsn <= registered.starts_after:
-                    continue
+            index = self._by_table.get(change.relation.table)
+            if index is None:
+                continue
+            for candidate in index.candidates(change, fragment.lsn):
                 try:
-                    items = _items(registered.shape, change, empty)
+                    items = _items(candidate.bound_to(change.relation), change, empty)
                 except (ShapeError, DecodeError) as error:
-                    error.shape_id = shape_id
+                    error.shape_id = candidate.shape_id
                     raise
                 if items:
-                    part = taken.setdefault(shape_id, _Taken())
+                    part = taken.setdefault(candidate.shape_id, _Taken())
                     part.items.extend(items)
                     part.change_count += 1
         return taken, empty
@@ -262,10 +268,12 @@ class EventRouter:
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` where the index and the shapes, or the open transaction, disagree; for tests."""
-        indexed = {(table, shape_id) for table, shapes in self._by_table.items() for shape_id in shapes}
+        indexed = {(table, shape_id) for table, index in self._by_table.items() for shape_id in index.shape_ids}
         expected = {(table, key) for key, registered in self._registered.items() for table in registered.shape.tables}
         if indexed != expected or not all(self._by_table.values()):
-            raise AssertionError(f"the index by table has {sorted(indexed)}, expected {sorted(expected)}")
+            raise AssertionError(f"the indexes have {sorted(indexed)}, expected {sorted(expected)}")
+        for index in self._by_table.values():
+            index.check_invariants()
         if self._removed & self._registered.keys():
             raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed to")
         current = self._open
@@ -273,14 +281,12 @@ class EventRouter:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
 
 
-_NO_SHAPES: Mapping[str, _Registered] = {}
 _REMEDY = "connect again, so that the server sends the transaction from its start"
 
 
-def _items(shape: Shape, change: Change, empty: dict[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
+def _items(bound: BoundShape, change: Change, empty: dict[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
     """The shape's items of ``change``; ``empty`` is brought up to date for the shape."""
-    definition = shape.definition
-    bound = shape.bind(change.relation)
+    definition = bound.definition
     own = bound.filter(change)
     if own is None:
         return ()

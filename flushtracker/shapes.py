@@ -18,13 +18,14 @@ The key's columns come in the order of ``primary_key``, else in the relation's; 
 differ, in the order of their names.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from flushtracker.changes import Change, Delete, Insert, Relation, Row, TableName, Truncate, Update
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shape_definition import ShapeDefinition
 from flushtracker.where import Where, parse_where
+from flushtracker.where.required_values import RequiredValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +109,16 @@ class BoundShape:
 
 
 class Shape:
-    """A definition and the relations it was bound to so far.
+    """A definition that can be bound to relations.
 
     Raises:
         ShapeError: ``where`` cannot be parsed, or uses what is not supported.
     """
 
-    __slots__ = ("_bound", "_where", "definition", "tables")
+    __slots__ = ("_where", "definition")
 
     def __init__(self, definition: ShapeDefinition) -> None:
         self.definition = definition
-        self.tables = tuple(dict.fromkeys((definition.table, *definition.partitions)))
-        """The tables whose changes concern the shape: its own, and the partitions listed."""
-        self._bound: dict[TableName, BoundShape] = {}
         self._where: Where | None = None
         if definition.where is not None:
             try:
@@ -128,16 +126,35 @@ class Shape:
             except ShapeError as error:
                 raise ShapeError(f"{_name(definition)}: {error}") from error
 
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """The tables whose changes concern the shape: its own, and the partitions listed."""
+        return tuple(dict.fromkeys((self.definition.table, *self.definition.partitions)))
+
+    @property
+    def form(self) -> Hashable:
+        """Of shapes of one form, all can be kept on a relation or none, but for the literals of their ``where``.
+
+        ``None``: nothing is known of others.
+        """
+        if self._where is None or self._where.form is None:
+            return None
+        return self._where.form, self.definition.columns, self.definition.primary_key
+
     def bind(self, relation: Relation) -> BoundShape:
-        """The shape for ``relation``, bound again where the table is no longer what it was.
+        """The shape for ``relation``, as that is now.
 
         Raises:
             ShapeError: the relation lacks a column that the definition names, or does not send the old rows it needs.
         """
-        bound = self._bound.get(relation.table)
-        if bound is None or (bound.relation is not relation and bound.relation != relation):
-            bound = self._bound[relation.table] = _bind(self.definition, self._where, relation)
-        return bound
+        return _bind(self.definition, self._where, relation)
+
+    def required_values(self, relation: Relation) -> RequiredValues:
+        """The values that a row of ``relation`` must have to be in the shape.
+
+        ``relation`` is one to which a shape of this form can be bound. Raises ``ValueError`` where this one cannot.
+        """
+        return {} if self._where is None else self._where.required_values(relation)
 
 
 def empty_partitions(

@@ -13,16 +13,22 @@ from dataclasses import dataclass, field
 
 from flushtracker.changes import Relation, Row
 from flushtracker.where.binding import bind
+from flushtracker.where.equalities import read_equalities
+from flushtracker.where.required_values import RequiredValues, required_values
 from flushtracker.where.syntax import read_condition
 from flushtracker.where.tree import Node
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition, read but not yet bound to a table. ``columns`` are the names it reads, as in the catalog."""
+    """A condition, read but not yet bound to a table. ``columns`` are the names it reads, as in the catalog.
+
+    Conditions of one ``form`` differ in their literals alone; where it is ``None``, there is none that is known so.
+    """
 
     text: str
     columns: frozenset[str]
+    form: str | None
     _condition: Node = field(repr=False, compare=False)
 
     def bind(self, relation: Relation) -> Callable[[Row], bool | None]:
@@ -34,6 +40,14 @@ class Where:
         """
         return bind(self._condition, relation)
 
+    def required_values(self, relation: Relation) -> RequiredValues:
+        """The values that a row of ``relation`` must have to be taken, for an index.
+
+        ``relation`` is one to which a condition of this form can be bound. Raises ``ValueError`` where this one cannot,
+        for its literals.
+        """
+        return required_values(self._condition, relation)
+
 
 def parse_where(text: str) -> Where:
     """Reads a condition; raises ``ShapeError`` naming the construct that is not supported.
@@ -41,5 +55,5 @@ def parse_where(text: str) -> Where:
     >>> sorted(parse_where('Region = \\'eu\\' AND NOT "line/no" > 5').columns)
     ['line/no', 'region']
     """
-    condition, columns = read_condition(text)
-    return Where(text, columns, condition)
+    condition, columns, form = read_equalities(text) or (*read_condition(text), None)
+    return Where(text, columns, form, condition)

@@ -87,6 +87,18 @@ def _reader(table: str, name: str, sql_type: SqlType | None) -> Callable[[Row], 
     return read
 
 
+def read_literal(constant: Constant, target: SqlType) -> Value:
+    """The value of a literal; one with a type of its own has to be of that before it is taken as another.
+
+    Raises ``ValueError`` where it is not.
+    """
+    if constant.text is None:
+        return None
+    own = target if constant.type_oid is None else TYPES[constant.type_oid]
+    value = own.parse(constant.text if own.family in _TEXTS else constant.text.strip())
+    return sql_values.to_double(value) if (own.family, target.family) == ("exact", "float") else value
+
+
 class _Binder:
     """Compiles the nodes of one condition, and collects the readers of the columns that they use."""
 
@@ -143,19 +155,15 @@ class _Binder:
                 return _Operand(TYPES[sql_values.BOOLEAN], self._boolean(node), "a condition")
 
     def _literal(self, operand: _Operand, target: SqlType) -> Value:
-        """The value of a literal; one with a type of its own has to be of that before it is taken as another."""
-        text = operand.constant.text if operand.constant is not None else None
-        if text is None:
+        if operand.constant is None:
             return None
-        own = operand.type or target
         try:
-            value = own.parse(text if own.family in _TEXTS else text.strip())
+            return read_literal(operand.constant, target)
         except ValueError as error:
             raise self._refused(
-                f"has {operand.label}, which is not of type {own.name} ({error})",
+                f"has {operand.label}, which is not of type {(operand.type or target).name} ({error})",
                 "write it as PostgreSQL prints that type",
             ) from error
-        return sql_values.to_double(value) if (own.family, target.family) == ("exact", "float") else value
 
     def _typed(self, operand: _Operand, target: SqlType) -> Evaluate:
         """What evaluates the operand as ``target``, the type it is compared in."""

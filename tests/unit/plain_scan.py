@@ -1,0 +1,18 @@
+"""The router without its index, which asks every shape of a table about every change: slow, and plainly right."""
+
+from collections.abc import Sequence
+
+from flushtracker.changes import Change
+from flushtracker.event_router import EventRouter
+from flushtracker.shape_index import IndexedShape, ShapeIndex
+
+
+class PlainScan(ShapeIndex):
+    """Finds all shapes of the table."""
+
+    def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:  # noqa: ARG002 - all, whatever it is
+        return [indexed for indexed in self._shapes.values() if indexed.starts_after < lsn]
+
+
+class PlainRouter(EventRouter):
+    _index_type = PlainScan

@@ -1,0 +1,300 @@
+"""The router finds by its index whom it would find by asking every shape, and it does not ask the others."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from flushtracker.changes import Change, Column, Delete, Insert, Relation, Row, TransactionFragment, Truncate, Update
+from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.event_router import EventRouter, RoutedFragment
+from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.shape_index import ShapeIndex
+from flushtracker.shapes import BoundShape, Shape
+from tests.unit.plain_scan import PlainRouter
+from tests.unit.random_wal import RANDOMS
+from tests.unit.tables import FULL_USERS, KEYLESS_USERS, LSN, USERS, at, relation, transaction
+
+ORDERS = relation("orders", "id* region day qty")
+FULL_ORDERS = relation("orders", "id region day qty", "full")
+# `region` comes first, `qty` is text.
+ALTERED_ORDERS = replace(
+    FULL_ORDERS, columns=(FULL_ORDERS.columns[1], FULL_ORDERS.columns[0], replace(FULL_ORDERS.columns[3], type_oid=25))
+)
+PART = relation("orders_p1", "id region day qty", "full")
+VALUES = ["1", "2", "3", "01", None]
+REGIONS = ["eu", "us", "EU", "eu ", None]
+ATOMS = [
+    "id = 1",
+    "id = 2",
+    "id IN (1, 3)",
+    "qty = 1",
+    "2 = qty",
+    "qty = '1'",
+    "qty > 1",
+    "day = 2",
+    "region = 'eu'",
+    "region IN ('us', 'EU', NULL)",
+    "region <> 'eu'",
+    "region IS NULL",
+    "NOT id = 1",
+]
+
+
+def random_where(rng: Random) -> str | None:
+    atoms = rng.sample(ATOMS, rng.choice([0, 1, 1, 1, 2, 2, 3]))
+    text = f" {rng.choice(['AND', 'AND', 'OR'])} ".join(atoms)
+    return text or None
+
+
+def random_definition(rng: Random, number: int) -> ShapeDefinition:
+    partitions = (PART.table,) if rng.random() < 0.3 else ()
+    table = rng.choice([FULL_ORDERS.table, FULL_ORDERS.table, PART.table]) if not partitions else FULL_ORDERS.table
+    key = ("id",) if rng.random() < 0.7 else None
+    return ShapeDefinition(f"shape-{number}", table, where=random_where(rng), primary_key=key, partitions=partitions)
+
+
+def random_row(rng: Random, table: Relation) -> Row:
+    values = {"id": VALUES[:-1], "region": REGIONS}
+    return {column.name: rng.choice(values.get(column.name, VALUES)) for column in table.columns}
+
+
+def random_change(rng: Random, table: Relation) -> Change:
+    """As the server sends it: under FULL with the whole old row, else with the old key where that has changed."""
+    full = table.replica_identity == "full"
+    old, new = random_row(rng, table), random_row(rng, table)
+    if not full:
+        old = {"id": old["id"]}
+    kind = rng.choice(["insert", "insert", "delete", "update", "update", "update", "truncate"])
+    if kind == "truncate":
+        return Truncate(table, at(0))
+    if kind == "insert":
+        return Insert(table, at(0), new)
+    if kind == "delete":
+        return Delete(table, at(0), old)
+    # Without a column: an unchanged TOAST value.
+    sent = {name: value for name, value in new.items() if rng.random() < 0.9 or not full}
+    return Update(table, at(0), old if full or rng.random() < 0.5 else None, sent)
+
+
+def route(router: EventRouter, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
+    """What the router makes of it once the shapes that it refuses are removed, as capture does."""
+    try:
+        routed = router.route(fragment)
+    except ShapeError as error:
+        router.remove_shape(str(error.shape_id))
+        routed = route(router, fragment)
+    router.check_invariants()
+    return routed
+
+
+@given(RANDOMS)
+def test_the_index_finds_whom_a_plain_scan_finds(rng: Random) -> None:
+    """Whatever the shapes ask for, whatever changes come, and shapes come and go, and tables are altered, meanwhile."""
+    tables = rng.choice([[FULL_ORDERS, PART], [ORDERS, PART], [FULL_ORDERS, FULL_ORDERS, PART, ALTERED_ORDERS]])
+    indexed, plain = EventRouter(), PlainRouter()
+    added = 0
+    for lsn in range(LSN, LSN + 10 * rng.randint(2, 6), 10):
+        changes = [random_change(rng, rng.choice(tables)) for _ in range(rng.randint(0, 8))]
+        for fragment in transaction(changes, lsn, [rng.randint(1, 4), rng.randint(1, 4)]):
+            for _ in range(rng.choice([0, 1, 5])):
+                added += 1
+                definition, starts_after = random_definition(rng, added), rng.choice([-1, -1, lsn, lsn + 15])
+                indexed.add_shape(definition, starts_after)
+                plain.add_shape(definition, starts_after)
+            for shape_id in rng.sample(sorted(indexed.shape_ids), k=len(indexed.shape_ids) // 5):
+                if rng.random() < 0.3:
+                    indexed.set_partitions(shape_id, [PART.table])
+                    plain.set_partitions(shape_id, [PART.table])
+                else:
+                    assert indexed.remove_shape(shape_id) == plain.remove_shape(shape_id)
+            assert route(indexed, fragment) == route(plain, fragment)
+            assert indexed.shape_ids == plain.shape_ids
+
+
+# What it costs: how many conditions are asked
+
+
+def users(shape_id: str, where: str | None) -> ShapeDefinition:
+    return ShapeDefinition(shape_id, ("public", "users"), where=where, primary_key=("id",))
+
+
+def by_region(count: int) -> list[ShapeDefinition]:
+    return [users(f"shape-{number}", f"region = 'r{number}'") for number in range(count)]
+
+
+def insert(region: str | None, key: str = "1", table: Relation = FULL_USERS) -> Insert:
+    return Insert(table, at(0), {"id": key, "region": region, "bio": None})
+
+
+def update(old: str, new: str) -> Update:
+    return Update(FULL_USERS, at(0), insert(old).new, insert(new).new)
+
+
+def gets(router: EventRouter, *changes: Change, lsn: int = LSN) -> dict[str, list[str]]:
+    """What one transaction brings: the operations for each shape."""
+    (routed,) = (router.route(fragment) for fragment in transaction(changes, lsn))
+    router.check_invariants()
+    return {part.shape_id: [item.operation for item in part.items] for part in routed}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the shapes whose condition was asked, once for each time."""
+    ids: list[str] = []
+    unwatched = BoundShape.filter
+
+    def watched(bound: BoundShape, change: Change) -> Change | None:
+        ids.append(bound.definition.id)
+        return unwatched(bound, change)
+
+    monkeypatch.setattr(BoundShape, "filter", watched)
+    return ids
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the shapes that were bound to a relation, once for each time."""
+    ids: list[str] = []
+    unwatched = Shape.bind
+
+    def watched(shape: Shape, relation: Relation) -> BoundShape:
+        ids.append(shape.definition.id)
+        return unwatched(shape, relation)
+
+    monkeypatch.setattr(Shape, "bind", watched)
+    return ids
+
+
+def test_a_change_asks_only_the_shapes_that_its_values_find(asked: list[str]) -> None:
+    """Of a thousand, the one for its value; an update those for its old and its new value, and each once."""
+    router = EventRouter([*by_region(1000), users("all", None), users("some", "id > 5")])
+    assert gets(router, insert("r7")).keys() == {"shape-7", "all"}
+    assert sorted(asked) == ["all", "shape-7", "some"]
+    asked.clear()
+    moved = gets(router, update("r1", "r2"), update("r3", "r3"), lsn=LSN + 10)
+    assert moved == {"shape-1": ["delete"], "shape-2": ["insert"], "shape-3": ["update"], "all": ["update"] * 2}
+    assert sorted(asked) == ["all", "all", "shape-1", "shape-2", "shape-3", "some", "some"]
+    asked.clear()
+    assert gets(router, insert(None, "9"), lsn=LSN + 20) == {"all": ["insert"], "some": ["insert"]}
+    assert sorted(asked) == ["all", "some"]
+    asked.clear()
+    unchanged_toast = Update(FULL_USERS, at(0), insert("r4").new, {"id": "1", "bio": "new"})
+    assert gets(router, unchanged_toast, lsn=LSN + 30).keys() == {"shape-4", "all"}
+    assert sorted(asked) == ["all", "shape-4", "some"]
+
+
+def test_shapes_that_ask_for_several_columns_are_found_by_all_of_them(asked: list[str]) -> None:
+    """A thousand shapes of one region cost a row of that region nothing when they ask for another id."""
+    router = EventRouter([users(f"shape-{n}", f"region IN ('eu', 'us') AND id = {n}") for n in range(1000)])
+    assert gets(router, insert("us", "7"), insert("no", "8")) == {"shape-7": ["insert"]}
+    assert asked == ["shape-7"]
+
+
+def test_a_list_too_long_to_be_looked_up_is_asked_about(asked: list[str]) -> None:
+    """A shape stands under a hundred keys at most; by a shorter list beside the long one it is still looked up."""
+    listed = f"id IN ({', '.join(map(str, range(101)))})"
+    router = EventRouter([users("long", listed), users("both", f"{listed} AND region = 'eu'")])
+    assert gets(router, insert("us", "100"), insert("no", "101")) == {"long": ["insert"]}
+    assert asked == ["long", "long"]
+
+
+def test_truncate_reaches_the_shapes_that_no_row_would_find() -> None:
+    """Also one that can have no rows at all."""
+    router = EventRouter([*by_region(3), users("none", "region = 'eu' AND region = 'us'"), users("null", "id = NULL")])
+    reached = gets(router, Truncate(FULL_USERS, at(0)))
+    assert reached == {f"shape-{n}": ["truncate"] for n in range(3)} | {"none": ["truncate"], "null": ["truncate"]}
+
+
+def test_values_are_found_by_what_they_are_not_by_how_they_are_written() -> None:
+    """The text of a number, of a character(n) or of a moment is not the value."""
+    table = Relation(1, "public", "users", "full", (Column("id", 1700), Column("region", 1042), Column("at", 1184)))
+    wheres = ["id = '01.0'", "region = 'eu   '", "at = '2026-01-01 01:00:00+01'"]
+    router = EventRouter([users(f"shape-{number}", where) for number, where in enumerate(wheres)])
+    row = {"id": "1.00", "region": "eu ", "at": "2026-01-01 00:00:00+00"}
+    assert len(gets(router, Insert(table, at(0), row))) == 3
+
+
+# What is wrong is said as without an index
+
+
+def test_a_shape_is_refused_when_its_table_becomes_known_though_no_row_asks_for_it() -> None:
+    """Also where another with the same condition is kept; the router goes on without it."""
+    ok = users("ok", "id = '2'")
+    refused = {
+        "column": (users("column", "nickname = 'x'"), 'where reads column "nickname"'),
+        "literal": (users("literal", "id = 'two'"), 'the literal "two"'),
+        "columns": (replace(ok, id="columns", columns=("id", "nickname")), "columns names nickname"),
+        "key": (replace(ok, id="key", primary_key=("nickname",)), "primary_key names nickname"),
+    }
+    router = EventRouter([ok, *(definition for definition, _ in refused.values())])
+    for shape_id, (_, message) in refused.items():
+        with pytest.raises(ShapeError, match=message) as raised:
+            gets(router, insert("eu"))
+        assert raised.value.shape_id == shape_id
+        router.check_invariants()
+        router.remove_shape(shape_id)
+    assert gets(router, insert("eu", "2")) == {"ok": ["insert"]}
+
+
+def test_a_shape_is_not_refused_before_it_starts() -> None:
+    """It was added when the table had a new column, and transactions from before that are sent again."""
+    router = EventRouter([users("old", "region = 'eu'")])
+    router.add_shape(users("new", "age = '7'"), starts_after=LSN)
+    assert gets(router, insert("eu")) == {"old": ["insert"]}
+    wider = relation("users", "id region bio age", "full")
+    row = {"id": "1", "region": "us", "bio": None, "age": "7"}
+    assert gets(router, Insert(wider, at(0), row), lsn=LSN + 10) == {"new": ["insert"]}
+    assert gets(router, insert("eu"), lsn=LSN) == {"old": ["insert"]}
+    with pytest.raises(ShapeError, match="age") as raised:
+        gets(router, insert("eu"), lsn=LSN + 10)
+    assert raised.value.shape_id == "new"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (Update(USERS, at(0), None, {"region": "eu", "bio": None}), 'column "id" is absent'),
+        (insert("eu", "one", USERS), "a value that cannot be read as bigint"),
+        (Update(KEYLESS_USERS, at(0), None, insert("eu", "5").new), "the table has no replica identity"),
+    ],
+    ids=["a key left out as unchanged TOAST", "a value of another type", "an update without a replica identity"],
+)
+def test_a_row_that_cannot_be_looked_up_is_an_error_of_a_shape_that_needs_it(change: Change, message: str) -> None:
+    """Not a row that silently belongs to nobody."""
+    router = EventRouter([users("one", "id = 1"), users("two", "id = 2")])
+    with pytest.raises(DecodeError, match=message) as raised:
+        gets(router, change)
+    assert raised.value.shape_id == "one"
+
+
+# Space and time of what is not asked
+
+
+def test_a_table_binds_one_shape_of_each_form_and_those_that_are_found(bound: list[str]) -> None:
+    """Again only where the table was altered; the same relation may come as another object after a reconnect."""
+    router = EventRouter(by_region(1000))
+    gets(router, insert("r5"), insert("r5"))
+    assert bound == ["shape-0", "shape-5"]
+    bound.clear()
+    gets(router, insert("r6", table=relation("users", "id region bio", "full")), lsn=LSN + 10)
+    assert bound == ["shape-6"]
+    bound.clear()
+    gets(router, insert("r7", table=relation("users", "id region bio age", "full")), lsn=LSN + 20)
+    assert bound == ["shape-0", "shape-7"]
+
+
+def test_what_is_removed_leaves_nothing_behind() -> None:
+    """Before its table is known, and afterwards; ``check_invariants`` refuses empty places."""
+    index = ShapeIndex()
+    shapes = [Shape(users(f"shape-{n}", where)) for n, where in enumerate([None, "id = 1", "id = 1", "region = 'eu'"])]
+    for known in (False, True, True):
+        for shape in shapes:
+            index.add(shape, -1)
+        assert len(index.candidates(insert("eu"), LSN)) == 4 if known else index
+        index.check_invariants()
+        for shape in shapes:
+            index.remove(shape.definition.id)
+            index.check_invariants()
+        assert len(index) == len(index.candidates(insert("eu"), LSN)) == 0
