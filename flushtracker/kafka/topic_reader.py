@@ -14,6 +14,8 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 _FIRST_TAIL: Final = 2_000
 _TAIL_FACTOR: Final = 20
 _SLICE_S: Final = 0.5
+_PAUSE_S: Final = 0.1
+_NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class TopicReader:
@@ -32,6 +34,8 @@ class TopicReader:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            # What is there is read now; nobody waits for more.
+            "fetch.wait.max.ms": 20,
         }
         try:
             self._consumer = Consumer(client_settings(config, self._errors) | settings)
@@ -40,7 +44,7 @@ class TopicReader:
 
     def values(self, topic: str) -> Iterator[bytes]:
         """The value of each record that the topic holds now, each partition's in its order; no tombstones."""
-        for value, _ in self._read([(partition, first) for partition, first, _ in self._partitions(topic)]):
+        for value, _ in self._read(self._partitions(topic)):
             if value is not None:
                 yield value
 
@@ -49,8 +53,8 @@ class TopicReader:
         partitions = self._partitions(topic)
         length = _FIRST_TAIL
         while True:
-            starts = [(partition, max(first, end - length)) for partition, first, end in partitions]
-            yield [value for value, found in self._read(starts) if found == key.encode() and value is not None]
+            tails = [(partition, max(first, end - length), end) for partition, first, end in partitions]
+            yield [value for value, found in self._read(tails) if found == key.encode() and value is not None]
             if all(end - length <= first for _, first, end in partitions):
                 return
             length *= _TAIL_FACTOR
@@ -60,35 +64,50 @@ class TopicReader:
 
     def _partitions(self, topic: str) -> list[tuple[TopicPartition, int, int]]:
         """Each partition, with its first Kafka offset and the one after its last."""
-        try:
-            metadata = self._consumer.list_topics(topic, timeout=self._wait_s).topics[topic]
-            if metadata.error is not None:
-                raise BrokerError(f"topic {topic} cannot be read: {self._errors.shown(metadata.error)}")
-            partitions = [TopicPartition(topic, number) for number in metadata.partitions]
-            return [
-                (partition, *self._consumer.get_watermark_offsets(partition, timeout=self._wait_s))
-                for partition in partitions
-            ]
-        except KafkaException as error:
-            raise self._unreadable(topic, kafka_error(error)) from error
-
-    def _read(self, starts: list[tuple[TopicPartition, int]]) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Value and key of every record from the given Kafka offsets to the present end of each partition."""
-        unread = {partition.partition for partition, _ in starts}
-        self._consumer.assign([TopicPartition(partition.topic, partition.partition, at) for partition, at in starts])
         deadline = time.monotonic() + self._wait_s
-        while unread:
+        while True:
+            try:
+                return self._try_partitions(topic)
+            except KafkaException as error:
+                # A partition may have no leader for a moment: after it was created, or while a broker comes back.
+                if time.monotonic() > deadline:
+                    raise self._unreadable(topic, kafka_error(error)) from error
+            time.sleep(_PAUSE_S)
+
+    def _try_partitions(self, topic: str) -> list[tuple[TopicPartition, int, int]]:
+        metadata = self._consumer.list_topics(topic, timeout=self._wait_s).topics[topic]
+        if metadata.error is not None and metadata.error.code() not in _NO_LEADER:
+            raise self._unreadable(topic, metadata.error)
+        partitions = [TopicPartition(topic, number) for number in metadata.partitions]
+        if not partitions:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return [
+            (partition, *self._consumer.get_watermark_offsets(partition, timeout=self._wait_s))
+            for partition in partitions
+        ]
+
+    def _read(self, ranges: list[tuple[TopicPartition, int, int]]) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Value and key of every record from the first Kafka offset to the one before the last, of each partition."""
+        ends = {partition.partition: end for partition, start, end in ranges if start < end}
+        self._consumer.assign(
+            [TopicPartition(of.topic, of.partition, start) for of, start, end in ranges if start < end]
+        )
+        deadline = time.monotonic() + self._wait_s
+        while ends:
             message = self._consumer.poll(_SLICE_S)
             if message is None:
                 if time.monotonic() > deadline:
                     raise BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
                 continue
             deadline = time.monotonic() + self._wait_s
-            error = message.error()
+            partition, error = message.partition(), message.error()
             if error is None:
                 yield message.value(), message.key()
+                if (message.offset() or 0) + 1 >= ends.get(partition or 0, 0):
+                    ends.pop(partition or 0, None)
             elif error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition())
+                # Compaction may have taken the very last records.
+                ends.pop(partition or 0, None)
             elif not error.retriable():
                 raise self._unreadable(str(message.topic()), error)
         self._consumer.unassign()

@@ -93,6 +93,7 @@ class CaptureRig:
             "intervals": {"status": "50 ms", "acks": "50 ms", "keepalive": "200 ms", "shapes": "50 ms"},
         }
         self.define()
+        self._reader: TopicReader | None = None
         self._captures: list[RunningCapture] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -144,6 +145,8 @@ class CaptureRig:
         for capture in self._captures:
             capture.thread.join(DEADLINE_S)
             assert not capture.thread.is_alive()
+        if self._reader is not None:
+            self._reader.close()
 
     def log(self) -> str:
         path = self.folder / "capture.log"
@@ -151,11 +154,9 @@ class CaptureRig:
 
     def values(self, role: str) -> list[bytes]:
         """All that the topic of a role holds now."""
-        reader = TopicReader(self.config.kafka)
-        try:
-            return list(reader.values(self.config.kafka.topics.by_role()[role]))
-        finally:
-            reader.close()
+        if self._reader is None:
+            self._reader = TopicReader(self.config.kafka)
+        return list(self._reader.values(self.settings["kafka"]["topics"][role]))
 
     def fragments(self) -> list[FragmentEvent]:
         return [FragmentEvent.from_json(value) for value in self.values("fragments")]
@@ -179,6 +180,17 @@ class CaptureRig:
         entries = [parse_registry_entry(value) for value in self.values("shapes")]
         return {entry.definition.id: entry for entry in entries if isinstance(entry, ShapeEntry)}
 
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something that capture does; where it has failed, with its error."""
+
+        def holds_or_failed() -> bool:
+            for capture in self._captures:
+                if capture.error is not None:
+                    raise capture.error
+            return bool(condition())
+
+        wait_until(holds_or_failed, what)
+
     def commit_lsn(self, *statements: str) -> int:
         """Run statements; returns a position at or past their commits."""
         ((lsn,),) = self.server.execute(*statements, "SELECT pg_current_wal_insert_lsn()::text")
@@ -186,7 +198,7 @@ class CaptureRig:
 
     def wait_for_commits(self, lsn: int) -> None:
         """Wait until the fragments reach ``lsn``, by a commit or a keepalive."""
-        wait_until(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
+        self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
 
     def confirmed_lsn(self) -> int:
         ((lsn,),) = self.server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")

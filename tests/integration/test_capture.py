@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.capture_rig import CaptureRig, run_in_transaction, shape, wait_until
+from tests.integration.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.integration.conftest import Broker
 
 USERS = "CREATE TABLE users (id bigint PRIMARY KEY, region text, bio text)"
@@ -37,3 +37,221 @@ def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
     first = next(event for event in rig.fragments() if event.xid is not None)
     assert {part.shape_id: part.change_count for part in first.shapes} == {"users": 2, "users-eu": 1}
     assert [item.value for item in rig.items("users-eu")] == [{"id": "1", "region": "eu", "bio": "a"}]
+
+
+def captured(rig: CaptureRig, *statements: str) -> None:
+    """Run statements and wait until all of them are published."""
+    rig.wait_for_commits(rig.commit_lsn(*statements))
+
+
+def test_a_partitions_changes_reach_the_shapes_on_its_root_also_those_of_a_new_partition(rig: CaptureRig) -> None:
+    """The root comes from the catalog, at the start and while running; a TRUNCATE of the root empties the shape."""
+    rig.server.execute(
+        "CREATE TABLE events (id int, day int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+        "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (10)",
+    )
+    rig.define(shape("events", "public.events"), shape("first", "public.events_0"))
+    capture = rig.start()
+    captured(
+        rig,
+        "INSERT INTO events VALUES (1, 5)",
+        "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO events VALUES (2, 15)",
+        "CREATE TABLE loose (id int, day int, PRIMARY KEY (id, day))",
+        "INSERT INTO loose VALUES (3, 25)",
+    )
+    captured(
+        rig,
+        "ALTER TABLE events ATTACH PARTITION loose FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO events VALUES (4, 26)",
+        "TRUNCATE events",
+    )
+    capture.stop()
+    assert [item.value and item.value["id"] for item in rig.items("events")] == ["1", "2", "4", None]
+    assert rig.operations("events")[-1] == "truncate"
+    assert rig.operations("first") == ["insert", "truncate"]
+    partitions = rig.registry()["events"].definition.partitions
+    assert partitions == (("public", "events_0"), ("public", "events_1"), ("public", "loose"))
+
+
+def test_rows_that_move_in_and_out_of_a_where_and_to_another_key(rig: CaptureRig) -> None:
+    """Under REPLICA IDENTITY FULL every column is flagged as key; the catalog tells which are."""
+    rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL")
+    rig.define(shape("eu", where="region = 'eu'", replica="full"))
+    capture = rig.start()
+    captured(
+        rig,
+        "INSERT INTO users VALUES (1, 'us', 'x')",
+        "UPDATE users SET region = 'eu'",
+        "UPDATE users SET bio = 'y'",
+        "UPDATE users SET id = 2",
+        "UPDATE users SET region = 'us'",
+    )
+    capture.stop()
+    assert [(item.operation, item.key) for item in rig.items("eu")] == [
+        ("insert", '"public"."users"/"1"'),
+        ("update", '"public"."users"/"1"'),
+        ("delete", '"public"."users"/"1"'),
+        ("insert", '"public"."users"/"2"'),
+        ("delete", '"public"."users"/"2"'),
+    ]
+    assert rig.registry()["eu"].definition.primary_key == ("id",)
+
+
+def test_an_unchanged_toast_value_is_left_out(rig: CaptureRig) -> None:
+    """It is not NULL, just not sent."""
+    rig.server.execute(USERS, "ALTER TABLE users ALTER bio SET STORAGE EXTERNAL")
+    rig.define(shape("users"))
+    capture = rig.start()
+    captured(
+        rig, "INSERT INTO users VALUES (1, 'eu', repeat('x', 5000))", "UPDATE users SET region = 'us'", "TRUNCATE users"
+    )
+    capture.stop()
+    insert, update, truncate = rig.items("users")
+    assert insert.value is not None
+    assert insert.value["bio"] == "x" * 5000
+    assert (update.value, truncate.operation) == ({"id": "1", "region": "us"}, "truncate")
+
+
+def test_a_table_of_a_thousand_columns(rig: CaptureRig) -> None:
+    """As many columns as PostgreSQL comfortably has."""
+    columns = [f"c{number}" for number in range(1000)]
+    values = ", ".join(map(str, range(1000)))
+    rig.server.execute(f"CREATE TABLE wide (id int PRIMARY KEY, {', '.join(f'{name} int' for name in columns)})")
+    rig.define(shape("wide", "public.wide"))
+    capture = rig.start()
+    captured(rig, f"INSERT INTO wide VALUES (1, {values})")  # noqa: S608  the test's own numbers
+    capture.stop()
+    (item,) = rig.items("wide")
+    assert item.value == {"id": "1"} | {name: str(number) for number, name in enumerate(columns)}
+
+
+def test_a_shape_added_while_running_gets_what_commits_later(rig: CaptureRig) -> None:
+    """Its registry entry is there before its first change, and nothing from before reaches it."""
+    rig.server.execute(USERS)
+    rig.define(shape("users"))
+    capture = rig.start()
+    captured(rig, "INSERT INTO users VALUES (1)")
+    rig.define(shape("users"), shape("late"))
+    rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
+    captured(rig, "INSERT INTO users VALUES (2)")
+    capture.stop()
+    assert [item.value and item.value["id"] for item in rig.items("late")] == ["2"]
+    assert len(rig.items("users")) == 2
+
+
+def test_a_shape_added_while_capture_is_down_gets_nothing_of_what_is_sent_again(rig: CaptureRig) -> None:
+    """Story 15: the tracker has seen those transactions without the shape, and would wait for nobody."""
+    rig.server.execute(USERS)
+    rig.define(shape("users"))
+    capture = rig.start()
+    captured(rig, "INSERT INTO users VALUES (1)")
+    capture.stop()
+    rig.define(shape("users"), shape("late"))
+    capture = rig.start()
+    rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
+    captured(rig, "INSERT INTO users VALUES (2)")
+    capture.stop()
+    first, *_ = [event for event in rig.fragments() if event.xid is not None]
+    again = [event for event in rig.fragments() if event.lsn == first.lsn]
+    assert len(again) == 2
+    assert [[part.shape_id for part in event.shapes] for event in again] == [["users"], ["users"]]
+    assert [item.value and item.value["id"] for item in rig.items("late")] == ["2"]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["while running", "while down"])
+def test_a_shape_taken_from_the_file_is_removed_past_all_that_was_routed_to_it(rig: CaptureRig, running: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """Its removal covers what an earlier process has routed; its id is never used again."""
+    rig.server.execute(USERS)
+    rig.define(shape("users"), shape("gone"))
+    capture = rig.start()
+    captured(rig, "INSERT INTO users VALUES (1)")
+    if not running:
+        capture.stop()
+    rig.define(shape("users"))
+    if not running:
+        capture = rig.start()
+    rig.wait(lambda: "gone" in rig.removals(), "the removal")
+    captured(rig, "INSERT INTO users VALUES (2)")
+    capture.stop()
+    removal = rig.removals()["gone"]
+    assert all(item.offset <= removal.offset for item in rig.items("gone"))
+    assert len(rig.items("gone")) == 1
+    assert rig.registry()["gone"].removed_at == removal.offset
+    assert [len(event.shapes) for event in rig.fragments() if event.lsn > removal.offset.tx_offset and event.xid] == [1]
+    rig.define(shape("users"), shape("gone"))
+    assert "'gone' was removed at" in rig.start().failure()
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ALTER TABLE users DROP COLUMN region", "region"),
+        ("ALTER TABLE users RENAME COLUMN region TO area", "region"),
+        ("ALTER TABLE users RENAME TO people", "was renamed to public.people"),
+        ("ALTER TABLE users RENAME TO people; CREATE TABLE users (LIKE people INCLUDING ALL)", "is another one"),
+    ],
+)
+def test_a_shape_whose_table_changes_under_it_is_ended_and_the_others_go_on(
+    rig: CaptureRig, statement: str, reason: str
+) -> None:
+    """Ended with `removed`, at a place past all that it got; capture starts again without it, and says so."""
+    rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL", "CREATE TABLE other (id int PRIMARY KEY)")
+    shapes = (shape("eu", where="region = 'eu'"), shape("other", "public.other"))
+    rig.define(*shapes)
+    capture = rig.start()
+    captured(rig, "INSERT INTO users VALUES (1, 'eu')", "INSERT INTO other VALUES (1)")
+    table = "people" if "RENAME TO" in statement and "CREATE" not in statement else "users"
+    captured(rig, statement, f"INSERT INTO {table} (id) VALUES (2)", "INSERT INTO other VALUES (2)")  # noqa: S608  the test's own name
+    assert reason in (rig.registry()["eu"].ended_because or "")
+    assert rig.removals()["eu"].offset.tx_offset > rig.items("eu")[0].offset.tx_offset
+    capture.stop()
+    capture = rig.start()
+    captured(rig, "INSERT INTO other VALUES (3)")
+    capture.stop()
+    assert (len(rig.items("eu")), len(rig.items("other"))) == (1, 3)
+
+
+def test_a_changed_definition_under_the_same_id_is_refused(rig: CaptureRig) -> None:
+    """At a start it ends capture; while running the old one stays in effect."""
+    rig.server.execute(USERS)
+    rig.define(shape("users"))
+    capture = rig.start()
+    captured(rig, "INSERT INTO users VALUES (1)")
+    rig.define(shape("users", where="id < 2"), shape("more"))
+    captured(rig, "INSERT INTO users VALUES (3)")
+    capture.stop()
+    assert len(rig.items("users")) == 2
+    assert "another where than when it was defined; a changed definition needs a new id" in rig.start().failure()
+
+
+def test_an_idle_database_is_a_keepalive_and_a_commit_exactly_at_its_end_is_not_lost(rig: CaptureRig) -> None:
+    """Story 11 on the wire: what is said of `wal_end` never covers a commit record that starts there."""
+    rig.server.execute(USERS)
+    rig.define(shape("users"))
+    capture = rig.start()
+    captured(rig, "INSERT INTO users VALUES (0)")
+    connection = rig.server.connect()
+    connection.autocommit = False
+    with connection.cursor() as cursor:
+        exact = 0
+        for number in range(1, 60):
+            cursor.execute("INSERT INTO users VALUES (%s)", (number,))
+            # Flushes the row's record, so that the server can say it has sent all up to where the commit will start.
+            rig.server.execute("SELECT pg_logical_emit_message(true, '', '')")
+            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
+            ((end,),) = cursor.fetchall()
+            rig.wait_for_commits(rig.commit_lsn())
+            connection.commit()
+            cursor.execute("SELECT 1")
+            wal_end = int(end.split("/")[0], 16) << 32 | int(end.split("/")[1], 16)
+            rig.wait_for_commits(rig.commit_lsn())
+            if any(event.xid is not None and event.lsn == wal_end for event in rig.fragments()):
+                exact = wal_end
+                break
+    connection.close()
+    capture.stop()
+    assert exact, "no commit record started where the server's WAL had ended"
+    keepalives = [event.lsn for event in rig.fragments() if event.xid is None]
+    assert exact - 1 in keepalives
+    assert exact not in keepalives
