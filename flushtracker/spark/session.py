@@ -1,5 +1,6 @@
 """The Spark session of a job: the few settings that it needs; all else is Spark's, or what spark-submit was told."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -36,6 +37,8 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
     Raises:
         ConfigError: there is no usable Java, or the jars are missing.
     """
+    # It logs whole plans, and with them the options of a source, which hold passwords.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name).config("spark.sql.shuffle.partitions", str(shuffle_partitions))
     settings = dict(_ALWAYS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: the JVM is still to be launched.

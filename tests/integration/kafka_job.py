@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
     AdminClient,
     AlterConfigOpType,
@@ -62,12 +62,12 @@ class KafkaJob(JobFolder):
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
-    def alter_fragments(self, **settings: str) -> None:
-        """Change settings of the fragments' topic."""
+    def alter(self, stream: str, **settings: str) -> None:
+        """Change settings of a stream's topic."""
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, self.topic("fragments"), incremental_configs=entries)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic(stream), incremental_configs=entries)
         admin = self._admin()
         for done in admin.incremental_alter_configs([resource]).values():
             done.result(30)
@@ -84,6 +84,28 @@ class KafkaJob(JobFolder):
                 return
             assert time.monotonic() < deadline, found
             time.sleep(0.2)
+
+    def await_compaction(self, *, below: int) -> None:
+        """Wait until the topic of flushes holds fewer records than ``below``; writing to it starts the cleaner."""
+        deadline = time.monotonic() + 60
+        while (count := self._count("flushes")) >= below:
+            assert time.monotonic() < deadline, count
+            self.write([], ["no notification"])
+            time.sleep(0.5)
+
+    def _count(self, stream: str) -> int:
+        """The records that a reader from the earliest gets."""
+        settings = {"bootstrap.servers": self.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(self.topic(stream), p, OFFSET_BEGINNING) for p in range(self.partitions)])
+        count, ended = 0, 0
+        while ended < self.partitions:
+            record = consumer.poll(30)
+            assert record is not None
+            ended += record.error() is not None
+            count += record.error() is None
+        consumer.close()
+        return count
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers})

@@ -118,9 +118,9 @@ def test_records_that_expired_while_the_job_was_down_are_a_hole(spark: SparkSess
     job.write([source.transaction(2000)])
     job.run(spark)
     job.write([source.transaction(3000, "users"), source.transaction(4000)])
-    job.alter_fragments(**{"retention.ms": "1"})
+    job.alter("fragments", **{"retention.ms": "1"})
     job.await_first_offset(3)
-    job.alter_fragments(**{"retention.ms": "-1"})
+    job.alter("fragments", **{"retention.ms": "-1"})
     source.restart(2001)
     job.write([source.transaction(3000, "users")])
     message = _stop_message(job, spark, HoleError)
@@ -283,7 +283,7 @@ def test_checkpoint_of_another_job_is_refused(spark: SparkSession, job: KafkaJob
 
 def test_topic_that_could_lose_records_is_refused_at_the_start(spark: SparkSession, job: KafkaJob) -> None:
     """All faults at once, with the topic, the setting and both values."""
-    job.alter_fragments(**{"retention.ms": "3600000", "retention.bytes": "1000000"})
+    job.alter("fragments", **{"retention.ms": "3600000", "retention.bytes": "1000000"})
     message = _stop_message(job, spark, ConfigError)
     assert message.startswith(f"a topic could lose records: {job.topic('fragments')}: ")
     assert "retention.ms" in message

@@ -107,6 +107,8 @@ class JobFolder:
 
     def acks(self, source: str | None = None) -> list[tuple[str, int, int]]:
         """The ack table's rows as ``(source, batch_id, ack_lsn)``, in the order of their batches."""
+        if not DeltaTable.is_deltatable(str(self.root / "acks")):
+            return []
         rows = DeltaTable(str(self.root / "acks")).to_pyarrow_table().to_pylist()
         picked = [(row["source"], row["batch_id"], row["ack_lsn"]) for row in rows]
         return sorted(row for row in picked if source in {None, row[0]})

@@ -1,0 +1,242 @@
+"""The job on a real broker: the acks of the recording, partitions, compaction, and a broker that comes and goes."""
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.errors import BrokerError, HoleError
+from flushtracker.local.broker import LocalBroker
+from flushtracker.recording import read_frames
+from flushtracker.replay import Replay
+from flushtracker.shapes_file import load_shapes
+from flushtracker.spark.track_flushes_query import track_flushes
+from tests.integration.conftest import Broker
+from tests.integration.kafka_job import KafkaJob
+from tests.spark.sample_source import SampleSource
+from tests.unit import in_memory_job
+from tests.unit.in_memory_job import InMemoryJob
+
+_ROOT: Final = Path(__file__).parents[2]
+_SOURCE: Final = "recording/1/shapes"
+_SHARES: Final = 5
+
+
+@contextmanager
+def running(spark: SparkSession, job: KafkaJob, *, shape_groups: int = 4) -> Iterator[list[BaseException]]:
+    """The job in a thread, until the block ends; gives what it ended with, which must be nothing."""
+    stop, failures = Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            track_flushes(spark, job.config(shape_groups=shape_groups, trigger_ms=100), stop)
+        except BaseException as error:  # noqa: BLE001  looked at below
+            failures.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert failures == []
+
+
+def _await(what: str, is_so: Callable[[], bool], *, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.1)
+
+
+def _await_ack(job: KafkaJob, source: str, ack_lsn: int) -> None:
+    _await(f"ack {ack_lsn} of {source}", lambda: max(job.ack_lsns(source).values(), default=-1) == ack_lsn)
+
+
+@pytest.mark.parametrize("shape_groups", [0, 16])
+def test_recording_gives_the_acks_that_it_gives_over_files(
+    spark: SparkSession, broker: Broker, tmp_path: Path, shape_groups: int
+) -> None:
+    """Published in shares; after each the job comes to the ack of the core alone, as the job over files does."""
+    job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2, options={"minPartitions": "4"})
+    core = InMemoryJob(in_memory_job.AckTable())
+    replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
+    ticks = list(replay.ticks(read_frames(_ROOT / "tests" / "recording")))
+    acks = []
+    with running(spark, job, shape_groups=shape_groups):
+        for share in range(_SHARES):
+            for tick in ticks[len(ticks) * share // _SHARES : len(ticks) * (share + 1) // _SHARES]:
+                job.write([*tick.fragments, *tick.flushes])
+                core.run_batch([*tick.fragments, *tick.flushes])
+            acks.append(core.ack_lsn(_SOURCE))
+            _await_ack(job, _SOURCE, acks[-1])
+    assert replay.counts.last_commit is not None
+    assert acks[-1] == replay.counts.last_commit.tx_offset
+    assert len(set(acks)) > 2
+
+
+def test_replay_and_job_as_programs(broker: Broker, tmp_path: Path) -> None:
+    """``jobs/topics.py``, ``jobs/replay_wal.py`` and ``jobs/track_flushes.py``, as a user starts them."""
+    streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
+    kafka = tmp_path / "kafka.yaml"
+    topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
+    kafka.write_text(f'bootstrap_servers: "{broker.bootstrap_servers}"\ntopics: {{{topics}}}\n')
+    config = tmp_path / "job.yaml"
+    config.write_text(
+        f'source: {{format: kafka, bootstrap_servers: "{broker.bootstrap_servers}", fragments: {streams["fragments"]}, '
+        f"flushes: {streams['flushes']}, options: {{maxOffsetsPerTrigger: 2000, minPartitions: 4}}}}\n"
+        f"state: {{checkpoint: {tmp_path}/checkpoint, shuffle_partitions: 2}}\n"
+        f"sink: {{acks: {tmp_path}/acks, dead_letters: {tmp_path}/dead_letters}}\n"
+        f"trigger: available_now\n"
+    )
+    _run("topics.py", "--config", str(kafka), "--create")
+    recording = ("--recording", "tests/recording", "--shapes", "conf/shapes.yaml")
+    said = _run("replay_wal.py", *recording, "--kafka", str(kafka))
+    said += _run("track_flushes.py", "--config", str(config))
+    report = _run("report.py", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
+    assert "source=recording/1/shapes ack_lsn=" in said
+    assert "everything is acknowledged" in report.lower() or "recording/1/shapes" in report
+
+
+def _run(job: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(_ROOT / "jobs" / job), *arguments],
+        cwd=_ROOT,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_two_sources_in_two_partitions_are_tracked_apart(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Each partition holds a whole chain, and no order between them is needed."""
+    job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2)
+    one, two = SampleSource("one/1/s"), SampleSource("two/1/s")
+    job.write([one.transaction(2000, "users"), one.transaction(3000)], partition=0)
+    job.write([two.transaction(5000), two.transaction(6000, "users")], partition=1)
+    job.write([one.flushed("users", 2000)])
+    job.run(spark)
+    assert job.acks() == [("one/1/s", 0, 3000), ("two/1/s", 0, 5998)]
+
+
+def test_fragments_of_one_source_in_two_partitions_are_a_hole_that_is_said_so(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Partitions have no common order: what is read of one may lie before what is still unread of the other."""
+    job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2)
+    source = SampleSource()
+    job.write([source.transaction(2000)], partition=0)
+    job.run(spark)
+    late = source.transaction(3000, "users")
+    job.write([source.transaction(4000)], partition=1)
+    with pytest.raises(HoleError) as caught:
+        job.run(spark)
+    topic = job.topic("fragments")
+    assert f"are in two partitions, {topic} partition 0 and {topic} partition 1, so they come in no order" in str(
+        caught.value
+    )
+    job.write([late], partition=0)
+    assert job.acks() == [(source.name, 0, 2000)]
+
+
+def test_flushes_compacted_to_the_last_of_each_key_give_the_same_ack(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Read from the earliest by a job that has never run, after the broker has thrown most of them away."""
+    job = KafkaJob(tmp_path, broker.bootstrap_servers)
+    job.alter("flushes", **{"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "200"})
+    source = SampleSource()
+    shapes = [f"shape-{number}" for number in range(20)]
+    for lsn in range(2000, 4000, 20):
+        job.write([source.transaction(lsn, *shapes)])
+    job.write([source.flushed(shape, lsn) for lsn in range(2000, 4000, 20) for shape in shapes])
+    last = source.transaction(4000, *shapes)
+    job.write([last, source.removed("shape-0", 5000), *(source.flushed(shape, 4000) for shape in shapes[2:])])
+    job.await_compaction(below=100)
+    job.run(spark)
+    assert max(job.ack_lsns(source.name).values()) == 3998
+    job.write([source.flushed("shape-1", 4000)])
+    job.run(spark)
+    assert max(job.ack_lsns(source.name).values()) == 4000
+
+
+def test_broker_restarted_under_load_costs_nothing(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Killed while the job reads, then away for longer than Spark itself would wait; the job goes on with no help."""
+    with LocalBroker(tmp_path / "broker") as broker:
+        job = KafkaJob(tmp_path, broker.bootstrap_servers)
+        source = SampleSource()
+        job.write([source.transaction(2000, "users")])
+        with running(spark, job):
+            _await_ack(job, source.name, 1998)
+            for lsn in (3000, 4000):
+                broker.kill()
+                broker.start()
+                job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
+                _await_ack(job, source.name, lsn - 2)
+            broker.kill()
+            _await("the job's word", lambda: f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text)
+            broker.start()
+            job.write([source.flushed("users", 4000)])
+            _await_ack(job, source.name, 4000)
+    acks = [ack_lsn for *_, ack_lsn in job.acks()]
+    assert acks == sorted(set(acks))
+
+
+def test_broker_that_stays_away_ends_the_job_by_name(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the configured time, with the servers, and with a warning long before."""
+    with LocalBroker(tmp_path / "broker") as broker:
+        job = KafkaJob(tmp_path, broker.bootstrap_servers, patience_ms=1_000)
+    with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
+        job.run(spark)
+    assert str(caught.value).startswith(f"Kafka at {broker.bootstrap_servers} does not answer: ")
+    assert str(caught.value).endswith(" s in vain (source.patience)")
+    assert f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("security", "record", "expected"),
+    [
+        ("PLAINTEXT", "poison", "fragment cannot be read"),
+        ("PLAINTEXT", None, "batch done"),
+        ("SASL_PLAINTEXT", None, "refuses: IllegalSaslStateException"),
+    ],
+)
+def test_no_secret_among_the_options_is_ever_printed(
+    broker: Broker, tmp_path: Path, security: str, record: str | None, expected: str
+) -> None:
+    """Not with Spark's own log and tracebacks, where its plans and its clients' settings stand."""
+    options = {
+        "kafka.security.protocol": security,
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="u" password="hunter2";',
+        "kafka.ssl.truststore.password": "hunter2",
+    }
+    job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)
+    job.write([SampleSource().transaction(2000), *([record] if record else [])])
+    command = [sys.executable, "jobs/track_flushes.py", "--config", str(job.config_file()), "--verbose"]
+    done = subprocess.run(
+        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=240, check=False
+    )
+    said = done.stdout + done.stderr
+    assert expected in said
+    lines = [line for line in said.splitlines() if "hunter2" in line]
+    assert lines == []
