@@ -45,6 +45,7 @@ _RECORDS_PER_POLL: Final = 100
 _SLICE_S: Final = 0.2
 """A wait is cut into slices, so that Ctrl-C need not wait for its end."""
 
+_LOST: Final = "returned NULL without setting an exception"
 _SAID_AFTER_S: Final = 5.0
 _LAST_WORDS_S: Final = 2.0
 
@@ -145,6 +146,13 @@ class KafkaPublisher:
             wait(timeout_s)
         except KafkaException as error:
             self._fail(self._last_words(kafka_error(error)))
+        except SystemError as error:
+            # A Ctrl-C while the client calls back: it loses an exception that has no value, and with it a confirmation.
+            if _LOST not in str(error):
+                raise
+            self._failure = "publishing was interrupted"
+            self._throw_away()
+            raise KeyboardInterrupt from error
         if self._refused is not None:
             self._fail(self._refusal(self._refused))
         self._watch()

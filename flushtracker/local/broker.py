@@ -60,6 +60,8 @@ broker.session.timeout.ms=2000
 _LOGGER: Final = "-Dorg.slf4j.simpleLogger"
 _JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",
+    # Else each thread keeps, outside the heap, a buffer as large as the largest record it ever wrote.
+    "-Djdk.nio.maxCachedBufferSize=1048576",
     f"{_LOGGER}.showDateTime=true",
     f"{_LOGGER}.dateTimeFormat=HH:mm:ss.SSS",
     # Hundreds of lines of settings at each start.

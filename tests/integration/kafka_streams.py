@@ -15,7 +15,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def streams_config(servers: str, topic_name: Callable[[str], str], *, partitions: int = 1) -> KafkaConfig:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ from flushtracker.secret_options import SecretOptions
 from tests.integration.conftest import Broker
 from tests.integration.kafka_streams import away, create_topic, created_streams, records, streams_config, values
 
-FLUSH_S = 30.0
+FLUSH_S = 60.0
 TopicName = Callable[[str], str]
 
 
@@ -90,11 +91,11 @@ def test_a_key_goes_to_the_partition_where_javas_clients_would_put_it(broker: Br
 
 
 def test_the_largest_record_is_taken(config: KafkaConfig) -> None:
-    """It cannot be compressed, and the queue holds but two of them: publishing waits."""
+    """Also when it cannot be compressed. The queue holds but two of that size: publishing waits."""
     publisher = KafkaPublisher(config)
-    largest = os.urandom(MAX_MESSAGE_BYTES - 1_024)
-    for _ in range(4):
-        publisher.publish(config.topics.shape_changes, "s", largest)
+    size = MAX_MESSAGE_BYTES - 1_024
+    for value in (os.urandom(size), bytes(size), bytes(size), bytes(size)):
+        publisher.publish(config.topics.shape_changes, "s", value)
         assert publisher.pending <= 2
     publisher.flush(FLUSH_S)
     assert TopicAdmin(config).record_count("shape_changes") == 4
@@ -154,7 +155,7 @@ def test_a_flush_that_ran_out_of_time_may_be_repeated(
     assert str(caught.value).endswith("Connection refused; flush again")
     waiting, back = caplog.messages
     assert waiting.startswith(
-        f"waiting for kafka servers={config.bootstrap_servers} pending=10 gives_up_after_s=30 reason="
+        f"waiting for kafka servers={config.bootstrap_servers} pending=10 gives_up_after_s=60 reason="
     )
     assert back == f"kafka answers again servers={config.bootstrap_servers} pending=0"
     assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(10)
@@ -255,6 +256,15 @@ def test_an_error_in_a_callback_comes_out(config: KafkaConfig) -> None:
     publisher.publish(config.topics.fragments, "s", "1")
     publisher.flush(FLUSH_S)
     assert values(config.bootstrap_servers, config.topics.fragments) == ["0", "1"]
+
+
+def test_a_ctrl_c_is_not_lost_among_callbacks(config: KafkaConfig) -> None:
+    """It ends the publisher, since the confirmation that it cut off never comes again."""
+    publisher = KafkaPublisher(config)
+    publisher.publish(config.topics.fragments, "s", "0", lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        publisher.flush(FLUSH_S)
+    assert_ended(publisher, "publishing was interrupted")
 
 
 def test_a_closed_publisher_sends_nothing_more(config: KafkaConfig) -> None:

@@ -1,0 +1,158 @@
+"""``jobs/replay_wal.py --kafka`` on a real broker: the same streams as in files, each record under its key."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flushtracker.files_transport import read_lines, stream_files
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_admin import TopicAdmin
+from jobs.replay_wal import main
+from tests.integration.conftest import Broker
+from tests.integration.kafka_streams import away, config_file, created_streams, records, streams_config, topic_names
+
+ROOT = Path(__file__).parents[2]
+ARGUMENTS = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
+SOURCE = "recording/1/shapes"
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def config(broker: Broker, topic_name: Callable[[str], str]) -> KafkaConfig:
+    """Four streams of three partitions each."""
+    return created_streams(broker.bootstrap_servers, topic_name, partitions=3)
+
+
+def replay(config: KafkaConfig, folder: Path) -> int:
+    return main([*ARGUMENTS, "--kafka", str(config_file(config, folder / "kafka.yaml"))])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Stream → its lines, as the same replay writes them to files."""
+    out = tmp_path_factory.mktemp("files")
+    assert main([*ARGUMENTS, "--out", str(out)]) == 0
+    return {
+        stream: [line for file in stream_files(out / stream) for line in read_lines(file)]
+        for stream in ("fragments", "flushes", "shape_changes")
+    }
+
+
+def by_key(lines: list[str], *names: str) -> dict[str, list[str]]:
+    """The lines under the keys that they are to have: the bare value of one name, a JSON array of several."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        fields = [json.loads(line)[name] for name in names]
+        found[fields[0] if len(names) == 1 else json.dumps(fields, separators=(",", ":"))].append(line)
+    return found
+
+
+def test_the_topics_hold_what_the_files_hold(
+    config: KafkaConfig, tmp_path: Path, files: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under each key the same events in the same order, and each key in one partition."""
+    assert replay(config, tmp_path) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    count = sum(map(len, files.values()))
+    assert f" 14 of 15 shapes took part; {count:,} records at {config.bootstrap_servers}, " in line
+
+    expected = {
+        config.topics.fragments: by_key(files["fragments"], "source"),
+        config.topics.flushes: by_key(files["flushes"], "source", "shape_id", "type"),
+        config.topics.shape_changes: by_key(files["shape_changes"], "source", "shape_id"),
+    }
+    assert list(expected[config.topics.fragments]) == [SOURCE]
+    for topic, keys in expected.items():
+        found: dict[str, list[str]] = defaultdict(list)
+        homes: dict[str, set[int]] = defaultdict(set)
+        for partition, pairs in records(config.bootstrap_servers, topic).items():
+            for key, value in pairs:
+                found[key].append(value)
+                homes[key].add(partition)
+        assert found == keys
+        assert {len(partitions) for partitions in homes.values()} == {1}
+
+
+def test_a_topic_that_has_fragments_is_not_written_to(
+    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second chain after the first would go back; nothing is added."""
+    assert replay(config, tmp_path) == 0
+    capsys.readouterr()
+    admin = TopicAdmin(config)
+    counts = [admin.record_count(role) for role in ("fragments", "flushes", "shape_changes")]
+    assert replay(config, tmp_path) == 2
+    assert capsys.readouterr().err == (
+        f"replay_wal: topic {config.topics.fragments} has records already (410); remove the topics with the checkpoint "
+        "and the tables made of them, or name others\n"
+    )
+    assert [admin.record_count(role) for role in ("fragments", "flushes", "shape_changes")] == counts
+
+
+def test_topics_that_are_missing_are_told_and_not_created(
+    broker: Broker, topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of those that a replay needs; the registry is not among them."""
+    config = streams_config(broker.bootstrap_servers, topic_name)
+    assert replay(config, tmp_path) == 2
+    topics = config.topics
+    assert capsys.readouterr().err == (
+        f"replay_wal: there is no topic {topics.fragments} for fragments; there is no topic {topics.flushes} for "
+        f"flushes; there is no topic {topics.shape_changes} for shape_changes. See jobs/topics.py, which checks and "
+        "creates topics\n"
+    )
+    assert not set(topics.by_role().values()) & topic_names(broker.bootstrap_servers)
+
+
+def test_brokers_that_do_not_answer_are_named(
+    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the exit code that says so."""
+    assert replay(away(config, wait_ms=1_000), tmp_path) == 6
+    assert capsys.readouterr().err.startswith("replay_wal: Kafka at 127.0.0.1:9 does not answer within 1 s: ")
+
+
+def test_ctrl_c_ends_a_replay_between_two_records(
+    config: KafkaConfig, tmp_path: Path, files: dict[str, list[str]]
+) -> None:
+    """With one line; what is in the topic by then is a beginning of the stream, at no more than the rate asked for."""
+    command = [sys.executable, str(ROOT / "jobs" / "replay_wal.py"), *ARGUMENTS]
+    command += ["--kafka", str(config_file(config, tmp_path / "kafka.yaml")), "--rate", "40"]
+    admin = TopicAdmin(config)
+    started = time.monotonic()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as program:
+        try:
+            while admin.record_count("fragments") < 30:
+                assert program.poll() is None
+                assert time.monotonic() - started < DEADLINE_S
+                time.sleep(0.05)
+            os.killpg(program.pid, signal.SIGINT)
+            said = program.communicate(timeout=DEADLINE_S)[1]
+        finally:
+            if program.poll() is None:
+                os.killpg(program.pid, signal.SIGKILL)
+    assert (program.returncode, said) == (130, "replay_wal: interrupted\n")
+    (found,) = records(config.bootstrap_servers, config.topics.fragments).values()
+    assert [value for _, value in found] == files["fragments"][: len(found)]
+    # A tick of some fragments may be ahead of the rate.
+    assert 30 <= len(found) < 40 * (time.monotonic() - started) + 130
+
+
+def test_the_streams_go_to_one_place(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not to both, and not to none."""
+    for options, fact in (
+        ([], "one of the arguments --out --kafka is required"),
+        (["--out", "x", "--kafka", "y"], "argument --kafka: not allowed with argument --out"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main([*ARGUMENTS, *options])
+        assert end.value.code == 2
+        assert capsys.readouterr().err.endswith(f"error: {fact}\n")
