@@ -23,8 +23,9 @@ from typing import Protocol
 from flushtracker.command_line import run_program
 from flushtracker.errors import ConfigError
 from flushtracker.files_transport import StreamWriter, require_empty
-from flushtracker.kafka.event_publisher import EventPublisher
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
+from flushtracker.kafka.keys import flush_key, fragment_key, shape_key
+from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.lsn import format_lsn
 from flushtracker.recording import read_frames
@@ -132,16 +133,17 @@ class _Kafka:
                 "checkpoint and the tables made of them, or name others"
             )
         self._config = config
-        self._publisher = EventPublisher(config)
+        self._publisher = KafkaPublisher(config)
         self._records = 0
 
     def publish(self, tick: Tick) -> None:
+        topics, publish = self._config.topics, self._publisher.publish
         for changes in tick.shape_changes:
-            self._publisher.publish_shape_changes(changes)
+            publish(topics.shape_changes, shape_key(changes.source, changes.shape_id), changes.to_json())
         for fragment in tick.fragments:
-            self._publisher.publish_fragment(fragment)
+            publish(topics.fragments, fragment_key(fragment.source), fragment.to_json())
         for flush in tick.flushes:
-            self._publisher.publish_flush(flush)
+            publish(topics.flushes, flush_key(flush.source, flush.shape_id, flush.type), flush.to_json())
         self._publisher.flush(inf)
         self._records += len(tick.shape_changes) + len(tick.fragments) + len(tick.flushes)
 
