@@ -5,9 +5,7 @@ A keepalive says that the server has sent everything up to ``wal_end``. It becom
 transaction there is more to come from below it.
 """
 
-from typing import TypeAlias
-
-from flushtracker.capture.history_check import ResendCheck
+from flushtracker.capture.history_check import ResendCheck, Transaction
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.changes import Commit, TransactionFragment
@@ -18,9 +16,6 @@ from flushtracker.fragments import FragmentConverter
 from flushtracker.log_offset import LogOffset
 from flushtracker.lsn import format_lsn
 from flushtracker.pgoutput import Begin, RelationMessage, decode
-
-Transaction: TypeAlias = tuple[int, int]
-"""Commit LSN and id."""
 
 
 class Collector:
@@ -46,7 +41,7 @@ class Collector:
         self._outbox = outbox
         self._converter = converter
         self._chain = FragmentPublisher(source, confirmed_lsn)
-        self._resend_check = None if last_transaction is None else ResendCheck(source, *last_transaction, confirmed_lsn)
+        self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
         self._open_lsn = confirmed_lsn
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
@@ -59,7 +54,7 @@ class Collector:
         except DecodeError as error:
             raise DecodeError(f"at {format_lsn(wal_lsn)}: {error}") from error
         if isinstance(message, Begin):
-            self._begin((message.final_lsn, message.xid))
+            self._begin(Transaction(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
             self._subscriptions.handle_relation(message.relation, self._open_lsn)
         for fragment in self._converter.handle(message):
@@ -83,10 +78,10 @@ class Collector:
         return True
 
     def _begin(self, transaction: Transaction) -> None:
-        self._open_lsn = transaction[0]
+        self._open_lsn = transaction.lsn
         if self._resend_check is not None:
-            self._resend_check.handle_transaction(*transaction)
-        if self.last_transaction is None or transaction > self.last_transaction:
+            self._resend_check.handle_transaction(transaction)
+        if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
 
     def _publish(self, fragment: TransactionFragment) -> None:

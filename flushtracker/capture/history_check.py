@@ -6,6 +6,8 @@ since: then the positions look right, but stand for other transactions. The last
 transaction that was published last comes at the same LSN with the same id, or this is another history.
 """
 
+from dataclasses import dataclass
+
 from flushtracker.errors import SlotError
 from flushtracker.lsn import format_lsn
 
@@ -38,34 +40,44 @@ def check_positions(source: str, *, wal_lsn: int, confirmed_lsn: int, safe_lsn: 
         )
 
 
-class ResendCheck:
-    """Waits for the transaction that was published last to be sent again.
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What a transaction is known by: commit LSN, id, and commit timestamp as pgoutput has it."""
 
-    ``lsn`` and ``xid`` are that transaction's; nothing is expected where the slot was confirmed past it.
+    lsn: int
+    xid: int
+    commit_timestamp: str
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid} at {format_lsn(self.lsn)} of {self.commit_timestamp}"
+
+
+class ResendCheck:
+    """Waits for ``last``, which was published last, to be sent again.
+
+    Nothing is expected where the slot was confirmed past it.
     """
 
-    def __init__(self, source: str, lsn: int, xid: int, confirmed_lsn: int) -> None:
+    def __init__(self, source: str, last: Transaction, confirmed_lsn: int) -> None:
         self._source = source
-        self._lsn = lsn
-        self._xid = xid
-        self._expected = confirmed_lsn <= lsn
+        self._last = last
+        self._expected = confirmed_lsn <= last.lsn
 
-    def handle_transaction(self, lsn: int, xid: int) -> None:
+    def handle_transaction(self, transaction: Transaction) -> None:
         """A transaction begins; raises ``SlotError`` where it is not the one that must come now or later."""
-        if not self._expected or lsn < self._lsn:
+        if not self._expected or transaction.lsn < self._last.lsn:
             return
-        if (lsn, xid) != (self._lsn, self._xid):
-            raise self._error(f"transaction {xid} at {format_lsn(lsn)} comes")
+        if transaction != self._last:
+            raise self._error(f"{transaction} comes")
         self._expected = False
 
     def handle_keepalive(self, wal_end: int) -> None:
         """Everything up to ``wal_end`` has been sent; raises ``SlotError`` where the transaction was not among it."""
-        if self._expected and wal_end > self._lsn:
+        if self._expected and wal_end > self._last.lsn:
             raise self._error(f"nothing comes up to {format_lsn(wal_end)}")
 
     def _error(self, instead: str) -> SlotError:
         return SlotError(
-            f"source {self._source}: transaction {self._xid} at {format_lsn(self._lsn)} was published before, but when "
-            f"the server sends again, {instead} instead: it was restored from a copy and has another history since. If "
-            f"it was, {_NEW_EPOCH}"
+            f"source {self._source}: {self._last} was published before, but when the server sends again, {instead} "
+            f"instead: it was restored from a copy and has another history since. If it was, {_NEW_EPOCH}"
         )

@@ -17,6 +17,7 @@ from flushtracker.capture.timers import Timer
 from flushtracker.errors import PostgresAwayError
 from flushtracker.lsn import format_lsn
 from flushtracker.postgres.capture_source import CaptureSource
+from flushtracker.postgres.connection import require_open
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import emit_heartbeat
 
@@ -26,6 +27,10 @@ _WAIT_S: Final = 0.05
 _REPORT_S: Final = 10.0
 _QUIET_S: Final = 20.0
 """So long nothing comes before the server is asked for a word; as long again, and the connection counts as lost."""
+
+_CONTROL_S: Final = 0.2
+"""A server that shuts down ends ordinary connections at once, but this stream only when everything sent is flushed,
+which may take the shapes for ever. So when the one is ended, we end the other."""
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 
@@ -51,6 +56,7 @@ class CaptureConnection:
         self._keepalives = Timer(intervals.keepalive_ms / 1000, now_s)
         self._shape_checks = Timer(intervals.shapes_ms / 1000, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
+        self._control_checks = Timer(_CONTROL_S, now_s)
         self._reports = Timer(_REPORT_S, now_s)
         self._heard_s = now_s
         self._asked_s: float | None = None
@@ -94,6 +100,8 @@ class CaptureConnection:
             self._collector.publish_keepalive(moment.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s) and self._source.subscriptions is not None:
             shapes.follow(self._source.subscriptions.follow)
+        if self._control_checks.is_due(now_s):
+            require_open(self._control)
         if self._heartbeats.is_due(now_s):
             emit_heartbeat(self._control, _HEARTBEAT_PREFIX)
         if self._reports.is_due(now_s):

@@ -7,7 +7,7 @@ is not confirmed is then sent again, and published again.
 
 import logging
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from threading import Event
 from typing import Final
 
@@ -46,6 +46,11 @@ class CaptureLoop:
         self._publisher = KafkaPublisher(config.kafka)
         self._source: CaptureSource | None = None
 
+    @property
+    def source(self) -> str | None:
+        """The source that is captured, once that is known."""
+        return None if self._source is None else self._source.name
+
     def run(self, stop: Event) -> None:
         """Capture until ``stop`` is set.
 
@@ -72,13 +77,12 @@ class CaptureLoop:
     def _capture(self, stop: Event) -> None:
         """One connection's life."""
         postgres, intervals = self._config.postgres, self._config.intervals
-        with (
-            closing(connect(postgres.connection)) as control,
-            closing(ReplicationStream(postgres.connection)) as stream,
-        ):
+        with ExitStack() as connections:
+            control = connections.enter_context(closing(connect(postgres.connection)))
             check_server(control)
             check_publication(control, postgres.publication)
             read_slot(control, postgres.slot)
+            stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
             stream.start(postgres.slot, postgres.publication)
             # Only now is the slot ours, and stays where it is until it is told otherwise.

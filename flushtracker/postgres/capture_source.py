@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from flushtracker.capture.capture_config import CaptureConfig
-from flushtracker.capture.collector import Transaction
-from flushtracker.capture.history_check import check_positions
+from flushtracker.capture.history_check import Transaction, check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.source_name import in_epoch, last_epoch
 from flushtracker.capture.standby_status import StandbyStatus
@@ -63,7 +63,7 @@ class CaptureSource:
             wal_lsn=wal_lsn,
             confirmed_lsn=confirmed_lsn,
             safe_lsn=max(start_lsn, -1 if last_ack is None else last_ack),
-            published_lsn=None if self.last_transaction is None else self.last_transaction[0],
+            published_lsn=None if self.last_transaction is None else self.last_transaction.lsn,
         )
         self.status = status
         status.handle_published(self._published_lsn)
@@ -111,7 +111,12 @@ def _past(source: str, entries: Iterable[RegistryEntry], reader: TopicReader, fr
     last: Transaction | None = None
     for values in reader.tails(fragments_topic, fragment_key(source)):
         events = [FragmentEvent.from_json(value) for value in values]
-        last = max(((event.lsn, event.xid) for event in events if event.xid is not None), default=None)
+        transactions = [
+            Transaction(event.lsn, event.xid, event.commit.commit_timestamp)
+            for event in events
+            if event.xid is not None and event.commit is not None
+        ]
+        last = max(transactions, key=attrgetter("lsn"), default=None)
         if last is not None:
             break
     return Past(begun, tuple(entry for entry in own if isinstance(entry, ShapeEntry)), last)

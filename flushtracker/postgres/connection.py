@@ -5,6 +5,7 @@ PGPASSFILE and the other variables of the environment by itself. No message show
 dbname.
 """
 
+import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -60,6 +61,12 @@ def rows(connection: Connection, statement: str, parameters: Sequence[object] = 
     with refusals(), connection.cursor() as cursor:
         cursor.execute(statement, tuple(parameters) or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def require_open(connection: Connection) -> None:
+    """Raise ``PostgresAwayError`` where the server has ended an idle connection; costs nothing otherwise."""
+    if select.select([connection.fileno()], [], [], 0)[0]:
+        rows(connection, "SELECT 1")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -15,6 +16,7 @@ import yaml
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.changes import LogItem
+from flushtracker.delta.ack_table import AckRow, AckTable
 from flushtracker.events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
@@ -74,6 +76,7 @@ class CaptureRig:
     """A server, a broker's topics, and the files in ``folder`` that capture needs."""
 
     def __init__(self, server: LocalPostgres, bootstrap_servers: str, folder: Path, topic_name: Callable[[str], str]):
+        folder.mkdir(exist_ok=True)
         self.server = server
         self.folder = folder
         self.config_file = folder / "capture.yaml"
@@ -94,6 +97,7 @@ class CaptureRig:
         }
         self.define()
         self._reader: TopicReader | None = None
+        self._ack_table: AckTable | None = None
         self._captures: list[RunningCapture] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -110,14 +114,14 @@ class CaptureRig:
 
     def create(self) -> None:
         """Make the topics, the publication and the slot."""
-        TopicAdmin(self.config.kafka).create(ROLES)
-        self.create_slot()
-
-    def create_slot(self) -> None:
+        self.create_topics()
         self.server.execute(
             "CREATE PUBLICATION shapes FOR ALL TABLES",
             "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
         )
+
+    def create_topics(self) -> None:
+        TopicAdmin(self.config.kafka).create(ROLES)
 
     def start(self, *, new_epoch: bool = False) -> RunningCapture:
         """Capture in a thread."""
@@ -184,9 +188,8 @@ class CaptureRig:
         """Wait for something that capture does; where it has failed, with its error."""
 
         def holds_or_failed() -> bool:
-            for capture in self._captures:
-                if capture.error is not None:
-                    raise capture.error
+            if self._captures and self._captures[-1].error is not None:
+                raise self._captures[-1].error
             return bool(condition())
 
         wait_until(holds_or_failed, what)
@@ -199,6 +202,27 @@ class CaptureRig:
     def wait_for_commits(self, lsn: int) -> None:
         """Wait until the fragments reach ``lsn``, by a commit or a keepalive."""
         self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
+
+    def source(self) -> str:
+        """The source that is captured now, or was last."""
+        source = self._captures[-1].loop.source
+        assert source is not None
+        return source
+
+    def acknowledge(self, ack_lsn: int) -> None:
+        """Write an ack, as the tracker does, for the source that is captured now."""
+        if self._ack_table is None:
+            self._ack_table = AckTable(str(self.acks))
+            self._ack_table.claim()
+        now = datetime.now(timezone.utc)
+        self._ack_table.append(AckRow(self.source(), 0, ack_lsn, ack_lsn, 0, None, None, now))
+
+    def acknowledge_all(self) -> int:
+        """Acknowledge the last commit, and wait until the slot is confirmed past it."""
+        ack_lsn = max(event.lsn for event in self.fragments())
+        self.acknowledge(ack_lsn)
+        self.wait(lambda: self.confirmed_lsn() == ack_lsn + 1, f"the slot at {ack_lsn + 1}")
+        return ack_lsn
 
     def confirmed_lsn(self) -> int:
         ((lsn,),) = self.server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")

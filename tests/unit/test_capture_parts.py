@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from flushtracker.capture.dependency_layers import dependency_layers
-from flushtracker.capture.history_check import ResendCheck, check_positions
+from flushtracker.capture.history_check import ResendCheck, Transaction, check_positions
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.capture.source_name import last_epoch
 from flushtracker.errors import ShapeError, SlotError
@@ -14,6 +14,7 @@ from flushtracker.registry_events import ShapeEntry
 from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
 
 USERS = ShapeDefinition("users", ("public", "users"), where="id < 5")
+LAST = Transaction(500, 42, "t1")
 ENTRY = ShapeEntry(
     "7/1/s", replace(USERS, primary_key=("id",), partitions=(("public", "users_1"),)), 1, LogOffset(100, 0)
 )
@@ -53,26 +54,28 @@ def test_a_server_that_does_not_go_on_is_refused_with_both_places(
 
 def test_the_transaction_published_last_must_come_again() -> None:
     """Transactions before it are anyone's; then it comes, and what follows is new."""
-    check = ResendCheck("7/1/s", 500, 42, confirmed_lsn=300)
+    check = ResendCheck("7/1/s", LAST, confirmed_lsn=300)
     check.handle_keepalive(500)
-    check.handle_transaction(400, 40)
-    check.handle_transaction(500, 42)
-    check.handle_transaction(600, 50)
+    check.handle_transaction(Transaction(400, 40, "t0"))
+    check.handle_transaction(LAST)
+    check.handle_transaction(Transaction(600, 50, "t2"))
     check.handle_keepalive(700)
 
 
-@pytest.mark.parametrize(("lsn", "xid"), [(500, 43), (501, 42)])
-def test_another_transaction_in_its_place_is_another_history(lsn: int, xid: int) -> None:
+@pytest.mark.parametrize(
+    "transaction", [Transaction(500, 43, "t1"), Transaction(501, 42, "t1"), Transaction(500, 42, "t2")], ids=str
+)
+def test_another_transaction_in_its_place_is_another_history(transaction: Transaction) -> None:
     """A restored server that has grown past the place has other transactions there, or none."""
-    with pytest.raises(SlotError, match=r"transaction 42 at 0/1F4 was published before.*another history"):
-        ResendCheck("7/1/s", 500, 42, 300).handle_transaction(lsn, xid)
+    with pytest.raises(SlotError, match=r"transaction 42 at 0/1F4 of t1 was published before.*another history"):
+        ResendCheck("7/1/s", LAST, 300).handle_transaction(transaction)
     with pytest.raises(SlotError, match="nothing comes up to 0/1F5 instead"):
-        ResendCheck("7/1/s", 500, 42, 300).handle_keepalive(501)
+        ResendCheck("7/1/s", LAST, 300).handle_keepalive(501)
 
 
 def test_nothing_is_expected_where_the_slot_was_confirmed_past_it() -> None:
     """The server does not send again what was confirmed."""
-    ResendCheck("7/1/s", 500, 42, confirmed_lsn=501).handle_transaction(600, 50)
+    ResendCheck("7/1/s", LAST, confirmed_lsn=501).handle_transaction(Transaction(600, 50, "t2"))
 
 
 def test_the_same_definition_asks_for_nothing() -> None:

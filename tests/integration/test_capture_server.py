@@ -1,0 +1,279 @@
+"""What capture does when the server is not what it was: restarted, restored, promoted, moved on, or not set up."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres, system_binaries
+from tests.integration.capture_rig import CaptureRig, shape
+from tests.integration.conftest import Broker
+
+USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
+INSERT = "INSERT INTO users (region) VALUES ('eu')"
+
+
+@pytest.fixture
+def rig(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[CaptureRig]:
+    """Everything made, one shape on one table, nothing captured yet."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create()
+    postgres.execute(USERS)
+    rig.define(shape("users"))
+    yield rig
+    rig.close()
+
+
+def captured(rig: CaptureRig, *statements: str) -> None:
+    rig.wait_for_commits(rig.commit_lsn(*statements))
+
+
+def ids(rig: CaptureRig) -> list[int]:
+    return [int(str(item.value and item.value["id"])) for item in rig.items("users")]
+
+
+def test_the_slot_follows_the_acks_and_goes_no_further(rig: CaptureRig) -> None:
+    """Without an ack it stays; with one it is confirmed by the position one above, and its WAL is let go."""
+    start = rig.confirmed_lsn()
+    capture = rig.start()
+    captured(rig, INSERT)
+    assert rig.confirmed_lsn() == start
+    first = rig.acknowledge_all()
+    captured(rig, INSERT, INSERT)
+    assert rig.confirmed_lsn() == first + 1
+    restart_before = rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots")
+    rig.acknowledge_all()
+    capture.stop()
+    capture = rig.start()
+    captured(rig, "CHECKPOINT", INSERT, "CHECKPOINT", INSERT)
+    rig.acknowledge_all()
+    rig.wait(
+        lambda: rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots") != restart_before,
+        "restart_lsn to move",
+    )
+    capture.stop()
+    assert ids(rig) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_capture_goes_on_after_the_server_came_back(rig: CaptureRig, how: str) -> None:
+    """It connects again by itself, and everything unconfirmed is published again, in a new chain."""
+    capture = rig.start()
+    captured(rig, INSERT)
+    if how == "kill":
+        rig.server.kill()
+        rig.server.start()
+    else:
+        rig.server.restart()
+    captured(rig, INSERT)
+    capture.stop()
+    assert len(ids(rig)) == 2  # a sequence may leave out numbers after a crash
+    assert [event.start for event in rig.fragments()].count(True) == 2
+
+
+def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
+    """What another database writes moves the WAL's end; a heartbeat does where nothing else is written."""
+    rig.settings["intervals"]["heartbeat"] = "100 ms"
+    rig.server.execute("CREATE DATABASE other")
+    capture = rig.start()
+    captured(rig, INSERT)
+    before = rig.confirmed_lsn()
+    connection = rig.server.connect(dbname="other")
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE noise AS SELECT generate_series(1, 1000) AS id")
+    connection.close()
+    rig.wait_for_commits(rig.commit_lsn())
+    rig.acknowledge_all()
+    assert rig.confirmed_lsn() > before + 50_000
+    end = rig.confirmed_lsn()
+    rig.wait(lambda: rig.fragments()[-1].lsn > end, "a heartbeat's keepalive")
+    capture.stop()
+
+
+def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(
+    rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    """Longer than `wal_sender_timeout`: the connection stays, and what waited is published when they are back."""
+    rig.server.execute("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
+    with LocalBroker(tmp_path / "broker") as own:
+        away = CaptureRig(rig.server, own.bootstrap_servers, tmp_path / "away", topic_name)
+        away.settings["postgres"] = rig.settings["postgres"]
+        try:
+            away.define(shape("users"))
+            away.create_topics()
+            capture = away.start()
+            captured(away, INSERT)
+            pid = away.server.execute("SELECT active_pid FROM pg_replication_slots")
+            own.kill()
+            away.server.execute(*[INSERT] * 50)
+            time.sleep(3)  # three times the server's patience: there is no event to wait for, nothing may happen
+            assert away.server.execute("SELECT active_pid FROM pg_replication_slots") == pid
+            own.start()
+            captured(away, INSERT)
+            capture.stop()
+            assert len(ids(away)) == 52
+            assert away.server.execute("SELECT active_pid FROM pg_replication_slots") == [(None,)]
+        finally:
+            away.close()
+
+
+def test_a_slot_that_somebody_else_moved_on_is_refused(rig: CaptureRig) -> None:
+    """What lies between the ack and the slot is in no shape, and nobody would ever send it again."""
+    capture = rig.start()
+    captured(rig, INSERT)
+    rig.acknowledge_all()
+    capture.stop()
+    rig.server.execute(INSERT, "SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
+    failure = rig.start().failure()
+    assert failure.startswith("SlotError")
+    assert "somebody else has moved it on" in failure
+    capture = rig.start(new_epoch=True)
+    captured(rig, INSERT)
+    capture.stop()
+    assert rig.source().endswith("/1/shapes/1")
+    capture = rig.start()
+    captured(rig, INSERT)
+    capture.stop()
+    assert rig.source().endswith("/1/shapes/1")
+
+
+def test_a_lost_slot_is_one_final_error_that_says_what_to_do(rig: CaptureRig) -> None:
+    """The server has removed WAL that the slot still needed."""
+    captured_once = rig.start()
+    captured(rig, INSERT)
+    captured_once.stop()
+    rig.server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    for _ in range(3):
+        rig.server.execute("SELECT pg_switch_wal()", INSERT, "CHECKPOINT")
+    failure = rig.start().failure()
+    assert failure.startswith("SlotError: replication slot shapes is lost")
+    assert "--create --new-epoch" in failure
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["behind", "grown past"])
+def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_folder: Path, grown: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """Behind what was published, or past it with other transactions: a new epoch goes on with another source."""
+    capture = rig.start()
+    captured(rig, INSERT)
+    rig.acknowledge_all()
+    capture.stop()
+    rig.server.stop()
+    copy = rig.server.copy_to(postgres_folder / "copy")
+    rig.server.start()
+    capture = rig.start()
+    captured(rig, INSERT, INSERT)
+    capture.stop()
+    copy.settings["max_wal_senders"] = "10"
+    with copy:
+        if grown:
+            copy.execute(*["INSERT INTO users (region) VALUES ('us')"] * 50)
+        rig.settings["postgres"]["connection"] = dict(copy.options)
+        failure = rig.start().failure()
+        assert failure.startswith("SlotError")
+        assert ("has another history since" if grown else "it was restored from a copy") in failure
+        capture = rig.start(new_epoch=True)
+        rig.server.stop()
+        rig.server = copy
+        captured(rig, INSERT)
+        capture.stop()
+        assert rig.source().endswith("/1/shapes/1")
+
+
+def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: Path) -> None:
+    """It has another timeline; its slot is its own, and what it captures belongs to nobody else's acks."""
+    capture = rig.start()
+    captured(rig, INSERT)
+    capture.stop()
+    first = rig.source()
+    with rig.server.standby(postgres_folder / "standby") as standby:
+        rig.server.stop()
+        standby.execute("SELECT pg_promote()", "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
+        rig.server = standby
+        rig.settings["postgres"]["connection"] = dict(standby.options)
+        capture = rig.start()
+        captured(rig, INSERT)
+        capture.stop()
+    system_id, timeline, slot = rig.source().split("/")
+    assert first == f"{system_id}/1/{slot}"
+    assert timeline == "2"
+    assert len(ids(rig)) == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DROP PUBLICATION shapes", "there is no publication shapes; CREATE PUBLICATION"),
+        ("ALTER PUBLICATION shapes SET (publish = 'insert')", "leaves out a kind of change; ALTER PUBLICATION"),
+        ("SELECT pg_drop_replication_slot('shapes')", "there is no replication slot shapes; --create makes one"),
+        ("DROP TABLE users", "there is no table public.users in this database"),
+        (
+            "DROP PUBLICATION shapes; CREATE TABLE t (); CREATE PUBLICATION shapes FOR TABLE t",
+            "table public.users of a shape is not in publication shapes; ALTER PUBLICATION",
+        ),
+    ],
+)
+def test_what_is_missing_is_said_with_what_to_do(rig: CaptureRig, statement: str, message: str) -> None:
+    """Before anything is published."""
+    rig.server.execute(statement)
+    assert message in rig.start().failure()
+    assert rig.fragments() == []
+
+
+def test_a_server_without_logical_wal_and_a_role_without_the_right_are_named(rig: CaptureRig) -> None:
+    """The two settings that a fresh server lacks."""
+    rig.server.execute("CREATE ROLE reader LOGIN")
+    rig.settings["postgres"]["connection"]["user"] = "reader"
+    assert "role reader may not read a slot; ALTER ROLE" in rig.start().failure()
+    rig.settings["postgres"]["connection"]["user"] = "postgres"
+    rig.server.execute("SELECT pg_drop_replication_slot('shapes')")
+    rig.server.settings["wal_level"] = "replica"
+    rig.server.restart()
+    assert "wal_level is replica, not logical" in rig.start().failure()
+
+
+def test_a_wrong_password_is_said_without_it(rig: CaptureRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes from the environment, and no message and no log shows it; in plain text it is refused."""
+    rig.server.execute("CREATE ROLE reader LOGIN REPLICATION PASSWORD 'right-secret'")
+    hba = rig.server.data / "pg_hba.conf"
+    hba.write_text("host all reader 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
+    rig.server.execute("SELECT pg_reload_conf()")
+    rig.settings["postgres"]["connection"] |= {"user": "reader", "password": "${TEST_PGPASSWORD}"}
+    monkeypatch.setenv("TEST_PGPASSWORD", "wrong-secret")
+    failure = rig.start().failure()
+    assert "password authentication failed" in failure
+    assert "wrong-secret" not in failure
+    assert "wrong-secret" not in repr(rig.config)
+    monkeypatch.setenv("TEST_PGPASSWORD", "right-secret")
+    rig.define()
+    capture = rig.start()
+    captured(rig, INSERT)
+    capture.stop()
+    rig.settings["postgres"]["connection"]["password"] = "plain"  # noqa: S105  that is the test
+    with pytest.raises(Exception, match="stands here in plain text"):
+        assert rig.config
+
+
+def test_the_systems_own_server_is_captured_too(
+    broker: Broker, postgres_folder: Path, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    """Another major version of PostgreSQL, where one is installed; else the packaged one once more."""
+    with LocalPostgres(postgres_folder / "system", binaries=system_binaries()) as server:
+        rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
+        try:
+            rig.create()
+            server.execute(USERS)
+            rig.define(shape("users"))
+            capture = rig.start()
+            captured(rig, INSERT)
+            rig.acknowledge_all()
+            server.restart()
+            captured(rig, INSERT)
+            rig.acknowledge_all()
+            capture.stop()
+            assert len(ids(rig)) == 2
+        finally:
+            rig.close()
