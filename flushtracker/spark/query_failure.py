@@ -11,6 +11,7 @@ from flushtracker.errors import BrokerError, FlushtrackerError, HoleError, State
 
 _SHOWN: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+_FULL: Final = "No space left on device"
 _LOST: Final = re.compile(
     # Met by an executor that reads, and by the driver that plans.
     r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
@@ -24,15 +25,22 @@ _AWAY: Final = re.compile(
 
 def query_failure(query: StreamingQuery, failure: BaseException | None, config: JobConfig) -> BaseException:
     """The error to report for a query that ended, given what its ``foreachBatch`` raised, if that was it."""
-    if isinstance(failure, FlushtrackerError):
-        return failure
     if failure is not None and not isinstance(failure, Py4JJavaError):
-        return failure  # A bug of ours; the traceback tells more than any summary.
+        return failure  # Raised by our own code, on purpose or not.
     causes = _causes(query, failure)
-    text = "\n".join(causes)
+    return _known_failure("\n".join(causes), config) or FlushtrackerError(
+        f"the query ended: {causes[-1].partition(chr(10))[0] if causes else 'no reason given'}"
+    )
+
+
+def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
+    checkpoint = config.state.checkpoint
     if _CONCURRENT in text:
+        return StateError(f"another driver writes to checkpoint {checkpoint}, so this one ends; let only one run")
+    if _FULL in text:
         return StateError(
-            f"another driver writes to checkpoint {config.state.checkpoint}, so this one ends; let only one run"
+            f"no space is left under checkpoint {checkpoint}, or on a disk that Spark works on; make room and start "
+            f"again, nothing is lost"
         )
     if isinstance(config.source, KafkaSource):
         if lost := _LOST.search(text):
@@ -40,7 +48,7 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
             return HoleError(f"Kafka no longer has records that this job has yet to read: {fact[:_SHOWN]}")
         if away := _AWAY.search(text):
             return BrokerError(f"Kafka at {config.source.bootstrap_servers} does not answer: {away[0]}")
-    return FlushtrackerError(f"the query ended: {causes[-1].partition(chr(10))[0] if causes else 'no reason given'}")
+    return None
 
 
 def _causes(query: StreamingQuery, failure: Py4JJavaError | None) -> list[str]:

@@ -107,11 +107,15 @@ class JobFolder:
 
     def acks(self, source: str | None = None) -> list[tuple[str, int, int]]:
         """The ack table's rows as ``(source, batch_id, ack_lsn)``, in the order of their batches."""
+        picked = [(row["source"], row["batch_id"], row["ack_lsn"]) for row in self.ack_rows()]
+        return sorted(row for row in picked if source in {None, row[0]})
+
+    def ack_rows(self) -> list[dict[str, Any]]:
+        """The ack table's rows as they are, none without a table."""
         if not DeltaTable.is_deltatable(str(self.root / "acks")):
             return []
-        rows = DeltaTable(str(self.root / "acks")).to_pyarrow_table().to_pylist()
-        picked = [(row["source"], row["batch_id"], row["ack_lsn"]) for row in rows]
-        return sorted(row for row in picked if source in {None, row[0]})
+        rows: list[dict[str, Any]] = DeltaTable(str(self.root / "acks")).to_pyarrow_table().to_pylist()
+        return rows
 
     def ack_lsns(self, source: str) -> dict[int, int]:
         """The acks of one source, by batch."""

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.config import FilesSource, JobConfig, SinkConfig, StallConfig, StateConfig, load_config
+from flushtracker.config import (
+    FilesSource,
+    JobConfig,
+    KafkaSource,
+    SinkConfig,
+    StallConfig,
+    StateConfig,
+    load_config,
+)
 from flushtracker.errors import ConfigError
 
 DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
@@ -153,3 +161,48 @@ def test_a_secret_in_a_wrong_place_is_not_told(tmp_path: Path, monkeypatch: pyte
         load(tmp_path, LEAST.replace("available_now", "${KEY}"))
     assert "line 4: trigger is '${KEY}', not available_now" in str(caught.value)
     assert "hunter2" not in f"{caught.value} {caught.value.__cause__}"
+
+
+KAFKA = """\
+source:  {format: kafka, bootstrap_servers: "${SERVERS}", fragments: f, flushes: acks, retention: "2 days",
+          patience: "1 minute", options: {maxOffsetsPerTrigger: 500000, kafka.sasl.jaas.config: "${KEY}"}}
+state:   {checkpoint: c}
+sink:    {acks: acks, dead_letters: d}
+trigger: available_now
+"""
+
+
+def test_kafka_is_read_with_its_options_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may be called as a table is; no option's value is ever shown."""
+    monkeypatch.setenv("SERVERS", "one:9092,two:9092")
+    monkeypatch.setenv("KEY", "hunter2")
+    source = load(tmp_path, KAFKA).source
+    assert isinstance(source, KafkaSource)
+    assert (source.bootstrap_servers, source.fragments, source.flushes) == ("one:9092,two:9092", "f", "acks")
+    assert dict(source.options) == {"maxOffsetsPerTrigger": "500000", "kafka.sasl.jaas.config": "hunter2"}
+    assert (source.retention_ms, source.patience_ms) == (172_800_000, 60_000)
+    assert "hunter2" not in repr(source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fragments: f", "fragments: 'f,g'", "source.fragments is 'f,g', not a topic's name: letters, digits, "),
+        ("flushes: acks", "flushes: f", "source.flushes is the same as source.fragments; each needs one of its own"),
+        ("fragments: f, ", "", "source.fragments is missing"),
+        ('"2 days"', '"2 weeks"', "source.retention is '2 weeks', not " + DURATION),
+        ("flushes: acks", "flushes: g, max_files_per_trigger: 1", "source.max_files_per_trigger is not known; "),
+        ("maxOffsets", "failOnDataLoss: false, maxOffsets", "source.options.failOnDataLoss cannot be set: a record "),
+        ("maxOffsets", "FAILONDATALOSS: false, maxOffsets", "source.options.FAILONDATALOSS cannot be set: a record "),
+        ("maxOffsets", "startingOffsets: latest, maxOffsets", "source.options.startingOffsets cannot be set: the "),
+        ("maxOffsets", "kafka.bootstrap.servers: x, maxOffsets", "source.options.kafka.bootstrap.servers cannot be "),
+    ],
+)
+def test_what_could_lose_records_or_contradicts_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
+    """However an option's name is written: to Spark, case means nothing."""
+    monkeypatch.setenv("SERVERS", "one:9092")
+    monkeypatch.setenv("KEY", "hunter2")
+    assert old in KAFKA
+    assert message in refusal(tmp_path, KAFKA.replace(old, new))

@@ -1,0 +1,74 @@
+"""Two drivers at once, such as a pod that lives on after its successor has started: one of them ends, and says why."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.integration.conftest import Broker
+from tests.integration.kafka_job import KafkaJob
+from tests.integration.standalone_cluster import wait_for
+from tests.spark.sample_source import SampleSource
+
+_ROOT: Final = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """Starts the job on a configuration file; what it says is beside that, as ``.log``."""
+    drivers: list[subprocess.Popen[bytes]] = []
+
+    def started(config: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "jobs/track_flushes.py", "--config", str(config)]
+        with config.with_suffix(".log").open("wb") as log:
+            drivers.append(subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log, start_new_session=True))
+        return drivers[-1]
+
+    yield started
+    for driver in drivers:
+        if driver.poll() is None:
+            driver.kill()
+        driver.wait()
+
+
+@pytest.mark.parametrize("shared", ["checkpoint and ack table", "ack table"])
+def test_of_two_drivers_one_ends_and_the_other_goes_on(
+    broker: Broker, tmp_path: Path, start: Callable[[Path], subprocess.Popen[bytes]], shared: str
+) -> None:
+    """No ack is early, none comes twice, none goes back, and the last is that of the last commit."""
+    job = KafkaJob(tmp_path, broker.bootstrap_servers)
+    source = SampleSource()
+    configs = [job.config_file(trigger_ms=100)]
+    configs.append(configs[0].with_name("second.yaml"))
+    text = configs[0].read_text()
+    configs[1].write_text(text if "checkpoint" in shared else text.replace("/checkpoint", "/checkpoint-2"))
+    drivers = [start(configs[0])]
+    lsn = 2000
+    job.write([source.transaction(lsn, "users")])
+    wait_for("an ack of the first", job.acks)
+    drivers.append(start(configs[1]))
+
+    def one_has_ended() -> bool:
+        nonlocal lsn
+        lsn += 1000
+        job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
+        return any(driver.poll() is not None for driver in drivers)
+
+    wait_for("one has ended", one_has_ended)
+    ended = next(number for number, driver in enumerate(drivers) if driver.poll() is not None)
+    said = configs[ended].with_suffix(".log").read_text()
+    assert drivers[ended].returncode in {4, 5}, said
+    assert "another driver" in said.splitlines()[-1]
+    job.write([source.flushed("users", lsn), source.transaction(lsn + 1000)])
+    wait_for("the other's last ack", lambda: max(ack_lsn for *_, ack_lsn in job.acks()) == lsn + 1000)
+    other = drivers[1 - ended]
+    other.send_signal(signal.SIGTERM)
+    assert other.wait(60) == 0, configs[1 - ended].with_suffix(".log").read_text()
+    acks = [ack_lsn for *_, ack_lsn in job.acks()]
+    assert len(acks) == len(set(acks))
+    by_time = sorted(job.ack_rows(), key=lambda row: row["acked_at"])
+    assert [row["ack_lsn"] for row in by_time] == sorted(acks)
