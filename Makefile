@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit check format jars dist clean distclean python java
+.PHONY: help run test soak unit check format jars dist clean distclean python java
 
 help: ## print this
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -20,7 +20,11 @@ run: java $(READY) jars ## replay the recorded WAL, track its flushes, report ho
 
 test: java $(READY) jars ## run all tests: the quick ones first, then those on Spark
 	@$(BIN)/python -m flushtracker.local.broker_jars
-	$(BIN)/python -m pytest flushtracker tests/unit tests/spark
+	$(BIN)/python -m pytest flushtracker tests/unit tests/spark tests/integration
+
+soak: java $(READY) jars ## kill drivers and executors 50 times each under load; takes half an hour
+	@$(BIN)/python -m flushtracker.local.broker_jars
+	$(BIN)/python -m tests.integration.soak_tracker
 
 unit: $(READY) ## run the quick tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit

@@ -1,7 +1,7 @@
 """The state of the last committed batch, as a starting driver reads it: each group's newest report."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
@@ -10,6 +10,10 @@ from flushtracker.errors import StateError
 from flushtracker.spark.group_state import GROUP, SOURCE
 from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 from flushtracker.spark.rows import CHAIN
+
+BEGIN_ANEW: Final = (
+    "restart capture, which sends everything unconfirmed again, and begin a new checkpoint (with Kafka: --recover)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,7 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
         reports = state.select(*columns).collect()
     except JAVA_ERRORS as error:
         raise StateError(
-            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; name the checkpoint of this "
-            f"job, or a new one and let capture send everything unconfirmed again"
+            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {BEGIN_ANEW}"
         ) from error
     _refuse_other_shape_groups(reports, checkpoint, shape_groups)
     return CommittedState(batch_id, reports)
@@ -53,8 +56,7 @@ def _refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups
     for written in {row["shape_groups"] for row in reports} - {shape_groups}:
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
-            f"{shape_groups}; set it back to {written}, or name a new checkpoint and let capture send everything "
-            f"unconfirmed again"
+            f"{shape_groups}; set it back to {written}, or {BEGIN_ANEW}"
         )
 
 

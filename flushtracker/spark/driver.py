@@ -20,7 +20,7 @@ from flushtracker.delta.ack_table import AckRow, AckTable
 from flushtracker.errors import FlushtrackerError, SinkError, StateError
 from flushtracker.lsn import format_lsn
 from flushtracker.reports import Blocking, ChainReport, GroupReport, SourceTracker
-from flushtracker.spark.committed_state import CommittedState
+from flushtracker.spark.committed_state import BEGIN_ANEW, CommittedState
 from flushtracker.spark.group_state import DEAD_LETTER, ERROR, GROUP, SOURCE, UNREADABLE
 from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 
@@ -70,7 +70,7 @@ class AckDriver:
             raise StateError(
                 f"the checkpoint goes on with batch {batch_id}, but its last committed state is that of batch "
                 f"{self._expected_batch_id - 1}, so another driver writes there, or it is not whole: let only one run, "
-                f"restore a whole copy, or let capture send everything unconfirmed again and begin a new checkpoint"
+                f"or restore a whole copy, or {BEGIN_ANEW}"
             )
         self._ack_table.require_claim()
         self.last_batch_id = batch_id

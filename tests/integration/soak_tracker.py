@@ -1,0 +1,81 @@
+"""``make soak``: drivers and executors of the job killed again and again under load, on a real broker and cluster.
+
+Every look at the ack table checks all of its rows: none early, none twice, none gone back. At the end the load stops,
+and the last commit must be acknowledged.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from flushtracker.local.broker import LocalBroker
+from tests.integration.kafka_job import KafkaJob
+from tests.integration.kafka_load import AckFaults, KafkaLoad, await_ack_after
+from tests.integration.standalone_cluster import StandaloneCluster
+from tests.integration.test_cluster_kafka import kill, submit
+
+_LONGEST_DELAY_S = 3.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--driver-kills", type=int, default=50, metavar="N", help="default: %(default)s")
+    parser.add_argument("--executor-kills", type=int, default=50, metavar="N", help="default: %(default)s")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of the load and the delays (default: %(default)s)"
+    )
+    arguments = parser.parse_args()
+    kills = ["driver"] * arguments.driver_kills + ["executor"] * arguments.executor_kills
+    rng = random.Random(arguments.seed)  # noqa: S311  a test's delays
+    rng.shuffle(kills)
+    with tempfile.TemporaryDirectory(prefix="flushtracker-soak-") as name:
+        folder = Path(name)
+        with (
+            LocalBroker(folder / "broker") as broker,
+            StandaloneCluster(folder / "cluster", java_options="") as cluster,
+        ):
+            job = KafkaJob(folder / "job", broker.bootstrap_servers, partitions=2)
+            soak(cluster, job, kills, rng)
+
+
+def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: random.Random) -> None:
+    """Kill in this order, each at a random moment after an ack that came after the kill before."""
+    started = time.monotonic()
+    with KafkaLoad(job, rng.randrange(1 << 30)) as load:
+        driver = submit(cluster, job)
+        ack_lsn = await_ack_after(load, -1)
+        for number, victim in enumerate(kills, start=1):
+            time.sleep(rng.uniform(0, _LONGEST_DELAY_S))
+            if victim == "driver":
+                kill(driver)
+                driver = submit(cluster, job)
+            else:
+                cluster.kill_an_executor()
+            ack_lsn = await_ack_after(load, load.assert_sound())
+            if driver.poll() is not None:
+                sys.exit(f"the driver ended by itself: {cluster.log_of(driver).splitlines()[-1]}")
+            say(f"{number} of {len(kills)}: {victim} killed, last ack {ack_lsn}, {time.monotonic() - started:.0f} s")
+    last_commit = load.bound()
+    await_ack_after(load, last_commit - 1)
+    driver.terminate()
+    code = driver.wait(120)
+    ack_lsn, faults = load.look()
+    say(
+        f"killed {kills.count('driver')} drivers and {kills.count('executor')} executors under {load.transactions} "
+        f"transactions, in {time.monotonic() - started:.0f} s: last commit {last_commit}, last of {len(job.ack_rows())} acks "
+        f"{ack_lsn}; {faults}; the last driver ended with exit code {code}"
+    )
+    if ack_lsn != last_commit or faults != AckFaults() or code != 0:
+        sys.exit(1)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
