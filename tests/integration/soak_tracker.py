@@ -65,8 +65,8 @@ def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: rando
     ack_lsn, faults = load.look()
     say(
         f"killed {kills.count('driver')} drivers and {kills.count('executor')} executors under {load.transactions} "
-        f"transactions, in {time.monotonic() - started:.0f} s: last commit {last_commit}, last of {len(job.ack_rows())} acks "
-        f"{ack_lsn}; {faults}; the last driver ended with exit code {code}"
+        f"transactions, in {time.monotonic() - started:.0f} s: last commit {last_commit}, last of "
+        f"{len(job.ack_rows())} acks {ack_lsn}; {faults}; the last driver ended with exit code {code}"
     )
     if ack_lsn != last_commit or faults != AckFaults() or code != 0:
         sys.exit(1)
