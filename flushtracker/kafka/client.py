@@ -28,6 +28,8 @@ _WORDS: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.mechanis
 _SHORTEST_SECRET: Final = 4
 """What is shorter is a number or a yes, and would blot out half of every message."""
 
+_REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+
 
 class ClientErrors:
     """What librdkafka last complained of, fit to be shown: no option's value is in it.
@@ -38,15 +40,18 @@ class ClientErrors:
     def __init__(self, options: SecretOptions) -> None:
         self._hidden = [value for name, value in options.items() if name not in _WORDS]
         self._last = ""
+        self.is_refusal = False
+        """Whether it was about TLS or a password, which waiting does not mend."""
 
     def note(self, error: KafkaError) -> None:
         # That all brokers are down says less than what was said of each.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last = self.shown(error)
+            self.is_refusal = error.code() in _REFUSALS
 
     def clear(self) -> None:
         """Forget it, once the brokers answer again."""
-        self._last = ""
+        self._last, self.is_refusal = "", False
 
     @property
     def last(self) -> str:

@@ -5,7 +5,7 @@ It never alters or deletes a topic.
 
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -28,6 +28,8 @@ _NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.L
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _PAUSE_S: Final = 0.1
+_REFUSED_AFTER_S: Final = 1.0
+"""By then another broker of the list would have answered."""
 
 _T = TypeVar("_T")
 
@@ -56,6 +58,7 @@ class TopicAdmin:
         """
         names = {role: self._config.topics.by_role()[role] for role in roles}
         described = self._client.describe_topics(TopicCollection(list(names.values())), request_timeout=self._timeout_s)
+        self._wait(described.values())
         partitions = {
             name: len(self._answer(future, f"topic {name} cannot be described").partitions)
             for name, future in described.items()
@@ -76,7 +79,9 @@ class TopicAdmin:
         if not resources:
             return {}
         configs = {}
-        for resource, future in self._client.describe_configs(resources, request_timeout=self._timeout_s).items():
+        described = self._client.describe_configs(resources, request_timeout=self._timeout_s)
+        self._wait(described.values())
+        for resource, future in described.items():
             entries = self._answer(future, f"the configuration of topic {resource.name} cannot be read")
             configs[resource.name] = {entry.name: entry.value for entry in entries.values() if entry.value is not None}
         return configs
@@ -99,6 +104,7 @@ class TopicAdmin:
             for role in roles
         ]
         created = self._client.create_topics(topics, request_timeout=self._timeout_s)
+        self._wait(created.values())
         for name, future in created.items():
             self._answer(future, f"topic {name} cannot be created")
         # A broker may learn of a topic a moment after the controller has made it.
@@ -134,8 +140,17 @@ class TopicAdmin:
 
     def _offset_sum(self, partitions: list[TopicPartition], spec: OffsetSpec) -> int:
         asked = self._client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
+        self._wait(asked.values())
         failure = f"topic {partitions[0].topic} cannot be read"
         return sum(self._answer(future, failure).offset for future in asked.values())
+
+    def _wait(self, futures: "Iterable[Future[_T]]") -> None:
+        """Return when all have an answer; a client that every broker refuses gets none, and need not wait for it."""
+        patient_until = time.monotonic() + _REFUSED_AFTER_S
+        while wait(futures, _PAUSE_S).not_done:
+            self._client.poll(0)
+            if self._errors.is_refusal and time.monotonic() > patient_until:
+                raise BrokerError(f"Kafka at {self._config.bootstrap_servers} refuses the client: {self._errors.last}")
 
     def _answer(self, future: "Future[_T]", failure: str) -> _T:
         """The future's result; ``failure`` is what its error means, for the message."""

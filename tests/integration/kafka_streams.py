@@ -58,10 +58,15 @@ def create_topic(servers: str, name: str, settings: Mapping[str, str]) -> None:
     """With one partition; not by way of what is tested."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, 1, config=dict(settings))])[name].result(TIMEOUT_S)
+    # A broker may learn of it a moment later.
+    deadline = time.monotonic() + TIMEOUT_S
+    while name not in topic_names(servers):
+        assert time.monotonic() < deadline, f"topic {name} is not there {TIMEOUT_S} s after it was created"
 
 
 def topic_names(servers: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=TIMEOUT_S).topics)
+    admin = AdminClient({"bootstrap.servers": servers})
+    return set(admin.list_topics(timeout=TIMEOUT_S).topics)
 
 
 def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
