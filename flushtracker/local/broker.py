@@ -22,7 +22,7 @@ from flushtracker.spark.java import check_java
 
 _HOST: Final = "127.0.0.1"
 _STARTED: Final = "Kafka Server started"
-_START_TIMEOUT_SECONDS: Final = 60
+_START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
 _LOG_LINES_SHOWN: Final = 5
 
