@@ -98,6 +98,7 @@ class CaptureRig:
         self.define()
         self._reader: TopicReader | None = None
         self._ack_table: AckTable | None = None
+        self._changes: dict[bytes, ShapeChangesEvent] = {}
         self._captures: list[RunningCapture] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -166,7 +167,10 @@ class CaptureRig:
         return [FragmentEvent.from_json(value) for value in self.values("fragments")]
 
     def changes(self) -> list[ShapeChangesEvent]:
-        return [ShapeChangesEvent.from_json(value) for value in self.values("shape_changes")]
+        for value in (values := self.values("shape_changes")):
+            if value not in self._changes:
+                self._changes[value] = ShapeChangesEvent.from_json(value)
+        return [self._changes[value] for value in values]
 
     def items(self, shape_id: str) -> list[LogItem]:
         """What a shape's writer keeps: each item once, in order, however often it was sent."""
@@ -209,13 +213,20 @@ class CaptureRig:
         assert source is not None
         return source
 
+    def source_of_fragments(self) -> str:
+        """The one source that all fragments are of."""
+        (source,) = {event.source for event in self.fragments()}
+        return source
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
     def acknowledge(self, ack_lsn: int) -> None:
         """Write an ack, as the tracker does, for the source that is captured now."""
         if self._ack_table is None:
             self._ack_table = AckTable(str(self.acks))
             self._ack_table.claim()
-        now = datetime.now(timezone.utc)
-        self._ack_table.append(AckRow(self.source(), 0, ack_lsn, ack_lsn, 0, None, None, now))
+        self._ack_table.append(AckRow(self.source(), 0, ack_lsn, ack_lsn, 0, None, None, self.now()))
 
     def acknowledge_all(self) -> int:
         """Acknowledge the last commit, and wait until the slot is confirmed past it."""
