@@ -6,8 +6,6 @@ from datetime import datetime, timezone
 from threading import Event
 from typing import Final
 
-from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
-
 from flushtracker.capture.capture_config import Intervals
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.replication_frames import Frame, Keepalive
@@ -17,9 +15,8 @@ from flushtracker.capture.timers import Timer
 from flushtracker.errors import PostgresAwayError
 from flushtracker.lsn import format_lsn
 from flushtracker.postgres.capture_source import CaptureSource
-from flushtracker.postgres.connection import require_open
 from flushtracker.postgres.replication_stream import ReplicationStream
-from flushtracker.postgres.slot import emit_heartbeat
+from flushtracker.postgres.tables import ServerTables
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -32,11 +29,9 @@ _CONTROL_S: Final = 0.2
 """A server that shuts down ends ordinary connections at once, but this stream only when everything sent is flushed,
 which may take the shapes for ever. So when the one is ended, we end the other."""
 
-_HEARTBEAT_PREFIX: Final = "flushtracker"
-
 
 class CaptureConnection:
-    """Reads ``stream`` into ``collector``, and does what is due meanwhile; ``control`` is an ordinary connection."""
+    """Reads ``stream`` into ``collector``, and does what is due meanwhile."""
 
     def __init__(
         self,
@@ -44,14 +39,14 @@ class CaptureConnection:
         collector: Collector,
         stream: ReplicationStream,
         sender: StatusSender,
-        control: Connection,
+        tables: ServerTables,
         intervals: Intervals,
     ) -> None:
         self._source = source
         self._collector = collector
         self._stream = stream
         self._sender = sender
-        self._control = control
+        self._tables = tables
         now_s = time.monotonic()
         self._keepalives = Timer(intervals.keepalive_ms / 1000, now_s)
         self._shape_checks = Timer(intervals.shapes_ms / 1000, now_s)
@@ -96,14 +91,16 @@ class CaptureConnection:
     def _do_what_is_due(self, shapes: ShapesWatch) -> None:
         now_s = time.monotonic()
         if self._keepalives.is_due(now_s):
+            # A server of version 18 sends nothing of a missing publication, and keepalives all the same.
+            self._tables.require_publication()
             moment = datetime.now(timezone.utc).replace(tzinfo=None)
             self._collector.publish_keepalive(moment.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s) and self._source.subscriptions is not None:
             shapes.follow(self._source.subscriptions.follow)
         if self._control_checks.is_due(now_s):
-            require_open(self._control)
+            self._tables.require_open()
         if self._heartbeats.is_due(now_s):
-            emit_heartbeat(self._control, _HEARTBEAT_PREFIX)
+            self._tables.emit_heartbeat()
         if self._reports.is_due(now_s):
             status = self._source.status
             _LOG.info(

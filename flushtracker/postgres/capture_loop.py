@@ -26,7 +26,7 @@ from flushtracker.postgres.capture_connection import CaptureConnection
 from flushtracker.postgres.capture_source import CaptureSource
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
-from flushtracker.postgres.slot import check_publication, check_server, read_slot
+from flushtracker.postgres.slot import check_server, read_slot
 from flushtracker.postgres.tables import ServerTables
 
 _LOG: Final = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class CaptureLoop:
         with ExitStack() as connections:
             control = connections.enter_context(closing(connect(postgres.connection)))
             check_server(control)
-            check_publication(control, postgres.publication)
+            tables = ServerTables(control, postgres.publication)
             read_slot(control, postgres.slot)
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
@@ -103,14 +103,13 @@ class CaptureLoop:
                     confirmed_lsn=confirmed_lsn,
                     last_ack=self._ack_reader().last_ack(source.name),
                 )
-                tables = ServerTables(control, postgres.publication)
                 subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
                 converter = FragmentConverter(self._config.max_batch_size, self._config.max_tx_size)
                 collector = Collector(
                     source.name, confirmed_lsn, subscriptions, source.outbox, converter, source.last_transaction
                 )
                 _LOG.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
-                CaptureConnection(source, collector, stream, sender, control, intervals).run(self._shapes, stop)
+                CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, stop)
 
     def _open_source(self, base: str) -> CaptureSource:
         if self._source is None or self._source.base != base:

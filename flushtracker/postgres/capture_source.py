@@ -10,10 +10,12 @@ from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.source_name import in_epoch, last_epoch
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions, Tables
+from flushtracker.errors import SlotError
 from flushtracker.events import FragmentEvent
 from flushtracker.kafka.keys import fragment_key
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.log_offset import LogOffset
+from flushtracker.lsn import format_lsn
 from flushtracker.registry_events import RegistryEntry, ShapeEntry, SourceEntry, parse_registry_entry
 from flushtracker.shape_definition import ShapeDefinition
 
@@ -40,7 +42,7 @@ class CaptureSource:
         try:
             entries = _last_entries(reader.values(config.kafka.topics.shapes))
             epoch = last_epoch(base, [entry.source for entry in entries if isinstance(entry, SourceEntry)])
-            self.name = in_epoch(base, (0 if epoch is None else epoch) + (epoch is not None and new_epoch))
+            self.name = in_epoch(base, (epoch or 0) + new_epoch)
             self._past = _past(self.name, entries, reader, config.kafka.topics.fragments)
         finally:
             reader.close()
@@ -54,9 +56,14 @@ class CaptureSource:
         """The slot is ours over a new connection, whose positions are kept in ``status``.
 
         Raises:
-            SlotError: the server does not go on from what was published and acknowledged.
+            SlotError: the server does not go on from what was published and acknowledged, or the registry is lost.
         """
         begun = self._past.begun
+        if begun is None and last_ack is not None:
+            raise SlotError(
+                f"source {self.name} has acks up to {format_lsn(last_ack)}, but the registry of shapes knows nothing "
+                "of it: the topic is not the one it was. Restore it, or start with --new-epoch and new shapes"
+            )
         start_lsn = confirmed_lsn - 1 if begun is None else begun.starts_after.tx_offset
         check_positions(
             self.name,
@@ -109,7 +116,7 @@ def _past(source: str, entries: Iterable[RegistryEntry], reader: TopicReader, fr
     own = [entry for entry in entries if entry.source == source]
     begun = next((entry for entry in own if isinstance(entry, SourceEntry)), None)
     last: Transaction | None = None
-    for values in reader.tails(fragments_topic, fragment_key(source)):
+    for values in reader.tails(fragments_topic, fragment_key(source)) if begun is not None else ():
         events = [FragmentEvent.from_json(value) for value in values]
         transactions = [
             Transaction(event.lsn, event.xid, event.commit.commit_timestamp)

@@ -24,7 +24,8 @@ SELECT rolsuper OR rolreplication OR EXISTS (
 ) FROM pg_roles WHERE rolname = current_user
 """
 _PUBLICATION: Final = """
-SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication WHERE pubname = %s
+SELECT oid::bigint, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
+FROM pg_publication WHERE pubname = %s
 """
 
 
@@ -51,15 +52,19 @@ def check_server(connection: Connection) -> None:
         raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role, connection)} REPLICATION")
 
 
-def check_publication(connection: Connection, publication: str, tables: Iterable[TableName] = ()) -> None:
-    """Raise ``PostgresError`` where the publication leaves out a kind of change, or one of the tables."""
+def check_publication(connection: Connection, publication: str, tables: Iterable[TableName] = ()) -> int:
+    """Check that the publication leaves out no kind of change and none of the tables; returns its OID.
+
+    Raises:
+        PostgresError: it does, or there is none.
+    """
     name = quote_ident(publication, connection)
     found = rows(connection, _PUBLICATION, (publication,))
     if not found:
         raise PostgresError(
             f"there is no publication {publication}; CREATE PUBLICATION {name} FOR ALL TABLES, or --create"
         )
-    ((publishes_all, via_root),) = found
+    ((oid, publishes_all, via_root),) = found
     if not publishes_all:
         raise PostgresError(
             f"publication {publication} leaves out a kind of change; "
@@ -80,6 +85,7 @@ def check_publication(connection: Connection, publication: str, tables: Iterable
                 f"table {'.'.join(table)} of a shape is not in publication {publication}; "
                 f"ALTER PUBLICATION {name} ADD TABLE {quoted}"
             )
+    return int(oid)
 
 
 def read_slot(connection: Connection, slot: str) -> SlotFacts:

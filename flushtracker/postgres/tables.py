@@ -1,30 +1,54 @@
-"""``ServerTables``: what the shapes' definitions need to know of the server."""
+"""``ServerTables``: what capture asks of the server beside the stream, over an ordinary connection."""
 
 from dataclasses import replace
+from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
 
 from flushtracker.changes import TableName
-from flushtracker.errors import ShapeError
+from flushtracker.errors import PostgresError, ShapeError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.slot import check_publication, wal_end
+from flushtracker.postgres.connection import require_open
+from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.shape_definition import ShapeDefinition
 from flushtracker.shapes import Shape
 
+_HEARTBEAT_PREFIX: Final = "flushtracker"
+
 
 class ServerTables:
-    """Asks an ordinary connection; raises ``PostgresAwayError`` where it is lost."""
+    """Every method raises ``PostgresAwayError`` where the connection is lost."""
 
     def __init__(self, connection: Connection, publication: str) -> None:
         self._connection = connection
         self._catalog = Catalog(connection)
         self._publication = publication
+        self._publication_oid = check_publication(connection, publication)
 
     def wal_end(self) -> int:
         return wal_end(self._connection)
 
     def ancestors(self, oid: int) -> frozenset[TableName]:
         return self._catalog.ancestors(oid)
+
+    def require_open(self) -> None:
+        """Raise ``PostgresAwayError`` where the server has ended the connection."""
+        require_open(self._connection)
+
+    def require_publication(self) -> None:
+        """Raise ``PostgresError`` where the publication is another one than at the start.
+
+        While there was none, the server has sent nothing of what was written.
+        """
+        if check_publication(self._connection, self._publication) != self._publication_oid:
+            raise PostgresError(
+                f"publication {self._publication} was dropped and made anew: what was written meanwhile was not sent, "
+                "and never will be; define the shapes anew, under new ids, and start again"
+            )
+
+    def emit_heartbeat(self) -> None:
+        """Write a few bytes of WAL, so that the slot can move on."""
+        emit_heartbeat(self._connection, _HEARTBEAT_PREFIX)
 
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
         """Fill in the partitions, and the primary key where the stream does not tell it; check that it can be kept.

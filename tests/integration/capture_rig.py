@@ -89,7 +89,7 @@ class CaptureRig:
                 "topics": {role: topic_name(role) for role in ROLES},
                 "partitions": 2,
                 "replication_factor": 1,
-                "wait": "30 seconds",
+                "wait": "120 seconds",
             },
             "shapes": str(self.shapes_file),
             "acks": str(self.acks),

@@ -223,6 +223,28 @@ def test_what_is_missing_is_said_with_what_to_do(rig: CaptureRig, statement: str
     assert rig.fragments() == []
 
 
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig, made_anew: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """The server sends nothing of what is written without it, and says nothing of that."""
+    capture = rig.start()
+    captured(rig, INSERT)
+    rig.server.execute("DROP PUBLICATION shapes" + ("; CREATE PUBLICATION shapes FOR ALL TABLES" if made_anew else ""))
+    assert ("was dropped and made anew" if made_anew else "there is no publication") in capture.failure()
+
+
+def test_a_source_with_acks_and_without_a_registry_is_refused(
+    rig: CaptureRig, topic_name: Callable[[str], str]
+) -> None:
+    """Whoever lost the registry's topic does not know any more where its shapes start."""
+    capture = rig.start()
+    captured(rig, INSERT)
+    rig.acknowledge_all()
+    capture.stop()
+    rig.settings["kafka"]["topics"] = {role: topic_name(role) for role in rig.settings["kafka"]["topics"]}
+    rig.create_topics()
+    assert "but the registry of shapes knows nothing of it" in rig.start().failure()
+
+
 def test_a_server_without_logical_wal_and_a_role_without_the_right_are_named(rig: CaptureRig) -> None:
     """The two settings that a fresh server lacks."""
     rig.server.execute("CREATE ROLE reader LOGIN")

@@ -1,0 +1,128 @@
+"""What goes out, in which order, and what capture's configuration refuses."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.outbox import Outbox
+from flushtracker.changes import Commit, LogItem
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events import FragmentEvent, FragmentShape, ShapeChangesEvent
+from flushtracker.fragment_publisher import PublishedFragment
+from flushtracker.kafka.kafka_config import Topics
+from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
+from flushtracker.log_offset import LogOffset
+
+COMMIT = Commit("2026-11-21T01:02:03.456789Z", 1100)
+AT = LogOffset(1000, 4)
+
+
+class FakePublisher:
+    """Remembers what was published, and confirms it when it is told to."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.unconfirmed: list[Callable[[], None]] = []
+
+    def publish(
+        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+    ) -> None:
+        assert value
+        self.log.append(f"{topic} {key!s}")
+        if on_confirmed is not None:
+            self.unconfirmed.append(on_confirmed)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        assert timeout_s == 0
+
+    def flush(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+        self.log.append("confirmed")
+        self.confirm()
+
+    def confirm(self) -> None:
+        for confirmed in self.unconfirmed:
+            confirmed()
+        self.unconfirmed.clear()
+
+
+def fragment(*shape_ids: str, note: str = "") -> PublishedFragment:
+    shapes = tuple(FragmentShape(shape_id, AT, 1) for shape_id in shape_ids)
+    event = FragmentEvent("7/1/s", 42, 1000, LogOffset(900, 0), AT, False, True, COMMIT, shapes)  # noqa: FBT003  fields
+    item = LogItem(AT, "insert", "k", {"note": note})
+    return PublishedFragment(
+        event,
+        tuple(
+            ShapeChangesEvent("7/1/s", key, 42, AT, has_begin=True, commit=COMMIT, items=(item,)) for key in shape_ids
+        ),
+    )
+
+
+def outbox(publisher: FakePublisher, published: list[int]) -> Outbox:
+    return Outbox(publisher, Topics("fragments", "flushes", "shapes", "changes"), published.append)
+
+
+def test_a_fragment_is_published_once_all_of_its_events_are_confirmed() -> None:
+    """Its changes and itself go out without waiting; the last confirmation counts."""
+    publisher, published = FakePublisher(), list[int]()
+    outbox(publisher, published).publish_fragment(fragment("a", "b"))
+    assert publisher.log == ['changes ["7/1/s","a"]', 'changes ["7/1/s","b"]', "fragments 7/1/s"]
+    first, second, third = publisher.unconfirmed
+    third()
+    first()
+    assert published == []
+    second()
+    assert published == [1000]
+
+
+def test_a_shape_waits_until_those_it_depends_on_are_confirmed() -> None:
+    """Layer by layer, but only where the fragment has something of a lower one."""
+    publisher = FakePublisher()
+    box = outbox(publisher, [])
+    box.layers = {"a": 2, "b": 1}
+    box.publish_fragment(fragment("a", "b", "c"))
+    keys = ['changes ["7/1/s","c"]', "confirmed", 'changes ["7/1/s","b"]', "confirmed", 'changes ["7/1/s","a"]']
+    assert publisher.log == [*keys, "fragments 7/1/s"]
+    publisher.log.clear()
+    box.publish_fragment(fragment("a"))
+    assert "confirmed" not in publisher.log
+
+
+def test_an_event_over_the_limit_names_its_transaction_and_shapes() -> None:
+    """The row's values are not in the message."""
+    with pytest.raises(BrokerError) as raised:
+        outbox(FakePublisher(), []).publish_fragment(fragment("a", note="secret" * (MAX_MESSAGE_BYTES // 6)))
+    message = str(raised.value)
+    assert message.startswith("an event of transaction 42 at 0/3E8, for a, has ")
+    assert str(MAX_MESSAGE_BYTES) in message
+    assert "secret" not in message
+
+
+CONFIG = """
+postgres: {connection: {host: db, port: 5432, password: "%s"}, slot: s, publication: p}
+kafka: {bootstrap_servers: "k:9092", topics: {fragments: a, flushes: b, shapes: c, shape_changes: d}}
+shapes: shapes.yaml
+acks: acks
+"""
+
+
+def test_a_password_comes_from_the_environment_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In plain text it is refused, without being shown; filled in, it is not shown either."""
+    file = tmp_path / "capture.yaml"
+    file.write_text(CONFIG % "hunter2")
+    with pytest.raises(ConfigError, match=r"line 2: postgres.connection.password stands here in plain text") as raised:
+        load_capture_config(file)
+    assert "hunter2" not in str(raised.value)
+    monkeypatch.setenv("SECRET", "hunter2")
+    file.write_text(CONFIG % "${SECRET}")
+    config = load_capture_config(file)
+    assert config.postgres.connection["password"] == "hunter2"  # noqa: S105  the test's own
+    assert "hunter2" not in repr(config)
+
+
+def test_the_example_is_a_configuration() -> None:
+    """What the project ships can be read."""
+    config = load_capture_config(Path(__file__).parents[2] / "conf" / "capture.yaml")
+    assert (config.postgres.slot, config.intervals.heartbeat_ms, config.max_batch_size) == ("shapes", None, 100)
