@@ -9,6 +9,7 @@
     │   └── TransactionTooLargeError      a transaction is over ``max_tx_size``
     ├── HoleError                exit 3   a fragment does not connect to what was seen before
     ├── StateError               exit 4   the checkpoint does not fit this job
+    │   └── OvertakenError                another driver writes to the checkpoint
     ├── SinkError                exit 5   a Delta table cannot be written or is not ours
     ├── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
     └── PostgresError            exit 7   PostgreSQL refuses what it is asked
@@ -57,6 +58,10 @@ class StateError(FlushtrackerError):
     """The checkpoint was written by another job, or with settings that cannot change."""
 
     exit_code = 4
+
+
+class OvertakenError(StateError):
+    """The checkpoint has gone on without this driver: another one writes there, or it is an old copy in parts."""
 
 
 class SinkError(FlushtrackerError):

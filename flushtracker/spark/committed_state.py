@@ -1,13 +1,14 @@
 """The state of the last committed batch, as a starting driver reads it: each group's newest report."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.errors import StateError
 from flushtracker.spark.group_state import GROUP, SOURCE
+from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 from flushtracker.spark.rows import CHAIN
 
@@ -33,10 +34,10 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
     Raises:
         StateError: it cannot be read, or was written with another number of shape groups.
     """
+    batch_id = last_commit(spark, checkpoint)
+    if batch_id < 0:
+        return CommittedState()
     try:
-        batch_id = _last_commit(spark, checkpoint)
-        if batch_id < 0:
-            return CommittedState()
         _ = spark.streams.active  # In a fresh session the reader fails before this (SPARK-58973).
         state = spark.read.format("statestore").option("batchId", batch_id).load(checkpoint)
         kind = F.when(F.col("key.shape_group") == CHAIN, F.lit(SOURCE)).otherwise(F.lit(GROUP))
@@ -60,12 +61,10 @@ def _refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups
         )
 
 
-def _last_commit(spark: SparkSession, checkpoint: str) -> int:
-    """The last batch that Spark committed, -1 for none; by Hadoop, since a checkpoint is anywhere that Spark writes."""
-    jvm: Any = spark.sparkContext._jvm
-    commits = jvm.org.apache.hadoop.fs.Path(checkpoint, "commits")
-    files = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not files.exists(commits):
-        return -1
-    names = [status.getPath().getName() for status in files.listStatus(commits)]
+def last_commit(spark: SparkSession, checkpoint: str) -> int:
+    """The last batch that Spark committed, -1 for none; raises ``StateError`` where the checkpoint cannot be read."""
+    try:
+        names = HadoopFiles(spark, checkpoint).names("commits")
+    except JAVA_ERRORS as error:
+        raise StateError(f"checkpoint {checkpoint} cannot be read: {java_reason(error)}") from error
     return max((int(name) for name in names if name.isdigit()), default=-1)

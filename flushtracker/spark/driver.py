@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 
 from flushtracker import errors
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.errors import FlushtrackerError, SinkError, StateError
+from flushtracker.errors import FlushtrackerError, OvertakenError, SinkError
 from flushtracker.lsn import format_lsn
 from flushtracker.reports import Blocking, ChainReport, GroupReport, SourceTracker
 from flushtracker.spark.committed_state import BEGIN_ANEW, CommittedState
@@ -67,7 +67,7 @@ class AckDriver:
             raise StoppedError(f"stopped before batch {batch_id}")
         if batch_id != self._expected_batch_id:
             # Batches that were planned but are not in the committed state would be skipped, and with them their shapes.
-            raise StateError(
+            raise OvertakenError(
                 f"the checkpoint goes on with batch {batch_id}, but its last committed state is that of batch "
                 f"{self._expected_batch_id - 1}, so another driver writes there, or it is not whole: let only one run, "
                 f"or restore a whole copy, or {BEGIN_ANEW}"

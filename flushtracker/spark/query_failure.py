@@ -7,7 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config import JobConfig, KafkaSource
-from flushtracker.errors import BrokerError, FlushtrackerError, HoleError, StateError
+from flushtracker.errors import BrokerError, FlushtrackerError, HoleError, OvertakenError, StateError
 
 _SHOWN: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -36,7 +36,7 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
 def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
     checkpoint = config.state.checkpoint
     if _CONCURRENT in text:
-        return StateError(f"another driver writes to checkpoint {checkpoint}, so this one ends; let only one run")
+        return OvertakenError(f"another driver writes to checkpoint {checkpoint}, so this one ends; let only one run")
     if _FULL in text:
         return StateError(
             f"no space is left under checkpoint {checkpoint}, or on a disk that Spark works on; make room and start "

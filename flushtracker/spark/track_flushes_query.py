@@ -12,10 +12,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config import JobConfig, KafkaSource
 from flushtracker.delta.ack_table import AckTable
-from flushtracker.errors import ConfigError, DecodeError, HoleError, StateError
+from flushtracker.errors import ConfigError, DecodeError, HoleError, OvertakenError, StateError
 from flushtracker.spark.broker_patience import BrokerPatience
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
-from flushtracker.spark.committed_state import read_committed_state
+from flushtracker.spark.committed_state import last_commit, read_committed_state
 from flushtracker.spark.driver import AckDriver, StoppedError
 from flushtracker.spark.event_source import open_source
 from flushtracker.spark.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
@@ -52,7 +52,18 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
     patience = BrokerPatience(config.source.patience_ms, stop)
     if recovery is not None:
         patience.call(lambda: _recover(spark, config, acks, recovery))
-    patience.call(lambda: _run(spark, config, stop, acks, patience))
+    checkpoint = checkpoint_path(config.state.checkpoint)
+    while True:
+        committed = last_commit(spark, checkpoint)
+        try:
+            return patience.call(lambda: _run(spark, config, stop, acks, patience))
+        except OvertakenError:
+            # The driver before may end one more batch until it notices whose the table is now. Then this one goes on
+            # from there; but where nothing was committed meanwhile, that was not it.
+            acks.require_claim()
+            if last_commit(spark, checkpoint) == committed:
+                raise
+            logger.warning("another driver has ended one more batch, starting again from there")
 
 
 def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: Recovery) -> None:
@@ -73,6 +84,8 @@ def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, pa
     starts = CheckpointOrigin(spark, checkpoint).open(source.identity())
     state = read_committed_state(spark, checkpoint, config.state.shape_groups)
     acks.claim()
+    if last_commit(spark, checkpoint) != state.batch_id:
+        state = read_committed_state(spark, checkpoint, config.state.shape_groups)
     driver = AckDriver(acks, spark_path(config.sink.dead_letters))
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
