@@ -45,6 +45,8 @@ class CaptureLoop:
         self._shapes = ShapesWatch(config.shapes)
         self._publisher = KafkaPublisher(config.kafka)
         self._source: CaptureSource | None = None
+        self.has_answered = False
+        """Whether the server was found, and fit for capture: from then on its absence is waited for."""
 
     @property
     def source(self) -> str | None:
@@ -63,7 +65,7 @@ class CaptureLoop:
             try:
                 self._capture(stop)
             except PostgresAwayError as error:
-                if self._source is None:
+                if not self.has_answered:
                     raise
                 if time.monotonic() - started > _LONGEST_PAUSE_S:
                     pause_s = _FIRST_PAUSE_S
@@ -82,6 +84,8 @@ class CaptureLoop:
             check_server(control)
             tables = ServerTables(control, postgres.publication)
             read_slot(control, postgres.slot)
+            # From here on only time is missing: for the server to come back, or to let go of an earlier process.
+            self.has_answered = True
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
             stream.start(postgres.slot, postgres.publication)

@@ -29,6 +29,7 @@ def rig(
 
 
 def captured(rig: CaptureRig, *statements: str) -> None:
+    """Run statements and wait until all of them are published."""
     rig.wait_for_commits(rig.commit_lsn(*statements))
 
 
@@ -121,6 +122,20 @@ def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(
             away.close()
 
 
+def test_capture_waits_for_a_slot_that_another_process_still_has(rig: CaptureRig) -> None:
+    """The server may hold on to a connection whose process is gone; a second capture takes over when it lets go."""
+    first = rig.start()
+    captured(rig, INSERT)
+    second = rig.start()
+    rig.wait(lambda: second.loop.has_answered, "the second to have tried")
+    assert second.error is None
+    first.stop()
+    rig.wait(lambda: second.loop.source is not None, "the second to have the slot")
+    captured(rig, INSERT)
+    second.stop()
+    assert ids(rig) == [1, 2]
+
+
 def test_a_slot_that_somebody_else_moved_on_is_refused(rig: CaptureRig) -> None:
     """What lies between the ack and the slot is in no shape, and nobody would ever send it again."""
     capture = rig.start()
@@ -201,82 +216,6 @@ def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: 
     assert first == f"{system_id}/1/{slot}"
     assert timeline == "2"
     assert len(ids(rig)) == 2
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("DROP PUBLICATION shapes", "there is no publication shapes; CREATE PUBLICATION"),
-        ("ALTER PUBLICATION shapes SET (publish = 'insert')", "leaves out a kind of change; ALTER PUBLICATION"),
-        ("SELECT pg_drop_replication_slot('shapes')", "there is no replication slot shapes; --create makes one"),
-        ("DROP TABLE users", "there is no table public.users in this database"),
-        (
-            "DROP PUBLICATION shapes; CREATE TABLE t (); CREATE PUBLICATION shapes FOR TABLE t",
-            "table public.users of a shape is not in publication shapes; ALTER PUBLICATION",
-        ),
-    ],
-)
-def test_what_is_missing_is_said_with_what_to_do(rig: CaptureRig, statement: str, message: str) -> None:
-    """Before anything is published."""
-    rig.server.execute(statement)
-    assert message in rig.start().failure()
-    assert rig.fragments() == []
-
-
-@pytest.mark.parametrize("made_anew", [False, True])
-def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig, made_anew: bool) -> None:  # noqa: FBT001  a parameter of the test
-    """The server sends nothing of what is written without it, and says nothing of that."""
-    capture = rig.start()
-    captured(rig, INSERT)
-    rig.server.execute("DROP PUBLICATION shapes" + ("; CREATE PUBLICATION shapes FOR ALL TABLES" if made_anew else ""))
-    assert ("was dropped and made anew" if made_anew else "there is no publication") in capture.failure()
-
-
-def test_a_source_with_acks_and_without_a_registry_is_refused(
-    rig: CaptureRig, topic_name: Callable[[str], str]
-) -> None:
-    """Whoever lost the registry's topic does not know any more where its shapes start."""
-    capture = rig.start()
-    captured(rig, INSERT)
-    rig.acknowledge_all()
-    capture.stop()
-    rig.settings["kafka"]["topics"] = {role: topic_name(role) for role in rig.settings["kafka"]["topics"]}
-    rig.create_topics()
-    assert "but the registry of shapes knows nothing of it" in rig.start().failure()
-
-
-def test_a_server_without_logical_wal_and_a_role_without_the_right_are_named(rig: CaptureRig) -> None:
-    """The two settings that a fresh server lacks."""
-    rig.server.execute("CREATE ROLE reader LOGIN")
-    rig.settings["postgres"]["connection"]["user"] = "reader"
-    assert "role reader may not read a slot; ALTER ROLE" in rig.start().failure()
-    rig.settings["postgres"]["connection"]["user"] = "postgres"
-    rig.server.execute("SELECT pg_drop_replication_slot('shapes')")
-    rig.server.settings["wal_level"] = "replica"
-    rig.server.restart()
-    assert "wal_level is replica, not logical" in rig.start().failure()
-
-
-def test_a_wrong_password_is_said_without_it(rig: CaptureRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes from the environment, and no message and no log shows it; in plain text it is refused."""
-    rig.server.execute("CREATE ROLE reader LOGIN REPLICATION PASSWORD 'right-secret'")
-    hba = rig.server.data / "pg_hba.conf"
-    hba.write_text("host all reader 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
-    rig.server.execute("SELECT pg_reload_conf()")
-    rig.settings["postgres"]["connection"] |= {"user": "reader", "password": "${TEST_PGPASSWORD}"}
-    monkeypatch.setenv("TEST_PGPASSWORD", "wrong-secret")
-    failure = rig.start().failure()
-    assert "password authentication failed" in failure
-    assert "wrong-secret" not in failure
-    assert "wrong-secret" not in repr(rig.config)
-    monkeypatch.setenv("TEST_PGPASSWORD", "right-secret")
-    rig.define()
-    capture = rig.start()
-    captured(rig, INSERT)
-    capture.stop()
-    rig.settings["postgres"]["connection"]["password"] = "plain"  # noqa: S105  that is the test
-    with pytest.raises(Exception, match="stands here in plain text"):
-        assert rig.config
 
 
 def test_the_systems_own_server_is_captured_too(

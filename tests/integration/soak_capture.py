@@ -1,0 +1,62 @@
+"""Kills capture again and again, at random points, and checks the closed loop at the end.
+
+``python -m tests.integration.soak_capture [--kills 100] [--seed N]``: one line for each kill, and one for the outcome.
+"""
+
+import argparse
+import random
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
+from tests.integration.capture_rig import CaptureRig
+from tests.integration.closed_loop import ClosedLoop, prepare
+from tests.integration.killed_capture import POINTS
+
+_OFTEN = [point for point in POINTS if "registry" not in point]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with LocalPostgres(folder / "server") as server, LocalBroker(folder / "broker") as broker:
+            rig = CaptureRig(server, broker.bootstrap_servers, folder / "rig", lambda topic: f"{topic}-{uuid.uuid4()}")
+            try:
+                _soak(rig, arguments.kills, arguments.seed)
+            finally:
+                rig.close()
+
+
+def _soak(rig: CaptureRig, kills: int, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311  a seed that can be given again
+    prepare(rig)
+    loop = ClosedLoop(rig, seed)
+    for number in range(kills):
+        point, passes = rng.choice(_OFTEN), rng.randrange(1, 60)
+        process = rig.start_process("tests.integration.killed_capture", point, str(passes))
+        loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
+        if process.returncode != -9:
+            raise SystemExit(f"capture ended with {process.returncode} (seed {seed}): {rig.log()[-2000:]}")
+        if rng.random() < 0.1:
+            rig.server.kill()
+            rig.server.start()
+        loop.tracker.restart(lost_checkpoint=rng.random() < 0.3)
+        print(f"kill={number + 1} point={point!r} passes={passes}", flush=True)  # noqa: T201  a program prints
+    process = rig.start_process()
+    loop.finish()
+    process.terminate()
+    process.wait(60)
+    loop.check()
+    print(f"kills={kills} seed={seed} samples={len(loop.samples)}: nothing lost, nothing confirmed early")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
