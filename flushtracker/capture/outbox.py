@@ -9,7 +9,7 @@ A fragment is published in layers: where a shape depends on another one that is 
 until those of the other are confirmed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from flushtracker.capture.delivery_window import DeliveryWindow
@@ -86,10 +86,11 @@ class Outbox:
             self._topics.fragments, fragment_key(event.source), _bounded(event, event.to_json()), confirmed
         )
 
-    def publish_entry(self, entry: RegistryEntry) -> None:
-        """Publish an entry of the registry, and wait until it is confirmed: only then it may take effect."""
-        shape_id = entry.definition.id if isinstance(entry, ShapeEntry) else ""
-        self._publisher.publish(self._topics.shapes, shape_key(entry.source, shape_id), entry.to_json())
+    def publish_entries(self, entries: Iterable[RegistryEntry]) -> None:
+        """Publish entries of the registry, and wait until all are confirmed: only then they may take effect."""
+        for entry in entries:
+            shape_id = entry.definition.id if isinstance(entry, ShapeEntry) else ""
+            self._publisher.publish(self._topics.shapes, shape_key(entry.source, shape_id), entry.to_json())
         self.wait_until_confirmed()
 
     def publish_removal(self, removal: FlushNotification) -> None:

@@ -7,6 +7,7 @@ writer flushes, and which shapes it comes after, may.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from flushtracker.changes import TableName
 from flushtracker.errors import ShapeError
 from flushtracker.registry_events import ShapeEntry
 from flushtracker.shape_definition import ShapeDefinition
@@ -29,14 +30,27 @@ class ShapeRegistry:
     """The entries of one source by shape id; the caller publishes each before it is put here."""
 
     def __init__(self, entries: Iterable[ShapeEntry] = ()) -> None:
-        self._entries = {entry.definition.id: entry for entry in entries}
+        self._entries: dict[str, ShapeEntry] = {}
+        self._by_table: dict[TableName, set[str]] = {}
+        self._by_oid: dict[int, set[str]] = {}
+        for entry in entries:
+            self.put(entry)
 
     def __getitem__(self, shape_id: str) -> ShapeEntry:
         return self._entries[shape_id]
 
     def put(self, entry: ShapeEntry) -> None:
         """Take an entry in the place of the one before."""
-        self._entries[entry.definition.id] = entry
+        definition = entry.definition
+        self._entries[definition.id] = entry
+        self._by_table.setdefault(definition.table, set()).add(definition.id)
+        self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
+
+    def live_on(self, tables: Iterable[TableName], oid: int | None = None) -> tuple[ShapeEntry, ...]:
+        """The shapes that are routed to and are on one of the tables, by name or by OID. O(those shapes)."""
+        ids = set[str]().union(*(self._by_table.get(table, ()) for table in tables), self._by_oid.get(oid or 0, ()))
+        entries = (self._entries[shape_id] for shape_id in sorted(ids))
+        return tuple(entry for entry in entries if entry.removed_at is None)
 
     @property
     def live(self) -> tuple[ShapeEntry, ...]:

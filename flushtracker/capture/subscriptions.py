@@ -12,7 +12,7 @@ that comes after knows it too, and routes what is sent again to the same shapes 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -74,10 +74,10 @@ class Subscriptions:
         self._first_starts_after = None
 
     def follow(self, definitions: Iterable[ShapeDefinition]) -> None:
-        """Make the shapes those of ``definitions``. Calling it again goes on where it raised.
+        """Make the shapes those of ``definitions``; all of them, or nothing changes.
 
         Raises:
-            ShapeError: a definition is refused; those before it are in effect.
+            ShapeError: a definition is refused.
         """
         wanted = self._registry.compare(definitions)
         for entry in wanted.ended:
@@ -85,33 +85,40 @@ class Subscriptions:
                 "shape stays ended shape_id=%s removed_at=%s reason=%s",
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
-        for shape_id in wanted.removed:
-            self._remove(shape_id, None)
-        for entry in wanted.updated:
-            self._put(entry)
-        for definition in wanted.added:
-            self._add(definition)
+        resolved = [self.tables.resolve(definition) for definition in wanted.added]
+        if wanted.added or wanted.updated or wanted.removed:
+            now = LogOffset(self.tables.wal_end(), 0)
+            starts_after = self._first_starts_after or now
+            added = [ShapeEntry(self._source, definition, oid, starts_after) for definition, oid in resolved]
+            removed = [replace(self._registry[shape_id], removed_at=now) for shape_id in wanted.removed]
+            self._put([*removed, *wanted.updated, *added])
+            self._remove(removed)
+            for entry in added:
+                self.router.add_shape(entry.definition, starts_after.tx_offset)
+                _LOG.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
         self._arrange_layers()
 
     def end_shape(self, shape_id: str, reason: str) -> None:
         """Remove a shape that cannot be delivered any more; the others go on."""
         _LOG.error("shape ended shape_id=%s reason=%s", shape_id, reason)
-        self._remove(shape_id, reason)
+        removed_at = LogOffset(self.tables.wal_end(), 0)
+        entry = replace(self._registry[shape_id], removed_at=removed_at, ended_because=reason)
+        self._put([entry])
+        self._remove([entry])
         self._arrange_layers()
 
     def handle_relation(self, relation: Relation, lsn: int) -> None:
         """The transaction with commit LSN ``lsn`` is about to change ``relation``; the server says so once, and again
         when something about the table has changed.
         """
-        for entry in self._registry.live:
+        for entry in self._registry.live_on([relation.table], relation.relation_id):
             if entry.starts_after.tx_offset < lsn:
                 self._check_table(entry, relation)
-        ancestors = self.tables.ancestors(relation.relation_id)
-        for entry in self._registry.live:
+        for entry in self._registry.live_on(self.tables.ancestors(relation.relation_id)):
             definition = entry.definition
-            if definition.table in ancestors and relation.table not in definition.partitions:
+            if relation.table not in definition.partitions:
                 partitions = (*definition.partitions, relation.table)
-                self._put(replace(entry, definition=replace(definition, partitions=partitions)))
+                self._put([replace(entry, definition=replace(definition, partitions=partitions))])
                 self.router.set_partitions(definition.id, partitions)
                 _LOG.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
 
@@ -123,23 +130,16 @@ class Subscriptions:
         elif same_name and not same_oid:
             self.end_shape(shape_id, f"table {table} is another one than when the shape was defined")
 
-    def _add(self, definition: ShapeDefinition) -> None:
-        resolved, oid = self.tables.resolve(definition)
-        starts_after = self._first_starts_after or LogOffset(self.tables.wal_end(), 0)
-        self._put(ShapeEntry(self._source, resolved, oid, starts_after))
-        self.router.add_shape(resolved, starts_after.tx_offset)
-        _LOG.info("shape added shape_id=%s starts_after=%s", definition.id, starts_after)
+    def _remove(self, entries: Iterable[ShapeEntry]) -> None:
+        for entry in entries:
+            self.router.remove_shape(entry.definition.id)
+            self._publish_removal(entry)
+            _LOG.info("shape removed shape_id=%s removed_at=%s", entry.definition.id, entry.removed_at)
 
-    def _remove(self, shape_id: str, reason: str | None) -> None:
-        entry = replace(self._registry[shape_id], removed_at=LogOffset(self.tables.wal_end(), 0), ended_because=reason)
-        self._put(entry)
-        self.router.remove_shape(shape_id)
-        self._publish_removal(entry)
-        _LOG.info("shape removed shape_id=%s removed_at=%s", shape_id, entry.removed_at)
-
-    def _put(self, entry: ShapeEntry) -> None:
-        self._outbox.publish_entry(entry)
-        self._registry.put(entry)
+    def _put(self, entries: Sequence[ShapeEntry]) -> None:
+        self._outbox.publish_entries(entries)
+        for entry in entries:
+            self._registry.put(entry)
 
     def _publish_removal(self, entry: ShapeEntry) -> None:
         if entry.removed_at is not None:

@@ -92,7 +92,7 @@ class CaptureSource:
         if first is not None:
             # After the shapes: until this entry is there, nothing was routed, and they may start where the slot does.
             begun = SourceEntry(self.name, first)
-            self.outbox.publish_entry(begun)
+            self.outbox.publish_entries([begun])
             self._past = Past(begun, self._past.shapes, self._past.last_transaction)
         subscriptions.source_begins()
         self.subscriptions = subscriptions

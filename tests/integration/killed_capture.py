@@ -36,8 +36,8 @@ def _counted(function: Callable[..., Any], passes: int, *, before: bool) -> Call
 
 # The class and method to die at, and whether before its call.
 POINTS: Final[dict[str, tuple[type, str, bool]]] = {
-    "before a registry entry": (Outbox, "publish_entry", True),
-    "between a registry entry and its effect": (Outbox, "publish_entry", False),
+    "before the registry's entries": (Outbox, "publish_entries", True),
+    "between the registry's entries and their effect": (Outbox, "publish_entries", False),
     "between two events of a fragment": (KafkaPublisher, "publish", True),
     "after a fragment is queued": (Outbox, "publish_fragment", False),
     "before a confirmed fragment is noted": (CaptureSource, "_handle_published", True),

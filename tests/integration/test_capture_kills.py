@@ -39,8 +39,9 @@ def test_nothing_is_lost_and_nothing_confirmed_early_whatever_is_killed(rig: tup
     loop = ClosedLoop(capture_rig, SEED)
     first_restart_lsn = restart_lsn(capture_rig)
     for number, point in enumerate(POINTS):
-        # The registry's points are passed while a shape is added, the others after some work.
-        passes = "1" if "registry" in point else str(10 + 3 * number)
+        # The registry's points are passed at the start, with every shape and then with the source; the others after
+        # some work.
+        passes = str(number) if "registry" in point else str(10 + 3 * number)
         process = capture_rig.start_process("tests.integration.killed_capture", point, passes)
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
         assert process.returncode == -9, f"{point}: {capture_rig.log()[-2000:]}"
