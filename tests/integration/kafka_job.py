@@ -1,9 +1,11 @@
 """A tracking job that reads two topics of its own on a real broker."""
 
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
@@ -23,6 +25,8 @@ from flushtracker.kafka.topic_rules import topic_settings
 from flushtracker.secret_options import SecretOptions
 from tests.spark.job_folder import JobFolder
 
+SILENT = logging.getLogger("tests.librdkafka")
+SILENT.setLevel(logging.CRITICAL)
 _RETENTION_MS = 7 * 86_400_000
 
 
@@ -37,6 +41,7 @@ class KafkaJob(JobFolder):
     patience_ms: int = 60_000
 
     def __post_init__(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
         self.create_topics()
 
     def topic(self, stream: str) -> str:
@@ -107,6 +112,11 @@ class KafkaJob(JobFolder):
         consumer.close()
         return count
 
+    @cached_property
+    def _producer(self) -> Producer:
+        settings = {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0}
+        return Producer(settings, logger=SILENT)
+
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers})
 
@@ -118,10 +128,9 @@ class KafkaJob(JobFolder):
         partition: int = -1,
     ) -> None:
         """Publish events under their keys and in their order, or all in one ``partition``."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0})
         for stream, key, value in [*map(_record, events), *(("flushes", "text", value) for value in flushes)]:
-            producer.produce(self.topic(stream), value, key, partition=partition, on_delivery=_require_delivery)
-        assert producer.flush(30) == 0
+            self._producer.produce(self.topic(stream), value, key, partition=partition, on_delivery=_require_delivery)
+        assert self._producer.flush(60) == 0
 
     def source_config(self, max_files_per_trigger: int) -> SourceConfig:  # noqa: ARG002  Kafka has its own option
         return KafkaSource(

@@ -113,5 +113,5 @@ def await_ack_after(load: KafkaLoad, ack_lsn: int, *, timeout_s: float = 240) ->
     deadline = time.monotonic() + timeout_s
     while (last := load.assert_sound()) <= ack_lsn:
         assert time.monotonic() < deadline, f"no ack after {ack_lsn}, though up to {load.bound()} is allowed"
-        time.sleep(0.2)
+        time.sleep(0.5)
     return last

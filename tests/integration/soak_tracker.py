@@ -35,7 +35,7 @@ def main() -> None:
         folder = Path(name)
         with (
             LocalBroker(folder / "broker") as broker,
-            StandaloneCluster(folder / "cluster", java_options="") as cluster,
+            StandaloneCluster(folder / "cluster") as cluster,
         ):
             job = KafkaJob(folder / "job", broker.bootstrap_servers, partitions=2)
             soak(cluster, job, kills, rng)
