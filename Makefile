@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak unit check format jars dist clean distclean python java
+.PHONY: help run test soak unit bench check format jars dist clean distclean python java
 
 help: ## print this
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -28,6 +28,9 @@ soak: java $(READY) jars ## kill drivers and executors 50 times each under load;
 
 unit: $(READY) ## run the quick tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
+
+bench: $(READY) ## measure how long things take; some minutes, a million shapes among them
+	$(BIN)/python -m tests.bench
 
 check: $(READY) ## ruff and mypy, in their strict settings
 	$(BIN)/ruff check .

@@ -1,0 +1,29 @@
+"""``python -m tests.bench [--quick] [NAME …]``: runs all benches, or those named, and prints their tables."""
+
+import argparse
+import platform
+import sys
+from collections.abc import Callable, Iterable
+
+from tests.bench import routing, throughput
+from tests.bench.measure import Table
+
+BENCHES: dict[str, Callable[..., Iterable[Table]]] = {"routing": routing.tables, "throughput": throughput.tables}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Prints how long things take.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)}; all without")
+    parser.add_argument("--quick", action="store_true", help="the least sizes, to see that the benches run")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - BENCHES.keys():
+        parser.error(f"there is no bench {', '.join(sorted(unknown))}, but {', '.join(BENCHES)}")
+    python = f"Python {platform.python_version()}"
+    sys.stdout.write(f"{python} on {platform.machine()}; one core, processor time, medians of several rounds\n")
+    for name in arguments.names or BENCHES:
+        for table in BENCHES[name](quick=arguments.quick):
+            sys.stdout.write(f"\n{table}\n")
+            sys.stdout.flush()
+
+
+main()

@@ -1,0 +1,74 @@
+"""How many changes a second one core takes from PostgreSQL's bytes to the streams' JSON, and how long each step is."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from time import process_time
+
+from flushtracker.event_router import EventRouter
+from flushtracker.fragment_publisher import FragmentPublisher
+from flushtracker.fragments import FragmentConverter
+from flushtracker.pgoutput import decode
+from flushtracker.shape_definition import ShapeDefinition
+from tests.bench import wal
+from tests.bench.measure import Table, medians, per_second
+
+CHANGES_PER_TRANSACTION = 20
+STEPS = ("decode", "convert", "route", "publish", "JSON")
+
+ALL = [ShapeDefinition("orders", ("public", "orders"), primary_key=("id",))]
+EACH_TENANT = [
+    ShapeDefinition(f"orders-{n}", ("public", "orders"), where=f"tenant_id = {n}", primary_key=("id",))
+    for n in range(wal.TENANTS)
+]
+OTHER_TENANTS = [
+    ShapeDefinition(f"orders-{n}", ("public", "orders"), where=f"tenant_id = {n}", primary_key=("id",))
+    for n in range(wal.TENANTS, 2 * wal.TENANTS)
+]
+WORKLOADS: list[tuple[str, list[ShapeDefinition], int, str]] = [
+    ("insert into a table that no shape is on", ALL, wal.AUDIT, "insert"),
+    ("insert that none of 1,000 shapes wants", OTHER_TENANTS, wal.ORDERS, "insert"),
+    ("update that none of 1,000 shapes wants", OTHER_TENANTS, wal.ORDERS, "update"),
+    ("insert that the one shape takes", ALL, wal.ORDERS, "insert"),
+    ("insert that one of 1,000 shapes takes", EACH_TENANT, wal.ORDERS, "insert"),
+    ("update that the one shape takes", ALL, wal.ORDERS, "update"),
+    ("update that one of 1,000 shapes takes", EACH_TENANT, wal.ORDERS, "update"),
+]
+
+
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    transactions, rounds = (5, 1) if quick else (100, 31)
+    rows = []
+    for label, definitions, relation_id, operation in WORKLOADS:
+        messages = wal.transactions(transactions, CHANGES_PER_TRANSACTION, relation_id, operation)
+        router = EventRouter(definitions)
+        _times(messages, router)
+        times = medians(_times(messages, router) for _ in range(rounds))
+        steps_us = [time / (transactions * CHANGES_PER_TRANSACTION) * 1e6 for time in times]
+        rows.append([label, per_second(sum(steps_us)), *(f"{us:.1f}" for us in [sum(steps_us), *steps_us])])
+    yield Table(
+        f"From bytes to JSON: rows of 6 columns, {CHANGES_PER_TRANSACTION} changes in a transaction; µs for one change",
+        ["", "changes/s", "µs", *STEPS],
+        rows,
+    )
+
+
+def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
+    """How long each of ``STEPS`` takes, in seconds."""
+    converter, publisher = FragmentConverter(), FragmentPublisher("7301/1/shapes", wal.FIRST_LSN)
+    for message in wal.relation_messages():
+        converter.handle(decode(message))
+    clock = [process_time()]
+    decoded = [decode(message) for message in messages]
+    clock.append(process_time())
+    fragments = [fragment for message in decoded for fragment in converter.handle(message)]
+    clock.append(process_time())
+    routed = [router.route(fragment) for fragment in fragments]
+    clock.append(process_time())
+    published = [publisher.publish(*each) for each in zip(fragments, routed, strict=True)]
+    clock.append(process_time())
+    for each in published:
+        each.fragment.to_json()
+        for event in each.shape_changes:
+            event.to_json()
+    clock.append(process_time())
+    return [after - before for before, after in pairwise(clock)]

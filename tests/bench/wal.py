@@ -1,0 +1,67 @@
+"""``pgoutput`` messages of a table of orders, as PostgreSQL sends them: the input of the benches."""
+
+from collections.abc import Iterator
+from struct import pack
+
+from flushtracker.changes import Column, Relation
+
+ORDERS, AUDIT = 16384, 16400
+"""The relations' ids."""
+TENANTS = 1000
+FIRST_LSN = 10_000
+_COLUMNS = {"id": 20, "tenant_id": 20, "status": 25, "amount": 1700, "updated_at": 1184, "note": 25}
+_COMMIT_TIMESTAMP_US = 800_000_000_000_000
+"""Since 2000-01-01."""
+
+
+def orders() -> Relation:
+    columns = tuple(Column(name, type_oid, is_key=True) for name, type_oid in _COLUMNS.items())
+    return Relation(ORDERS, "public", "orders", "full", columns)
+
+
+def row(number: int, tenant: int) -> dict[str, str | None]:
+    """What a row holds; ``number`` is its id."""
+    return {
+        "id": str(number),
+        "tenant_id": str(tenant),
+        "status": "paid" if number % 3 else "new",
+        "amount": f"{number % 1000}.50",
+        "updated_at": "2026-11-21 01:02:03.456789+00",
+        "note": None if number % 4 == 0 else "leave at the door",
+    }
+
+
+def relation_messages() -> list[bytes]:
+    return [_relation(ORDERS, "orders"), _relation(AUDIT, "audit")]
+
+
+def transactions(count: int, changes: int, relation_id: int, operation: str = "insert") -> list[bytes]:
+    """So many transactions of so many changes each, one tenant after the other."""
+    messages = []
+    for index in range(count):
+        lsn = FIRST_LSN + 100 * index
+        messages.append(b"B" + pack(">QqI", lsn, _COMMIT_TIMESTAMP_US, 700 + index))
+        messages += _changes(index * changes, changes, relation_id, operation)
+        messages.append(b"C\0" + pack(">QQq", lsn, lsn + 48, _COMMIT_TIMESTAMP_US))
+    return messages
+
+
+def _changes(first: int, count: int, relation_id: int, operation: str) -> Iterator[bytes]:
+    for number in range(first, first + count):
+        new = b"N" + _tuple(row(number, number % TENANTS))
+        if operation == "insert":
+            yield b"I" + pack(">I", relation_id) + new
+        else:
+            old = row(number, number % TENANTS) | {"status": "new", "note": None}
+            yield b"U" + pack(">I", relation_id) + b"O" + _tuple(old) + new
+
+
+def _relation(relation_id: int, name: str) -> bytes:
+    columns = b"".join(b"\1" + column.encode() + pack(">xIi", oid, -1) for column, oid in _COLUMNS.items())
+    return b"R" + pack(">I", relation_id) + b"public\0" + name.encode() + b"\0f" + pack(">h", len(_COLUMNS)) + columns
+
+
+def _tuple(values: dict[str, str | None]) -> bytes:
+    encoded = [None if value is None else value.encode() for value in values.values()]
+    parts = [b"n" if value is None else b"t" + pack(">i", len(value)) + value for value in encoded]
+    return pack(">h", len(parts)) + b"".join(parts)
