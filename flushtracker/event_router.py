@@ -18,10 +18,11 @@ The cost of a change is a look-up by table and one by the row's values, and a te
 (:mod:`~flushtracker.shape_index`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
-from flushtracker.changes import Change, Commit, LogItem, TableName, TransactionFragment
+from flushtracker.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment
 from flushtracker.errors import DecodeError, HoleError, ShapeError
 from flushtracker.log_items import log_items
 from flushtracker.log_offset import LogOffset
@@ -80,7 +81,7 @@ class _Transaction:
     last_log_offset: LogOffset
     shapes: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
-    empty: Mapping[str, frozenset[TableName]] = field(default_factory=dict)
+    empty: dict[str, frozenset[TableName]] = field(default_factory=dict)
     """For each shape with partitions, those that the transaction has emptied."""
 
     def __str__(self) -> str:
@@ -196,6 +197,7 @@ class EventRouter:
         taken, empty = self._take(transaction, fragment)
         everyone = taken.keys() if fragment.commit is None else transaction.shapes | taken.keys()
         nothing = _Taken()
+        parts = [(shape_id, taken.get(shape_id, nothing)) for shape_id in sorted(everyone)]
         routed = tuple(
             RoutedFragment(
                 shape_id,
@@ -204,24 +206,26 @@ class EventRouter:
                 fragment.last_log_offset,
                 has_begin=shape_id not in transaction.shapes,
                 commit=fragment.commit,
-                items=tuple(taken.get(shape_id, nothing).items),
-                change_count=taken.get(shape_id, nothing).change_count,
+                items=tuple(part.items),
+                change_count=part.change_count,
                 removed=shape_id in transaction.removed,
             )
-            for shape_id in sorted(everyone)
+            for shape_id, part in parts
         )
         transaction.shapes.update(taken)
-        transaction.empty = empty
+        transaction.empty.update(empty)
         transaction.last_log_offset = fragment.last_log_offset
         self._open = transaction if fragment.commit is None else None
+        self._advance(fragment.last_log_offset)
         # The second item of a split update lies past the fragment's last offset.
-        self._advance(max([fragment.last_log_offset, *(part.items[-1].offset for part in routed if part.items)]))
+        for part in routed:
+            if part.items and part.items[-1].offset.op_offset > fragment.last_log_offset.op_offset:
+                self._advance(part.items[-1].offset)
         return routed
 
     def _follow(self, fragment: TransactionFragment) -> _Transaction | None:
         """The transaction that ``fragment`` belongs to, not yet changed by it; ``None`` for a keepalive."""
         current = self._open
-        subject = f"fragment {fragment.last_log_offset} of transaction {fragment.xid}"
         if fragment.xid is None:
             if current is not None:
                 raise HoleError(f"keepalive {fragment.last_log_offset} came inside {current}; {_REMEDY}")
@@ -233,22 +237,29 @@ class EventRouter:
                 last = (
                     "nothing was routed before" if self._routed_up_to is None else f"the last was {self._routed_up_to}"
                 )
-                raise HoleError(f"{subject} is not its first, but no transaction is open and {last}; {_REMEDY}")
+                raise HoleError(
+                    f"{_subject(fragment)} is not its first, but no transaction is open and {last}; {_REMEDY}"
+                )
             return _Transaction(fragment.xid, fragment.lsn, LogOffset.just_before(fragment.lsn))
         if fragment.has_begin or (fragment.xid, fragment.lsn) != (current.xid, current.lsn):
-            raise HoleError(f"{subject}{' begins' if fragment.has_begin else ''}, but open is {current}; {_REMEDY}")
+            verb = " begins" if fragment.has_begin else ""
+            raise HoleError(f"{_subject(fragment)}{verb}, but open is {current}; {_REMEDY}")
         if fragment.last_log_offset <= current.last_log_offset:
-            raise HoleError(f"{subject} is out of order, open is {current}; {_REMEDY}")
+            raise HoleError(f"{_subject(fragment)} is out of order, open is {current}; {_REMEDY}")
         return current
 
     def _take(
         self, transaction: _Transaction, fragment: TransactionFragment
-    ) -> tuple[dict[str, _Taken], dict[str, frozenset[TableName]]]:
-        """What the fragment has for each shape, and which partitions are empty after it; changes nothing."""
+    ) -> tuple[dict[str, _Taken], Mapping[str, frozenset[TableName]]]:
+        """What the fragment has for each shape, and which partitions are empty now that were not; changes nothing."""
         taken: dict[str, _Taken] = {}
-        empty = dict(transaction.empty)
+        empty = ChainMap({}, transaction.empty)
+        relation: Relation | None = None
+        index: ShapeIndex | None = None
         for change in fragment.changes:
-            index = self._by_table.get(change.relation.table)
+            if change.relation is not relation:
+                relation = change.relation
+                index = self._by_table.get(relation.table)
             if index is None:
                 continue
             for candidate in index.candidates(change, fragment.lsn):
@@ -261,7 +272,7 @@ class EventRouter:
                     part = taken.setdefault(candidate.shape_id, _Taken())
                     part.items.extend(items)
                     part.change_count += 1
-        return taken, empty
+        return taken, empty.maps[0]
 
     def _advance(self, offset: LogOffset) -> None:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
@@ -284,7 +295,11 @@ class EventRouter:
 _REMEDY = "connect again, so that the server sends the transaction from its start"
 
 
-def _items(bound: BoundShape, change: Change, empty: dict[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
+def _subject(fragment: TransactionFragment) -> str:
+    return f"fragment {fragment.last_log_offset} of transaction {fragment.xid}"
+
+
+def _items(bound: BoundShape, change: Change, empty: MutableMapping[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
     """The shape's items of ``change``; ``empty`` is brought up to date for the shape."""
     definition = bound.definition
     own = bound.filter(change)

@@ -122,9 +122,10 @@ def decode(data: bytes) -> Message:
     Raises:
         DecodeError: ``data`` is not one message of protocol version 1, no more and no less.
     """
-    if data[:1] not in _MESSAGES:
+    known = _MESSAGES.get(data[:1])
+    if known is None:
         raise MessageReader(data, "message", 0).error("one of the types B, C, D, I, M, O, R, T, U and Y")
-    name, read = _MESSAGES[data[:1]]
+    name, read = known
     reader = MessageReader(data, name, 1)
     message = read(reader)
     if reader.position != len(data):
@@ -186,8 +187,9 @@ def _delete(reader: MessageReader) -> DeleteMessage:
 
 
 def _new_row_follows(reader: MessageReader) -> None:
-    if reader.number(U8, "a new row, N") != ord("N"):
-        raise reader.error("a new row, N", reader.position - 1)
+    if reader.data[reader.position : reader.position + 1] != b"N":
+        raise reader.error("a new row, N")
+    reader.position += 1
 
 
 def _old_kind(reader: MessageReader) -> OldKind | None:

@@ -122,7 +122,7 @@ class MessageReader:
                     end = start + _read_length(data, position + 1)[0]
                     if not start <= end <= size:
                         raise self.error(f"a value's length from 0 to {size - start}", position + 1)
-                    values.append(str(data[start:end], "utf-8") if kind == _TEXT else data[start:end])
+                    values.append(data[start:end].decode() if kind == _TEXT else data[start:end])
                     position = end
                 elif kind == _NULL:
                     values.append(None)

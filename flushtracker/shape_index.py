@@ -39,9 +39,9 @@ _Key: TypeAlias = tuple[Value, ...]
 
 @dataclass(slots=True, eq=False)
 class IndexedShape:
-    """A shape on one table, which gets nothing of a transaction with the commit LSN ``starts_after`` or a lower one.
+    """A shape on one table as that is now; it gets nothing of a transaction that commits at ``starts_after`` or below.
 
-    ``is_placed``: it is bound to the table's relation, and a row can find it.
+    ``is_placed``: it can be kept on the table, and a row can find it.
     """
 
     shape: Shape
@@ -54,8 +54,8 @@ class IndexedShape:
         return self.shape.definition.id
 
     def bound_to(self, relation: Relation) -> BoundShape:
-        """The shape for ``relation``, on which it can be kept."""
-        if self._bound is None or self._bound.relation is not relation:
+        """The shape for ``relation``, which is the table as it is now."""
+        if self._bound is None:
             self._bound = self.shape.bind(relation)
         return self._bound
 
@@ -119,9 +119,9 @@ class ShapeIndex:
         """``relation`` is how the table is from now on."""
         if relation != self._relation:
             self._groups, self._forms = {}, set()
-            for indexed in self._shapes.values():
-                indexed.is_placed = False
-            self._waiting = [(indexed.starts_after, n, indexed) for n, indexed in enumerate(self._shapes.values())]
+            shapes = [IndexedShape(indexed.shape, indexed.starts_after) for indexed in self._shapes.values()]
+            self._shapes = {indexed.shape_id: indexed for indexed in shapes}
+            self._waiting = [(indexed.starts_after, number, indexed) for number, indexed in enumerate(shapes)]
             heapify(self._waiting)
             self._has_identity = relation.replica_identity == "full" or bool(relation.key_columns)
         self._relation = relation
@@ -211,7 +211,7 @@ class _Group:
 
 
 def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
-    """By which columns and under which keys a shape is looked up: by none and under the empty one, where it cannot be."""
+    """By which columns and under which keys a shape is looked up; where it cannot be, by none and the empty one."""
     chosen: dict[str, frozenset[Value]] = {}
     count = 1
     for column, values in sorted(required.items(), key=lambda item: (len(item[1]), item[0])):

@@ -33,7 +33,6 @@ class BoundShape:
     """A shape's definition for one relation. ``columns`` are those that its items carry, in the relation's order."""
 
     definition: ShapeDefinition
-    relation: Relation
     key_columns: tuple[str, ...]
     columns: tuple[str, ...]
     identity: tuple[str, ...]
@@ -205,7 +204,7 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those alone")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
-    return BoundShape(definition, relation, key_columns, columns, identity, matches)
+    return BoundShape(definition, key_columns, columns, identity, matches)
 
 
 def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, remedy: str) -> None:

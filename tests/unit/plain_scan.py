@@ -10,7 +10,9 @@ from flushtracker.shape_index import IndexedShape, ShapeIndex
 class PlainScan(ShapeIndex):
     """Finds all shapes of the table."""
 
-    def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:  # noqa: ARG002 - all, whatever it is
+    def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
+        if change.relation is not self._relation:
+            self._meet(change.relation)
         return [indexed for indexed in self._shapes.values() if indexed.starts_after < lsn]
 
 
