@@ -16,7 +16,7 @@ from tests.unit.in_memory_job import AckTable, Event, InMemoryJob
 
 _ROOT: Final = Path(__file__).parents[2]
 _SOURCE: Final = "recording/1/shapes"
-_TIMEOUT_S: Final = 120
+_TIMEOUT_S: Final = 240
 _README_LINE: Final = r"""spark-submit --master spark://HOST:7077 \
   --jars "$(echo dist/jars/*.jar | tr ' ' ,)" --py-files dist/flushtracker.zip \
   jobs/track_flushes.py --config conf/track_flushes.yaml
