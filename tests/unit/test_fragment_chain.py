@@ -56,7 +56,7 @@ def test_a_resend_in_another_cut_goes_on_past_the_cursor() -> None:
 
 
 def test_a_hole_moves_nothing() -> None:
-    """The error names the place, the one before, source, fragment and both offsets; the state is as before the batch."""
+    """The error names the place, the one before, source and both offsets; the state is as before the batch."""
     chain = chain_at((300, 6))
     message = (
         r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but what was seen ends "
