@@ -211,5 +211,6 @@ def _to_arrow(row: AckRow) -> pa.Table:
 
 def storage_reason(error: Exception) -> str:
     """What the storage says, on one line of bounded length, without a password that stands in a URL."""
-    text = re.sub(r"//[^/@\s]+@", "//", " ".join(str(error).split()))
+    uncoloured = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    text = re.sub(r"//[^/@\s]+@", "//", " ".join(uncoloured.split()))
     return text if len(text) <= _REASON_LENGTH else text[:_REASON_LENGTH] + " …"

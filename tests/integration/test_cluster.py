@@ -51,6 +51,7 @@ def test_spark_submit_as_the_readme_has_it_gives_the_acks_of_the_core_alone(
     cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
     """In a folder like the checkout, with the example's paths, which count from there, and with another trigger."""
+    assert _README_LINE in (_ROOT / "README.md").read_text()
     for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
         (tmp_path / name).symlink_to(target)
     (tmp_path / "conf").mkdir()

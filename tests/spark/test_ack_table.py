@@ -167,7 +167,9 @@ def test_place_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> None:
 
 def test_reason_of_the_storage_is_one_line_without_a_password() -> None:
     """An endpoint's URL may carry one, and object stores tell their reason on later lines."""
-    error = OSError("Generic S3 error\n  caused by: error sending request for url (http://user:secret@10.0.0.1/bucket)")
+    error = OSError(
+        "Generic \x1b[31mS3\x1b[0m error\n  caused by: error sending request for url (http://user:secret@10.0.0.1/bucket)"
+    )
     assert ack_table.storage_reason(error) == (
         "Generic S3 error caused by: error sending request for url (http://10.0.0.1/bucket)"
     )
