@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from flushtracker.command_line import run_program
-from flushtracker.config import load_config
+from flushtracker.config import FilesSource, load_config
 from flushtracker.delta.ack_history import read_ack_history
 from flushtracker.errors import ConfigError
 from flushtracker.report.figures import last_published_commit, make_report
@@ -58,7 +58,10 @@ def _report(arguments: argparse.Namespace) -> int:
         ) from error
     config = load_config(arguments.config)
     history = read_ack_history(config.sink.acks, config.sink.storage_options, arguments.source)
-    report = make_report(history, last_published_commit(config.source.fragments, history.source))
+    # Of topics, the last commit that the job has seen is known, not the last one that is there.
+    is_files = isinstance(config.source, FilesSource)
+    published = last_published_commit(config.source.fragments, history.source) if is_files else None
+    report = make_report(history, published)
     plot_report(report, arguments.plot)
     print_report(report, Console())
     print(f"plot: {arguments.plot}")
