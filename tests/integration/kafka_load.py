@@ -14,7 +14,7 @@ from tests.unit import in_memory_job
 from tests.unit.in_memory_job import InMemoryJob
 
 _SHAPES: Final = [f"shape-{number}" for number in range(40)]
-_PAUSE_S: Final = 0.05
+_PAUSE_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -113,5 +113,5 @@ def await_ack_after(load: KafkaLoad, ack_lsn: int, *, timeout_s: float = 240) ->
     deadline = time.monotonic() + timeout_s
     while (last := load.assert_sound()) <= ack_lsn:
         assert time.monotonic() < deadline, f"no ack after {ack_lsn}, though up to {load.bound()} is allowed"
-        time.sleep(0.5)
+        time.sleep(1)
     return last

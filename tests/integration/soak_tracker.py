@@ -27,6 +27,9 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="of the load and the delays (default: %(default)s)"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, metavar="N", help="kill no more after so many (default: all)"
+    )
     arguments = parser.parse_args()
     kills = ["driver"] * arguments.driver_kills + ["executor"] * arguments.executor_kills
     rng = random.Random(arguments.seed)  # noqa: S311  a test's delays
@@ -38,16 +41,19 @@ def main() -> None:
             StandaloneCluster(folder / "cluster") as cluster,
         ):
             job = KafkaJob(folder / "job", broker.bootstrap_servers, partitions=2)
-            soak(cluster, job, kills, rng)
+            soak(cluster, job, kills, rng, arguments.minutes)
 
 
-def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: random.Random) -> None:
+def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: random.Random, minutes: float) -> None:
     """Kill in this order, each at a random moment after an ack that came after the kill before."""
     started = time.monotonic()
     with KafkaLoad(job, rng.randrange(1 << 30)) as load:
         driver = submit(cluster, job)
         ack_lsn = await_ack_after(load, -1)
         for number, victim in enumerate(kills, start=1):
+            if time.monotonic() - started > 60 * minutes:
+                kills = kills[: number - 1]
+                break
             time.sleep(rng.uniform(0, _LONGEST_DELAY_S))
             if victim == "driver":
                 kill(driver)
