@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak unit bench check format jars dist clean distclean python java
+.PHONY: help run demo test soak unit bench check format jars dist clean distclean python java
 
 help: ## print this
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -17,6 +17,10 @@ run: java $(READY) jars ## replay the recorded WAL, track its flushes, report ho
 	$(BIN)/python jobs/replay_wal.py --recording tests/recording --shapes conf/shapes.yaml --out data
 	$(BIN)/python jobs/track_flushes.py --config conf/replay.yaml
 	$(BIN)/python jobs/report.py --config conf/replay.yaml
+
+demo: java $(READY) jars ## run server, broker, capture, tracker and writers on this machine, and watch; Ctrl-C stops all
+	@$(BIN)/python -m flushtracker.local.broker_jars
+	@$(BIN)/python jobs/demo.py
 
 test: java $(READY) jars ## run all tests: the quick ones first, then those on Spark
 	@$(BIN)/python -m flushtracker.local.broker_jars

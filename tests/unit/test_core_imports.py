@@ -9,8 +9,8 @@ import pytest
 import flushtracker
 
 ROOT = Path(flushtracker.__file__).parent
-# The report that `make run` prints and plots has packages of its own, in an optional extra.
-OUTSIDE_THE_CORE = {"spark", "postgres", "kafka", "delta", "report"}
+# The report that `make run` prints and plots has packages of its own, in an optional extra; the demo runs everything.
+OUTSIDE_THE_CORE = {"spark", "postgres", "kafka", "delta", "report", "demo"}
 BLOCKED = ("pyspark", "py4j", "delta", "deltalake", "pandas", "pyarrow", "numpy", "psycopg2", "confluent_kafka", "rich")
 
 IMPORT_WITHOUT = """

@@ -1,0 +1,101 @@
+"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in the other."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.demo.demo_folder import demo_folder
+from flushtracker.demo.guarded_process import Guard, GuardedProcess
+from flushtracker.demo.workload import TABLES
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
+
+_CAPTURE: Final = "conf/demo_capture.yaml"
+_TRACKER: Final = "conf/demo_tracker.yaml"
+_CHILDREN: Final = (
+    ("tracker", ("jobs.track_flushes", "--config", _TRACKER)),
+    ("capture", ("jobs.capture_wal", "--config", _CAPTURE, "--create")),
+    ("writers", ("flushtracker.demo.write_process", "--config", _CAPTURE)),
+    ("workload", ("flushtracker.demo.workload", "--config", _CAPTURE)),
+)
+
+
+class Demo:
+    """All parts, with their data and logs in ``folder``, and their code and configuration from ``checkout``.
+
+    Running inside the block, once: whatever ends the block, or this process, ends them. ``say`` gets a line for each
+    that starts or stops.
+    """
+
+    def __init__(self, folder: Path, checkout: Path, say: Callable[[str], None]) -> None:
+        self._folder = folder.absolute()
+        self._checkout = checkout
+        self._say = say
+        self._children: list[GuardedProcess] = []
+        self._parts = ExitStack()
+
+    def __enter__(self) -> "Demo":
+        with ExitStack() as parts:
+            parts.enter_context(demo_folder(self._folder))
+            self._say(f"data and logs are in {self._folder}")
+            self._start_server(parts)
+            self._start_broker(parts)
+            TopicAdmin(self.config.kafka).create(ROLES)
+            for name, (module, *arguments) in _CHILDREN:
+                self._start_child(parts, name, module, arguments)
+            self._parts = parts.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.close()
+
+    @property
+    def config(self) -> CaptureConfig:
+        """Capture's, which names the server, the slot, the topics and the ack table; once server and broker run."""
+        return load_capture_config(self._checkout / _CAPTURE)
+
+    def raise_failure(self) -> None:
+        """Raise the error of the first child that has ended by itself, with its exit code."""
+        for child in self._children:
+            failure = child.failure()
+            if failure is not None:
+                raise failure
+
+    def _start_server(self, parts: ExitStack) -> None:
+        server = LocalPostgres(self._folder / "server")
+        self._say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
+        # Both before it starts, so that a start that is cut short leaves nothing. With SIGQUIT the server ends at once,
+        # and takes its processes along.
+        pid_file = shlex.quote(str(server.data / "postmaster.pid"))
+        parts.callback(Guard(f"kill -s QUIT $(head -n 1 {pid_file})").dismiss)
+        parts.callback(self._stop, "PostgreSQL", server.stop)
+        server.start()
+        # The configuration names these variables; the children read it too.
+        os.environ |= {"FLUSHTRACKER_DEMO": str(self._folder), "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port)}
+        server.execute(*TABLES)
+
+    def _start_broker(self, parts: ExitStack) -> None:
+        broker = LocalBroker(self._folder / "broker")
+        self._say(f"starting Kafka on {broker.bootstrap_servers}")
+        parts.callback(self._stop, "Kafka", broker.stop)
+        broker.start()
+        os.environ["FLUSHTRACKER_DEMO_KAFKA"] = broker.bootstrap_servers
+
+    def _start_child(self, parts: ExitStack, name: str, module: str, arguments: list[str]) -> None:
+        log = self._folder / f"{name}.log"
+        self._say(f"starting {name}, log {log.name}")
+        command = [sys.executable, "-m", module, *arguments]
+        child = GuardedProcess(name, command, log=log, cwd=self._checkout, env=os.environ)
+        parts.callback(self._stop, name, child.stop)
+        self._children.append(child)
+
+    def _stop(self, name: str, stop: Callable[[], None]) -> None:
+        self._say(f"stopping {name}")
+        stop()

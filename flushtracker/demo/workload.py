@@ -1,0 +1,90 @@
+"""The demo's workload: small transactions on three tables at a steady pace, now and then a large one.
+
+``python -m flushtracker.demo.workload --config FILE`` runs it, with the server that capture's configuration names,
+until SIGTERM or Ctrl-C.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.command_line import run_program
+from flushtracker.demo.stop_request import StopRequest
+from flushtracker.postgres.connection import connect, rows
+
+TABLES: Final = (
+    """
+    CREATE TABLE customers (id int PRIMARY KEY, visits int NOT NULL);
+    CREATE TABLE orders (id serial PRIMARY KEY, customer int NOT NULL, region text, status text NOT NULL, note text);
+    CREATE TABLE audit (id bigserial PRIMARY KEY, said text NOT NULL);
+    """,
+    # Its shapes filter by other columns than the key, so the old row of an update has to be known.
+    "ALTER TABLE orders REPLICA IDENTITY FULL",
+    "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i",
+)
+_PER_SECOND: Final = 25
+_LARGE_EVERY: Final = 100
+_SNAPSHOT_EVERY: Final = 50
+
+_NEW_ORDERS: Final = """
+INSERT INTO orders (customer, region, status, note)
+SELECT ceil(100 * random()), (ARRAY['eu', 'us', 'asia'])[ceil(3 * random())], 'open', repeat('x', (900 * random())::int)
+"""
+_LARGE: Final = f"{_NEW_ORDERS} FROM generate_series(1, 400)"
+_STATEMENTS: Final = (
+    _NEW_ORDERS,
+    _NEW_ORDERS,
+    """
+    UPDATE orders SET status = (ARRAY['open', 'paid', 'sent'])[ceil(3 * random())]
+    WHERE id = (SELECT max(id) - floor(200 * random()) FROM orders)
+    """,
+    "DELETE FROM orders WHERE id = (SELECT max(id) - floor(200 * random()) FROM orders)",
+    "UPDATE customers SET visits = visits + 1 WHERE id = (SELECT ceil(100 * random()))",
+    "INSERT INTO audit (said) VALUES (repeat('.', (200 * random())::int))",
+)
+# The server lets go of WAL where it last wrote down which transactions ran; by itself it does so every 15 seconds.
+_SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
+
+
+def transactions(rng: random.Random) -> Iterator[str]:
+    """The transactions, without end, each as the text of its statements."""
+    for number in count(1):
+        is_large = number % _LARGE_EVERY == 0
+        yield _LARGE if is_large else ";".join(rng.choices(_STATEMENTS, k=rng.randrange(1, 4)))
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="such as conf/demo_capture.yaml")
+    return run_program("workload", partial(_run, parser.parse_args().config), verbose=False)
+
+
+def _run(config_file: Path) -> int:
+    stop = StopRequest()
+    stop.interrupts = False
+    options = {**load_capture_config(config_file).postgres.connection, "application_name": "flushtracker_workload"}
+    started = time.monotonic()
+    with closing(connect(options)) as connection:
+        texts = transactions(random.Random(1))  # noqa: S311  the same work each time
+        for number, text in enumerate(texts):
+            if stop.is_made:
+                break
+            # All of the text is one transaction.
+            rows(connection, text)
+            if number % _SNAPSHOT_EVERY == 0:
+                rows(connection, _SNAPSHOT)
+            time.sleep(max(0.0, started + number / _PER_SECOND - time.monotonic()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The demo's writers as a process: shape changes in, flush notifications out.
+
+``python -m flushtracker.demo.write_process --config FILE`` runs it, with the Kafka that capture's configuration names,
+until SIGTERM or Ctrl-C. Started again it says again what it has flushed, and goes on behind that.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.command_line import run_program
+from flushtracker.demo.stop_request import StopRequest
+from flushtracker.demo.topic_follower import TopicFollower
+from flushtracker.demo.writers import DemoWriters
+from flushtracker.errors import FlushtrackerError
+from flushtracker.events import FlushNotification, ShapeChangesEvent
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.keys import flush_key
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.shape_definition import ShapeDefinition
+
+_TICK_S: Final = 0.05
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="such as conf/demo_capture.yaml")
+    return run_program("writers", partial(_run, parser.parse_args().config), verbose=False)
+
+
+def _run(config_file: Path) -> int:
+    stop = StopRequest()
+    stop.interrupts = False
+    config = load_capture_config(config_file).kafka
+    publisher = KafkaPublisher(config)
+    with (
+        closing(TopicReader(config)) as reader,
+        closing(TopicFollower(config, config.topics.shape_changes)) as changes,
+        closing(publisher),
+    ):
+        said = [FlushNotification.from_json(value) for value in reader.values(config.topics.flushes)]
+        writers = DemoWriters(partial(_definition, config, reader), said)
+        _publish(publisher, config, writers.start())
+        while not stop.is_made:
+            for value in changes.values(_TICK_S):
+                _publish(publisher, config, writers.take(ShapeChangesEvent.from_json(value), _now_ms()))
+            _publish(publisher, config, writers.advance(_now_ms()))
+            publisher.poll()
+        publisher.flush(config.wait_ms / 1000)
+    return 0
+
+
+def _definition(config: KafkaConfig, reader: TopicReader, source: str, shape_id: str) -> ShapeDefinition:
+    """As the registry has it: capture writes a shape's entry before its first change."""
+    for value in reader.values(config.topics.shapes):
+        entry = parse_registry_entry(value)
+        if isinstance(entry, ShapeEntry) and (entry.source, entry.definition.id) == (source, shape_id):
+            return entry.definition
+    raise FlushtrackerError(
+        f"shape {shape_id} of source {source} has changes, but topic {config.topics.shapes} does not define it; "
+        "start the demo again"
+    )
+
+
+def _publish(publisher: KafkaPublisher, config: KafkaConfig, events: Iterable[FlushNotification]) -> None:
+    for event in events:
+        publisher.publish(config.topics.flushes, flush_key(event.source, event.shape_id, event.type), event.to_json())
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""``DemoWriters``: a writer for each shape that changes arrive for. They store nothing, but say when they would have.
+
+Each is a writer of :mod:`flushtracker.simulated_writers`, with what those of a replay do not need: it takes each change
+once, however often it is sent, it begins with what it has said before, and it says so again for each change that is
+sent anew although it has flushed it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from flushtracker.events import FlushNotification, ShapeChangesEvent
+from flushtracker.log_offset import LogOffset
+from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.simulated_writers import SimulatedWriters
+
+
+@dataclass(slots=True)
+class _Writer:
+    simulated: SimulatedWriters
+    received: LogOffset
+    flushed: LogOffset
+
+
+class DemoWriters:
+    """No shape yet. ``definition_of`` is asked, with source and shape id, when the first change for a shape arrives.
+
+    ``said`` are the notifications that earlier writers have published.
+    """
+
+    def __init__(
+        self, definition_of: Callable[[str, str], ShapeDefinition], said: Iterable[FlushNotification] = ()
+    ) -> None:
+        self._definition_of = definition_of
+        self._writers: dict[tuple[str, str], _Writer] = {}
+        self._said: dict[tuple[str, str], FlushNotification] = {}
+        for event in said:
+            key = event.source, event.shape_id
+            if event.type == "flushed" and (key not in self._said or self._said[key].offset < event.offset):
+                self._said[key] = event
+
+    def start(self) -> list[FlushNotification]:
+        """What was said before, once more."""
+        return list(self._said.values())
+
+    def take(self, event: ShapeChangesEvent, now_ms: int) -> list[FlushNotification]:
+        """Buffer what is new; returns the flushes that this causes, or what was said of changes that are flushed."""
+        writer = self._writer(event.source, event.shape_id)
+        items = tuple(item for item in event.items if item.offset > writer.received)
+        notifications = writer.simulated.take([replace(event, items=items)], now_ms)
+        if items:
+            writer.received = items[-1].offset
+        elif event.items and event.items[-1].offset <= writer.flushed:
+            notifications.append(FlushNotification(event.source, "flushed", event.shape_id, writer.flushed))
+        return self._noted(writer, notifications)
+
+    def advance(self, now_ms: int) -> list[FlushNotification]:
+        """It is ``now_ms``; returns the flushes of those whose interval has ended."""
+        return [
+            notification
+            for writer in self._writers.values()
+            for notification in self._noted(writer, writer.simulated.advance(now_ms))
+        ]
+
+    def _writer(self, source: str, shape_id: str) -> _Writer:
+        key = source, shape_id
+        if key not in self._writers:
+            flushed = self._said[key].offset if key in self._said else LogOffset.before_all()
+            simulated = SimulatedWriters(source, [self._definition_of(source, shape_id)])
+            self._writers[key] = _Writer(simulated, flushed, flushed)
+        return self._writers[key]
+
+    @staticmethod
+    def _noted(writer: _Writer, notifications: list[FlushNotification]) -> list[FlushNotification]:
+        for notification in notifications:
+            writer.flushed = max(writer.flushed, notification.offset)
+        return notifications
