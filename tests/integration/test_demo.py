@@ -1,0 +1,137 @@
+"""``make demo`` for real, without a terminal: server, broker, tracker, capture, writers and workload, and their end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from flushtracker.lsn import parse_lsn
+from tests.integration.capture_rig import ROOT, wait_until
+
+_DEADLINE_S = 240
+_LINE = re.compile(
+    r"written=(?P<written>\S+) received=(?P<received>\S+) acknowledged=(?P<acknowledged>\S+) "
+    r"confirmed_flush_lsn=(?P<confirmed>\S+) retained=(?P<retained>.+) blocking_shape=(?P<blocking>.+)"
+)
+
+
+class RunningDemo:
+    """``jobs/demo.py`` as a process, whose descendants all carry a mark in their environment."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder / "demo"
+        self._mark = f"FLUSHTRACKER_TEST_MARK={uuid.uuid4()}"
+        name, _, value = self._mark.partition("=")
+        self._output = folder / "output"
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "jobs/demo.py", "--data", str(self.folder), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+                env=os.environ | {name: value},
+                start_new_session=True,
+            )
+
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def samples(self) -> list[dict[str, str]]:
+        return [found.groupdict() for line in self.output().splitlines() if (found := _LINE.fullmatch(line))]
+
+    def wait_for(self, text: str) -> None:
+        """Until it has printed this."""
+        wait_until(lambda: text in self.output() or self.process.poll() is not None, text, _DEADLINE_S)
+        assert text in self.output(), self.output()
+
+    def processes(self) -> dict[int, str]:
+        """The command lines of all that runs of it. A server hides its environment, but works in its data."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            # One may end at any moment, or is not ours to look at.
+            with suppress(OSError):
+                marked = self._mark.encode() in (folder / "environ").read_bytes().split(b"\0")
+                if marked or (folder / "cwd").readlink().is_relative_to(self.folder):
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        return found
+
+    def pid_of(self, part: str) -> int:
+        (pid,) = (pid for pid, command in self.processes().items() if part in command)
+        return pid
+
+    def wait_for_nothing(self) -> None:
+        """Until nothing of it runs any more."""
+        wait_until(lambda: not self.processes(), "the end of all its processes", 60)
+
+    def kill(self) -> None:
+        """Leave nothing running, whatever has failed."""
+        self.process.kill()
+        self.process.wait(30)
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def demo(postgres_folder: Path) -> Iterator[RunningDemo]:
+    running = RunningDemo(postgres_folder)
+    yield running
+    running.kill()
+
+
+def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(demo: RunningDemo) -> None:
+    """The whole loop: what was written when capture began is acknowledged, and then confirmed to the server."""
+
+    def is_confirmed() -> bool:
+        assert demo.process.poll() is None, demo.output()
+        received = [sample for sample in demo.samples() if sample["received"] != "–"]
+        if not received or received[-1]["acknowledged"] == "–":
+            return False
+        first, last = parse_lsn(received[0]["written"]), received[-1]
+        return first < parse_lsn(last["acknowledged"]) and first < parse_lsn(last["confirmed"])
+
+    wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
+    blocking = {sample["blocking"].partition(" for ")[0] for sample in demo.samples()}
+    assert "audit-archive" in blocking
+    assert len(demo.processes()) > 8
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
+    assert demo.processes() == {}
+    stopped = re.findall(r"^demo: stopping (.*)$", demo.output(), re.MULTILINE)
+    assert stopped == ["workload", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
+    assert demo.output().endswith("demo: everything is stopped\n")
+
+
+def test_nothing_is_left_of_a_demo_that_is_killed(demo: RunningDemo) -> None:
+    """By its guards; the server's own processes go with it."""
+    demo.wait_for("starting workload")
+    demo.process.kill()
+    demo.process.wait(30)
+    demo.wait_for_nothing()
+
+
+def test_part_that_fails_ends_the_demo_with_its_last_line_and_its_exit_code(demo: RunningDemo) -> None:
+    """Here capture is killed; the rest is stopped in good order."""
+    demo.wait_for("written=")
+    os.kill(demo.pid_of("jobs.capture_wal"), signal.SIGKILL)
+    assert demo.process.wait(_DEADLINE_S) == 137, demo.output()
+    assert demo.processes() == {}
+    assert re.fullmatch(
+        r"demo: capture has ended with 137: .*; its log is .*/capture\.log", demo.output().splitlines()[-1]
+    )
+
+
+def test_demo_that_is_stopped_while_it_starts_leaves_nothing(demo: RunningDemo) -> None:
+    """SIGTERM, while a server is there and a broker is not yet."""
+    demo.wait_for("starting Kafka")
+    demo.process.terminate()
+    assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
+    assert demo.processes() == {}
+    assert "stopped while it was starting" in demo.output()

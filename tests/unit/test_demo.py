@@ -1,0 +1,244 @@
+"""The parts of ``make demo`` that need no server and no broker."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flushtracker.changes import Commit, LogItem
+from flushtracker.demo.demo_folder import demo_folder
+from flushtracker.demo.guarded_process import GuardedProcess
+from flushtracker.demo.samples import LastAck, Sample, bars
+from flushtracker.demo.view import History, render, view
+from flushtracker.demo.workload import transactions
+from flushtracker.demo.writers import DemoWriters
+from flushtracker.errors import ConfigError
+from flushtracker.events import FlushNotification, ShapeChangesEvent
+from flushtracker.log_offset import LogOffset
+from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes_file import load_shapes
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+def changes(tx_offset: int) -> ShapeChangesEvent:
+    """One transaction of one row."""
+    offset = LogOffset(tx_offset, 0)
+    item = LogItem(offset, "insert", "key", {"id": "1"}, None)
+    commit = Commit("2026-11-21T01:02:03Z", tx_offset + 1)
+    return ShapeChangesEvent("1/1/shapes", "users", 7, offset, has_begin=True, commit=commit, items=(item,))
+
+
+def flushed(tx_offset: int) -> FlushNotification:
+    return FlushNotification("1/1/shapes", "flushed", "users", LogOffset(tx_offset, 0))
+
+
+def definition_with(policy: FlushPolicy) -> Callable[[str, str], ShapeDefinition]:
+    return lambda _, shape_id: ShapeDefinition(shape_id, ("public", "users"), flush=policy)
+
+
+def test_writer_flushes_by_its_shapes_policy() -> None:
+    """At each commit without one; with an interval, when it has passed."""
+    assert DemoWriters(definition_with(FlushPolicy())).take(changes(100), 0) == [flushed(100)]
+    writers = DemoWriters(definition_with(FlushPolicy(interval_ms=500)))
+    assert writers.take(changes(100), 0) == []
+    assert writers.advance(499) == []
+    assert writers.advance(500) == [flushed(100)]
+
+
+def test_writer_that_starts_again_says_again_what_it_has_flushed() -> None:
+    """The greatest of what it has said; a removal is capture's to say."""
+    removal = FlushNotification("1/1/shapes", "removed", "orders", LogOffset(400, 0))
+    writers = DemoWriters(definition_with(FlushPolicy()), [flushed(200), flushed(100), removal])
+    assert writers.start() == [flushed(200)]
+
+
+def test_change_that_is_sent_anew_is_flushed_once_and_confirmed_again() -> None:
+    """Capture sends again what is not confirmed: what is flushed never goes back, and is said again."""
+    writers = DemoWriters(definition_with(FlushPolicy()), [flushed(200)])
+    assert writers.take(changes(100), 0) == [flushed(200)]
+    assert writers.take(changes(300), 0) == [flushed(300)]
+    assert writers.take(changes(300), 0) == [flushed(300)]
+    assert writers.take(changes(200), 0) == [flushed(300)]
+
+
+def test_change_that_is_buffered_and_sent_anew_is_not_said_to_be_flushed() -> None:
+    """Only what is durable is said."""
+    writers = DemoWriters(definition_with(FlushPolicy(interval_ms=500)))
+    assert [*writers.take(changes(100), 0), *writers.take(changes(100), 10)] == []
+    assert writers.advance(500) == [flushed(100)]
+    assert writers.advance(1000) == []
+
+
+def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
+    """All of it is steady work, so that what the view shows comes from the writers."""
+    first, second = (list(islice(transactions(random.Random(1)), 100)) for _ in range(2))  # noqa: S311  a workload
+    assert first == second
+    assert ["generate_series" in text for text in first] == [False] * 99 + [True]
+
+
+def test_shapes_of_the_demo_have_one_slow_writer() -> None:
+    """The one whose WAL the view shows growing and falling."""
+    intervals = {shape.id: shape.flush.interval_ms or 0 for shape in load_shapes(ROOT / "conf" / "demo_shapes.yaml")}
+    slowest = max(intervals, key=lambda shape_id: intervals[shape_id])
+    assert slowest == "audit-archive"
+    assert all(4 * interval < intervals[slowest] for shape_id, interval in intervals.items() if shape_id != slowest)
+
+
+def sample(**fields: object) -> Sample:
+    ack = LastAck(ack_lsn=0x1000, pending_shapes=2, blocking_shape="a[b]", blocking_since=NOW - timedelta(seconds=90))
+    known = {"received_lsn": 0x2F00, "confirmed_lsn": 0x1001, "restart_lsn": 0x800, "ack": ack}
+    return Sample(**{"at": NOW, "written_lsn": 0x3000, **known, **fields})  # type: ignore[arg-type]  # fields by name
+
+
+def test_line_shows_every_position_and_the_blocking_shape() -> None:
+    """What stands where there is no terminal, or nothing is known yet."""
+    assert sample().line() == (
+        "written=0/3000 received=0/2F00 acknowledged=0/1000 confirmed_flush_lsn=0/1001 retained=10.2 kB "
+        "blocking_shape=a[b] for 1.5 min"
+    )
+    nothing = sample(received_lsn=None, confirmed_lsn=None, restart_lsn=None, ack=None)
+    assert nothing.line() == (
+        "written=0/3000 received=– acknowledged=– confirmed_flush_lsn=– retained=0 B blocking_shape=–"
+    )
+
+
+def test_table_shows_what_the_line_does() -> None:
+    """A shape's name is no markup."""
+    history = History()
+    history.add(sample(written_lsn=0x2000))
+    history.add(sample(at=NOW + timedelta(seconds=2)))
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(render(history))
+    text = captured.get()
+    for part in (
+        "0/3000",
+        "0/2F00",
+        "0/1000",
+        "0/1001",
+        "0/800",
+        "a[b] for 1.5 min",
+        "10.2 kB",
+        "4.10 kB written in 2",
+    ):
+        assert part in text
+
+
+def test_live_view_draws_in_a_terminal_and_lines_stand_in_for_it_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for samples of the same second; on a terminal each is drawn over the last."""
+    for is_terminal in (False, True):
+        console = Console(force_terminal=is_terminal, width=100)
+        with view(console) as show:
+            for ms in (0, 500, 1000):
+                show(sample(at=NOW + timedelta(milliseconds=ms)))
+        shown = capsys.readouterr().out
+        assert shown.count("written=0/3000") == (0 if is_terminal else 2)
+        assert ("confirmed_flush_lsn of the slot" in shown) == is_terminal
+
+
+def test_bars_of_nothing_are_flat() -> None:
+    """Before there is a slot nothing is retained."""
+    assert bars([0, 0]) == "▁▁"
+    assert bars([]) == ""
+
+
+def test_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Path) -> None:
+    """A folder with other things in it is left alone."""
+    folder = tmp_path / "data" / "demo"
+    with demo_folder(folder):
+        (folder / "server").mkdir()
+        (folder / "server" / "file").touch()
+        (folder / "capture.log").touch()
+    with demo_folder(folder):
+        assert [path.name for path in folder.iterdir()] == ["demo.lock"]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis").touch()
+    with pytest.raises(ConfigError, match="mine holds what no demo has put there"), demo_folder(mine):
+        pass
+    assert (mine / "thesis").exists()
+
+
+def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
+    """The second would pull the data away from under the first."""
+    with demo_folder(tmp_path), pytest.raises(ConfigError, match=r"a demo runs in .* already"), demo_folder(tmp_path):
+        pass
+
+
+def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """With what to do."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match=r"the demo cannot have .*; name another folder"),
+        demo_folder(tmp_path / "file"),
+    ):
+        pass
+
+
+def child(folder: Path, program: str) -> GuardedProcess:
+    return GuardedProcess("capture", [sys.executable, "-c", program], log=folder / "log", cwd=folder, env={})
+
+
+@pytest.mark.parametrize(
+    ("program", "fact", "exit_code"),
+    [
+        ("import sys; print('one'); print('the reason\\n'); sys.exit(6)", "ended with 6: the reason;", 6),
+        ("import os; os.kill(os.getpid(), 9)", "ended with 137: it said nothing;", 137),
+        ("print('done')", "ended with 1: done;", 1),
+    ],
+)
+def test_child_that_ends_by_itself_is_told_with_its_last_line(
+    tmp_path: Path, program: str, fact: str, exit_code: int
+) -> None:
+    """An end without an error is none that anybody asked for."""
+    process = child(tmp_path, program)
+    deadline = time.monotonic() + 30
+    while (failure := process.failure()) is None:
+        assert time.monotonic() < deadline
+    process.stop()
+    assert fact in str(failure)
+    assert failure.exit_code == exit_code
+
+
+def test_stopping_a_child_ends_its_whole_group(tmp_path: Path) -> None:
+    """Also what it has started and did not end itself."""
+    program = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+    process = child(tmp_path, program)
+    deadline = time.monotonic() + 30
+    while not (text := (tmp_path / "log").read_text()).endswith("\n"):
+        assert time.monotonic() < deadline
+    process.stop()
+    assert is_gone(int(text))
+
+
+def test_first_signal_is_the_request_and_later_ones_change_nothing() -> None:
+    """While the demo starts it also interrupts; a second Ctrl-C must not cut the stopping short."""
+    program = """
+import os, signal
+from flushtracker.demo.stop_request import StopRequest
+stop = StopRequest()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("made", stop.is_made)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "made True\n")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
