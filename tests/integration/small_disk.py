@@ -48,7 +48,7 @@ def fill(path: Path) -> None:
 
 def _run(config: Path) -> tuple[int, str]:
     command = [sys.executable, "jobs/track_flushes.py", "--config", str(config)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stderr.strip().splitlines()[-1]
 
 

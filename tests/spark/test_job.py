@@ -27,7 +27,7 @@ from tests.spark.sample_source import SampleSource
 
 _ROOT: Final = Path(__file__).parents[2]
 _JOB: Final = str(_ROOT / "jobs" / "track_flushes.py")
-_DEADLINE_S: Final = 90
+_DEADLINE_S: Final = 300
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:

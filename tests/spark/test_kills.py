@@ -53,7 +53,7 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 def _run_until_killed(job: JobFolder, point: str, passes: int) -> None:
     command = [sys.executable, "-m", "tests.spark.killed_job", point, str(passes), "--config", str(job.config_file())]
-    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == -9, done.stderr
 
 
