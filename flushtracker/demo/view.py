@@ -90,13 +90,13 @@ def render(history: History) -> Group:
     ):
         behind = NOTHING if lsn is None else bytes_text(max(0, last.written_lsn - lsn))
         table.add_row(name, lsn_text(lsn), behind)
-    pending = 0 if last.ack is None else last.ack.pending_shapes
+    pending = "the tracker is starting" if last.ack is None else f"{last.ack.pending_shapes} pending at the last ack"
     return Group(
         table,
         "",
-        f"blocking shape  [bold]{escape(last.blocking)}[/] ({pending} pending at the last ack)",
+        f"blocking shape  [bold]{escape(last.blocking)}[/] ({pending})",
         f"retained WAL    [bold]{bytes_text(last.retained_bytes)}[/], "
-        f"at most {bytes_text(max(history.retained_bytes))} in the last minute",
+        f"at most {bytes_text(max(last.retained_bytes, *history.retained_bytes))} in the last minute",
         f"[cyan]{bars(list(history.retained_bytes))}[/]",
         f"[dim]{bytes_text(written_bytes)} written in {seconds_text(seconds)}; Ctrl-C stops everything[/]",
     )

@@ -5,6 +5,7 @@ until SIGTERM or Ctrl-C. Started again it says again what it has flushed, and go
 """
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -34,6 +35,7 @@ def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="such as conf/demo_capture.yaml")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     return run_program("writers", partial(_run, parser.parse_args().config), verbose=False)
 
 
