@@ -90,7 +90,7 @@ def test_replay_and_job_as_programs(broker: Broker, tmp_path: Path) -> None:
     streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
     kafka = tmp_path / "kafka.yaml"
     topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
-    kafka.write_text(f'bootstrap_servers: "{broker.bootstrap_servers}"\ntopics: {{{topics}}}\n')
+    kafka.write_text(f'bootstrap_servers: "{broker.bootstrap_servers}"\ntopics: {{{topics}}}\nreplication_factor: 1\n')
     config = tmp_path / "job.yaml"
     config.write_text(
         f'source: {{format: kafka, bootstrap_servers: "{broker.bootstrap_servers}", fragments: {streams["fragments"]}, '
@@ -115,7 +115,7 @@ def _run(job: str, *arguments: str) -> str:
         start_new_session=True,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -234,7 +234,7 @@ def test_no_secret_among_the_options_is_ever_printed(
     job.write([SampleSource().transaction(2000), *([record] if record else [])])
     command = [sys.executable, "jobs/track_flushes.py", "--config", str(job.config_file()), "--verbose"]
     done = subprocess.run(
-        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False
     )
     said = done.stdout + done.stderr
     assert expected in said
