@@ -23,7 +23,7 @@ import pyspark
 
 from flushtracker.local.dist import write_dist
 
-DEADLINE_S: Final = 180
+DEADLINE_S: Final = 600
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # In the environment of every process of a cluster, whoever started it: how its processes are told from others.
