@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from flushtracker.capture.capture_config import CaptureConfig, load_capture_conf
 from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.guarded_process import Guard, GuardedProcess
 from flushtracker.demo.workload import TABLES
+from flushtracker.errors import BrokerError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
@@ -19,6 +21,7 @@ from flushtracker.local.postgres import LocalPostgres
 
 _CAPTURE: Final = "conf/demo_capture.yaml"
 _TRACKER: Final = "conf/demo_tracker.yaml"
+_CONNECT_TIMEOUT_SECONDS: Final = 10
 _CHILDREN: Final = (
     ("tracker", ("jobs.track_flushes", "--config", _TRACKER)),
     ("capture", ("jobs.capture_wal", "--config", _CAPTURE, "--create")),
@@ -62,11 +65,22 @@ class Demo:
         return load_capture_config(self._checkout / _CAPTURE)
 
     def raise_failure(self) -> None:
-        """Raise the error of the first child that has ended by itself, with its exit code."""
+        """Raise the error of a part that has ended by itself: of a child with its exit code, or of the broker.
+
+        That the server has ended is noticed by whoever is connected to it.
+        """
         for child in self._children:
             failure = child.failure()
             if failure is not None:
                 raise failure
+        host, _, port = self.config.kafka.bootstrap_servers.partition(":")
+        # One that is only slow is still connected to, by its machine.
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
+        except ConnectionRefusedError as error:
+            raise BrokerError(
+                f"Kafka on {host}:{port} has ended; its log is {self._folder}/broker/broker.log"
+            ) from error
 
     def _start_server(self, parts: ExitStack) -> None:
         server = LocalPostgres(self._folder / "server")
