@@ -146,9 +146,9 @@ class KafkaPublisher:
             wait(timeout_s)
         except KafkaException as error:
             self._fail(self._last_words(kafka_error(error)))
-        except SystemError as error:
-            # A Ctrl-C while the client calls back: it loses an exception that has no value, and with it a confirmation.
-            if _LOST not in str(error):
+        except (KeyboardInterrupt, SystemError) as error:
+            # A Ctrl-C while the client calls back costs a confirmation; the client loses an exception without a value.
+            if isinstance(error, SystemError) and _LOST not in str(error):
                 raise
             self._failure = "publishing was interrupted"
             self._throw_away()

@@ -258,10 +258,20 @@ def test_an_error_in_a_callback_comes_out(config: KafkaConfig) -> None:
     assert values(config.bootstrap_servers, config.topics.fragments) == ["0", "1"]
 
 
-def test_a_ctrl_c_is_not_lost_among_callbacks(config: KafkaConfig) -> None:
+def press_ctrl_c() -> None:
+    """To this thread: sent to the process, the client's own threads may take it, and it is noticed some time later."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt("by whoever waits")
+
+
+@pytest.mark.parametrize("interruption", [press_ctrl_c, interrupt])
+def test_a_ctrl_c_is_not_lost_among_callbacks(config: KafkaConfig, interruption: Callable[[], None]) -> None:
     """It ends the publisher, since the confirmation that it cut off never comes again."""
     publisher = KafkaPublisher(config)
-    publisher.publish(config.topics.fragments, "s", "0", lambda: os.kill(os.getpid(), signal.SIGINT))
+    publisher.publish(config.topics.fragments, "s", "0", interruption)
     with pytest.raises(KeyboardInterrupt):
         publisher.flush(FLUSH_S)
     assert_ended(publisher, "publishing was interrupted")

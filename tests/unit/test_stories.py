@@ -430,7 +430,7 @@ def test_missing_fragment_is_a_hole_that_names_both_offsets() -> None:
     committed = story.job.checkpoint
     message = (
         r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but what was seen "
-        r"ends with transaction 0/44C; what lies between is missing"
+        r"ends with transaction 0/44C, read at a\.jsonl:1; what lies between is missing"
     )
     with pytest.raises(HoleError, match=message):
         story.batch(story.source.transaction(1300, "users"), story.source.flushed("users", 1300))
