@@ -26,8 +26,9 @@ test: java $(READY) jars ## run all tests: the quick ones first, then those on S
 	@$(BIN)/python -m flushtracker.local.broker_jars
 	$(BIN)/python -m pytest flushtracker tests/unit tests/spark tests/integration
 
-soak: java $(READY) jars ## kill drivers and executors 50 times each under load; takes half an hour
+soak: java $(READY) jars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
 	@$(BIN)/python -m flushtracker.local.broker_jars
+	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 
 unit: $(READY) ## run the quick tests, which need no Java

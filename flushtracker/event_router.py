@@ -114,6 +114,10 @@ class EventRouter:
         """The shapes that are routed to."""
         return frozenset(self._registered)
 
+    def has_shapes_on(self, table: TableName) -> bool:
+        """Whether a change of ``table`` may concern any shape."""
+        return table in self._by_table
+
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1) -> None:
         """Route to one more shape, from the first transaction on that is above everything routed so far.
 

@@ -105,6 +105,8 @@ Message: TypeAlias = (
     Begin | CommitMessage | RelationMessage | RowMessage | TruncateMessage | Origin | Type | LogicalMessage
 )
 
+_ROWS: Final = frozenset([b"I", b"U", b"D"])
+_ROW_START: Final = 5
 _REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "index"]]] = {
     ord("d"): "default",
     ord("n"): "nothing",
@@ -131,6 +133,17 @@ def decode(data: bytes) -> Message:
     if reader.position != len(data):
         raise reader.error("the end of the message")
     return message
+
+
+def row_relation_id(data: bytes) -> int | None:
+    """The relation that an Insert, Update or Delete is about, without reading on; ``None`` for all else.
+
+    >>> row_relation_id(bytes.fromhex("49 00004002 4e 0001 6e"))
+    16386
+    """
+    if data[:1] not in _ROWS or len(data) < _ROW_START:
+        return None
+    return int.from_bytes(data[1:_ROW_START], "big")
 
 
 def _begin(reader: MessageReader) -> Begin:

@@ -3,19 +3,22 @@
 A keepalive says that the server has sent everything up to ``wal_end``. It becomes a fragment without changes at
 ``wal_end − 1``, and only outside a transaction: a commit record may start exactly at ``wal_end``, and inside a
 transaction there is more to come from below it.
+
+A row of a table without shapes is counted and not read. No shape misses it: one that is added now starts past the open
+transaction, and the partitions of a root are known with the relation, before their rows.
 """
 
 from flushtracker.capture.history_check import ResendCheck, Transaction
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.changes import Commit, TransactionFragment
+from flushtracker.changes import Commit, TableName, TransactionFragment
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.event_router import RoutedFragment
 from flushtracker.fragment_publisher import FragmentPublisher
 from flushtracker.fragments import FragmentConverter
 from flushtracker.log_offset import LogOffset
 from flushtracker.lsn import format_lsn
-from flushtracker.pgoutput import Begin, RelationMessage, decode
+from flushtracker.pgoutput import Begin, RelationMessage, decode, row_relation_id
 
 
 class Collector:
@@ -45,10 +48,21 @@ class Collector:
         self._open_lsn = confirmed_lsn
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
+        self._tables: dict[int, TableName] = {}
         subscriptions.router.forget_open_transaction()
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
         """One message of the output plugin."""
+        relation_id = row_relation_id(data)
+        table = None if relation_id is None else self._tables.get(relation_id)
+        if table is not None and not self._subscriptions.router.has_shapes_on(table):
+            fragments = self._converter.skip_row()
+        else:
+            fragments = self._read(wal_lsn, data)
+        for fragment in fragments:
+            self._publish(fragment)
+
+    def _read(self, wal_lsn: int, data: bytes) -> tuple[TransactionFragment, ...]:
         try:
             message = decode(data)
         except DecodeError as error:
@@ -56,9 +70,10 @@ class Collector:
         if isinstance(message, Begin):
             self._begin(Transaction(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
-            self._subscriptions.handle_relation(message.relation, self._open_lsn)
-        for fragment in self._converter.handle(message):
-            self._publish(fragment)
+            relation = message.relation
+            self._subscriptions.handle_relation(relation, self._open_lsn)
+            self._tables[relation.relation_id] = relation.table
+        return self._converter.handle(message)
 
     def handle_keepalive(self, wal_end: int) -> None:
         """Note how far the server has sent; published later, by :meth:`publish_keepalive`."""

@@ -1,5 +1,6 @@
-"""Kills capture again and again, at random points, and checks the closed loop at the end.
+"""``make soak``: kills capture again and again, at random points, and checks the closed loop at the end.
 
+Now and then server and broker are killed too, and the tracker starts anew, sometimes without its checkpoint.
 ``python -m tests.integration.soak_capture [--kills 100] [--seed N]``: one line for each kill, and one for the outcome.
 """
 
@@ -16,6 +17,9 @@ from tests.integration.capture_rig import CaptureRig
 from tests.integration.closed_loop import ClosedLoop, prepare
 from tests.integration.killed_capture import POINTS
 
+_CHANCE = 0.1
+"""That the server, or the broker, is killed as well."""
+
 _OFTEN = [point for point in POINTS if "registry" not in point]
 
 
@@ -30,13 +34,14 @@ def main() -> None:
         with LocalPostgres(folder / "server") as server, LocalBroker(folder / "broker") as broker:
             rig = CaptureRig(server, broker.bootstrap_servers, folder / "rig", lambda topic: f"{topic}-{uuid.uuid4()}")
             try:
-                _soak(rig, arguments.kills, arguments.seed)
+                _soak(rig, broker, arguments.kills, arguments.seed)
             finally:
                 rig.close()
 
 
-def _soak(rig: CaptureRig, kills: int, seed: int) -> None:
+def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311  a seed that can be given again
+    killed = {"server": 0, "broker": 0}
     prepare(rig)
     loop = ClosedLoop(rig, seed)
     for number in range(kills):
@@ -45,9 +50,11 @@ def _soak(rig: CaptureRig, kills: int, seed: int) -> None:
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
         if process.returncode != -9:
             raise SystemExit(f"capture ended with {process.returncode} (seed {seed}): {rig.log()[-2000:]}")
-        if rng.random() < 0.1:
-            rig.server.kill()
-            rig.server.start()
+        for name, service in (("server", rig.server), ("broker", broker)):
+            if rng.random() < _CHANCE:
+                service.kill()
+                service.start()
+                killed[name] += 1
         loop.tracker.restart(lost_checkpoint=rng.random() < 0.3)
         print(f"kill={number + 1} point={point!r} passes={passes}", flush=True)  # noqa: T201  a program prints
     process = rig.start_process()
@@ -55,7 +62,10 @@ def _soak(rig: CaptureRig, kills: int, seed: int) -> None:
     process.terminate()
     process.wait(60)
     loop.check()
-    print(f"kills={kills} seed={seed} samples={len(loop.samples)}: nothing lost, nothing confirmed early")  # noqa: T201
+    print(  # noqa: T201  a program prints
+        f"kills={kills} server_kills={killed['server']} broker_kills={killed['broker']} seed={seed} "
+        f"samples={len(loop.samples)}: nothing lost, nothing confirmed early"
+    )
 
 
 if __name__ == "__main__":

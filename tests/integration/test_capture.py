@@ -39,6 +39,27 @@ def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
     assert [item.value for item in rig.items("users-eu")] == [{"id": "1", "region": "eu", "bio": "a"}]
 
 
+def test_rows_of_a_table_without_shapes_keep_their_place(rig: CaptureRig) -> None:
+    """They are not read, but they are counted: with a shape on their table, the others have the same offsets."""
+    rig.settings["max_batch_size"] = 2
+    rig.server.execute(USERS, "CREATE TABLE other (id int PRIMARY KEY)")
+    rig.define(shape("users"))
+    capture = rig.start()
+    user, other = "INSERT INTO users VALUES ({0}, 'eu', '')", "INSERT INTO other VALUES ({0}), (-{0})"
+    run_in_transaction(rig.server, [text.format(number) for number in (1, 2, 3) for text in (other, user)])
+    captured(rig)
+    rig.define(shape("users"), shape("other", "public.other"))
+    rig.wait(lambda: "other" in rig.registry(), "the shape on the other table")
+    run_in_transaction(rig.server, [text.format(number) for number in (4, 5, 6) for text in (other, user)])
+    captured(rig)
+    capture.stop()
+    users = [item.offset.op_offset for item in rig.items("users")]
+    assert users == [4, 10, 16, 4, 10, 16]
+    assert [item.offset.op_offset for item in rig.items("other")] == [0, 2, 6, 8, 12, 14]
+    ends = [event.last_log_offset.op_offset for event in rig.fragments() if event.shapes or event.commit is None]
+    assert ends == [2, 6, 10, 14, 16, 2, 6, 10, 14, 16]
+
+
 def captured(rig: CaptureRig, *statements: str) -> None:
     """Run statements and wait until all of them are published."""
     rig.wait_for_commits(rig.commit_lsn(*statements))

@@ -1,6 +1,7 @@
 """The converter: where transactions are cut, what rows become, and which streams it refuses."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -182,6 +183,36 @@ def test_cutting_changes_nothing_but_the_cuts(shapes: list[list[int]], max_batch
     assert all(fragment.change_count <= max_batch_size for fragment in cut)
 
 
+@given(wanted=st.lists(st.lists(st.booleans(), max_size=25)), max_batch_size=st.sampled_from([1, 2, 3, 5, 100]))
+def test_a_row_that_is_skipped_leaves_the_others_as_they_were(wanted: list[list[bool]], max_batch_size: int) -> None:
+    """The fragments are those of a converter that reads every row, without the changes that were not read."""
+    skipping, reading = FragmentConverter(max_batch_size), FragmentConverter(max_batch_size)
+    skipped = list(convert([ORDERS], skipping))
+    read = list(convert([ORDERS], reading))
+    unwanted: set[LogOffset] = set()
+    for index, rows in enumerate(wanted):
+        begin = Begin(LSN + 100 * index, TIMESTAMP, index)
+        commit = CommitMessage(begin.final_lsn, begin.final_lsn + 48, TIMESTAMP)
+        skipped += skipping.handle(begin)
+        for number, is_wanted in enumerate(rows):
+            skipped += skipping.handle(insert(number)) if is_wanted else skipping.skip_row()
+            skipping.check_invariants()
+            if not is_wanted:
+                unwanted.add(LogOffset(begin.final_lsn, 2 * number))
+        skipped += skipping.handle(commit)
+        read += convert([begin, *(insert(number) for number in range(len(rows))), commit], reading)
+    assert skipped == [
+        replace(fragment, changes=tuple(change for change in fragment.changes if change.offset not in unwanted))
+        for fragment in read
+    ]
+
+
+def test_a_row_is_not_skipped_outside_a_transaction() -> None:
+    """It is refused as one that is read would be."""
+    with pytest.raises(DecodeError, match=r"^pgoutput row came outside a transaction; reconnect, "):
+        FragmentConverter().skip_row()
+
+
 # Limits.
 
 
@@ -198,7 +229,9 @@ def test_a_transaction_of_any_length_holds_no_more_than_one_batch() -> None:
 
 
 def test_a_transaction_over_the_limit_is_refused() -> None:
-    """The error names the transaction, how far it got and the limit; one of exactly the limit passes."""
+    """The error names the transaction, how far it got and the limit; one of exactly the limit passes. A row that is
+    not read counts, too.
+    """
     converter = FragmentConverter(max_batch_size=2, max_tx_size=3)
     within: list[Message] = [ORDERS, BEGIN, insert(1), insert(2), insert(3)]
     assert sum(fragment.change_count for fragment in convert([*within, COMMIT], converter)) == 3
@@ -207,6 +240,8 @@ def test_a_transaction_over_the_limit_is_refused() -> None:
         TransactionTooLargeError, match=r"^transaction 742 has reached 4 changes, but max_tx_size is 3; "
     ):
         converter.handle(insert(4))
+    with pytest.raises(TransactionTooLargeError, match=r"^transaction 742 has reached 4 changes, "):
+        converter.skip_row()
 
 
 def test_a_truncate_counts_once_for_each_relation_against_the_limit() -> None:

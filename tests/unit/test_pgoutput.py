@@ -26,6 +26,7 @@ from flushtracker.pgoutput import (
     Type,
     UpdateMessage,
     decode,
+    row_relation_id,
 )
 from flushtracker.pgoutput_reader import UNCHANGED, TupleValues
 from flushtracker.recording import read_frames
@@ -109,6 +110,14 @@ NAMES = {b"B": "Begin", b"C": "Commit", b"R": "Relation", b"I": "Insert", b"U": 
 def test_each_type_of_message_is_read(data: bytes, message: Message) -> None:
     """Every field of the ten types of protocol version 1, every kind of value, every replica identity."""
     assert decode(data) == message
+
+
+@pytest.mark.parametrize(("data", "message"), SAMPLES)
+def test_the_relation_of_a_row_is_known_without_reading_the_row(data: bytes, message: Message) -> None:
+    """Of a message that is no row, or that ends too early, nothing is said."""
+    is_row = isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)
+    assert row_relation_id(data) == (getattr(message, "relation_id", None) if is_row else None)
+    assert [row_relation_id(data[:length]) for length in range(5)] == [None] * 5
 
 
 @pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
