@@ -22,9 +22,9 @@ demo: java $(READY) jars ## run server, broker, capture, tracker and writers on 
 	@$(BIN)/python -m flushtracker.local.broker_jars
 	@$(BIN)/python jobs/demo.py
 
-test: java $(READY) jars ## run all tests: the quick ones first, then those on Spark
+test: java $(READY) jars ## run all tests, two at a time
 	@$(BIN)/python -m flushtracker.local.broker_jars
-	$(BIN)/python -m pytest flushtracker tests/unit tests/spark tests/integration
+	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
 
 soak: java $(READY) jars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
 	@$(BIN)/python -m flushtracker.local.broker_jars

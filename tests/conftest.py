@@ -1,6 +1,12 @@
 """Settings for all tests."""
 
+import os
+from pathlib import Path
+
 from hypothesis import settings
+
+# Where every Spark that a test starts finds spark-defaults.conf.
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark" / "conf")
 
 # The blob runs a failed example again on any machine; a deadline would fail on a busy one.
 settings.register_profile("flushtracker", print_blob=True, deadline=None)

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.ack_table import storage_reason
+from flushtracker.delta.table_rows import table_rows
 from flushtracker.errors import ConfigError, SinkError
 
 _COLUMNS: Final = (
@@ -85,7 +86,7 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
                 f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not an ack table; "
                 "name the folder that sink.acks names for track_flushes"
             )
-        return table.to_pyarrow_table(columns=list(_COLUMNS))
+        return table_rows(table, _COLUMNS)
     except TableNotFoundError as error:
         raise SinkError(f"there is no ack table at {uri}; run jobs/track_flushes.py with this configuration") from error
     except (DeltaError, OSError) as error:

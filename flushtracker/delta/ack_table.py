@@ -26,6 +26,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from flushtracker.delta.table_rows import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.lsn import format_lsn
 
@@ -161,8 +162,7 @@ class AckTable:
         """The last ack of every source in the table. Reads one column of every row: for a start, not for a batch."""
         self._refresh()
         try:
-            scanner = self._table.to_pyarrow_dataset().scanner(columns=["source"])
-            sources = {source for batch in scanner.to_batches() for source in batch["source"].unique().to_pylist()}
+            sources = table_rows(self._table, ["DISTINCT source"])["source"].to_pylist()
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
         acks = {source: self._table.transaction_version(source) for source in sorted(sources)}

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.capture.source_name import base_source
 from flushtracker.delta.ack_table import storage_reason
+from flushtracker.delta.table_rows import table_rows
 from flushtracker.demo.samples import LastAck, Sample
 from flushtracker.errors import SinkError
 from flushtracker.lsn import parse_lsn
@@ -68,11 +69,9 @@ class SlotWatch:
                 self._table.update_incremental()
             ack_lsn = self._table.transaction_version(self._source)
             if ack_lsn is not None and (self._last_ack is None or ack_lsn > self._last_ack.ack_lsn):
-                wanted = [("source", "=", self._source), ("ack_lsn", "=", ack_lsn)]
-                found: list[dict[str, Any]] = self._table.to_pyarrow_table(
-                    columns=list(_COLUMNS), filters=wanted
-                ).to_pylist()
-                self._last_ack = LastAck(**found[-1])
+                for row in table_rows(self._table, ("source", *_COLUMNS), f"ack_lsn = {ack_lsn:d}").to_pylist():
+                    if row.pop("source") == self._source:
+                        self._last_ack = LastAck(**row)
         except TableNotFoundError:
             self._table = None
         except (DeltaError, OSError) as error:

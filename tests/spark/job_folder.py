@@ -20,6 +20,7 @@ from flushtracker.config import (
     StallConfig,
     StateConfig,
 )
+from flushtracker.delta.table_rows import table_rows
 from flushtracker.events import FlushNotification, FragmentEvent
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
@@ -114,7 +115,7 @@ class JobFolder:
         """The ack table's rows as they are, none without a table."""
         if not DeltaTable.is_deltatable(str(self.root / "acks")):
             return []
-        rows: list[dict[str, Any]] = DeltaTable(str(self.root / "acks")).to_pyarrow_table().to_pylist()
+        rows: list[dict[str, Any]] = table_rows(DeltaTable(str(self.root / "acks")), ["*"]).to_pylist()
         return rows
 
     def ack_lsns(self, source: str) -> dict[int, int]:
