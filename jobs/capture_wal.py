@@ -53,7 +53,7 @@ def _capture(config_file: Path, *, create: bool, new_epoch: bool) -> int:
     if create:
         _create(config)
     require_topics(config.kafka, ROLES)
-    CaptureLoop(config, new_epoch=new_epoch).run(stop)
+    CaptureLoop(config, stop, new_epoch=new_epoch).run()
     return 0
 
 

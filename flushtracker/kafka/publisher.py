@@ -4,6 +4,7 @@ Records are queued, sent in the background in batches, and confirmed when all in
 brokers are away the publisher waits and tries again by itself. It never skips a record, because a reader would then
 meet a hole. Where one record cannot be delivered, or nothing at all is for too long, it gives up for good: it throws
 away what is queued behind, and each later call raises the same error. Its owner starts anew from what was confirmed.
+Once its owner is to stop, "too long" is a few seconds.
 """
 
 import logging
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -45,13 +47,16 @@ _RECORDS_PER_POLL: Final = 100
 _SLICE_S: Final = 0.2
 """A wait is cut into slices, so that Ctrl-C need not wait for its end."""
 
+STOP_WAIT_S: Final = 5.0
+"""So long is waited for a confirmation once the owner is to stop."""
+
 _LOST: Final = "returned NULL without setting an exception"
 _SAID_AFTER_S: Final = 5.0
 _LAST_WORDS_S: Final = 2.0
 
 
 class KafkaPublisher:
-    """Publishes to the brokers of ``config``, from one thread.
+    """Publishes to the brokers of ``config``, from one thread, whose owner is to stop once ``stop`` is set.
 
     Callbacks run inside :meth:`publish`, :meth:`poll` and :meth:`flush`, in the order of a partition's records. Call
     one of them now and then: confirmations and errors are not noticed otherwise.
@@ -60,8 +65,9 @@ class KafkaPublisher:
         ConfigError: the client refuses its options.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, stop: Event | None = None) -> None:
         self._config = config
+        self._stop = stop
         self._servers = config.bootstrap_servers
         self._wait_s = config.wait_ms / 1000
         self._errors = ClientErrors(config.options)
@@ -167,7 +173,8 @@ class KafkaPublisher:
             self._errors.clear()
             return
         waited_s = now - self._progress_at
-        if waited_s >= self._wait_s:
+        is_stopping = self._stop is not None and self._stop.is_set()
+        if waited_s >= (min(self._wait_s, STOP_WAIT_S) if is_stopping else self._wait_s):
             self._fail(f"{self._unconfirmed(waited_s)}; mend that and start again")
         if waited_s >= min(_SAID_AFTER_S, self._wait_s / 2) and not self._said_waiting:
             self._said_waiting = True

@@ -20,7 +20,7 @@ from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
 from flushtracker.errors import BrokerError, PostgresAwayError
 from flushtracker.fragments import FragmentConverter
-from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.publisher import STOP_WAIT_S, KafkaPublisher
 from flushtracker.lsn import format_lsn
 from flushtracker.postgres.capture_connection import CaptureConnection
 from flushtracker.postgres.capture_source import CaptureSource
@@ -33,17 +33,17 @@ _LOG: Final = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
-_LAST_FLUSH_S: Final = 10.0
 
 
 class CaptureLoop:
-    """Everything of ``config``; ``new_epoch`` goes on under a new source."""
+    """Everything of ``config``, until ``stop`` is set; ``new_epoch`` goes on under a new source."""
 
-    def __init__(self, config: CaptureConfig, *, new_epoch: bool = False) -> None:
+    def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False) -> None:
         self._config = config
+        self._stop = stop
         self._new_epoch = new_epoch
         self._shapes = ShapesWatch(config.shapes)
-        self._publisher = KafkaPublisher(config.kafka)
+        self._publisher = KafkaPublisher(config.kafka, stop)
         self._source: CaptureSource | None = None
         self.has_answered = False
         """Whether the server was found, and fit for capture: from then on its absence is waited for."""
@@ -53,30 +53,34 @@ class CaptureLoop:
         """The source that is captured, once that is known."""
         return None if self._source is None else self._source.name
 
-    def run(self, stop: Event) -> None:
-        """Capture until ``stop`` is set.
+    def run(self) -> None:
+        """Capture until told to stop; what is not confirmed by then is sent again to whoever captures next.
 
         Raises:
             FlushtrackerError: what trying again cannot mend; on the first connection, a server that is away, too.
         """
         pause_s = _FIRST_PAUSE_S
-        while not stop.is_set():
+        while not self._stop.is_set():
             started = time.monotonic()
             try:
-                self._capture(stop)
+                self._capture()
             except PostgresAwayError as error:
                 if not self.has_answered:
                     raise
                 if time.monotonic() - started > _LONGEST_PAUSE_S:
                     pause_s = _FIRST_PAUSE_S
                 _LOG.warning("connection lost again_in_s=%.1f reason=%s", pause_s, error)
-                stop.wait(pause_s)
+                self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except BrokerError as error:
+                if not self._stop.is_set():
+                    raise
+                _LOG.warning("stopped without kafka reason=%s", error)
         with suppress(BrokerError):
-            self._publisher.flush(_LAST_FLUSH_S)
+            self._publisher.flush(STOP_WAIT_S)
         self._publisher.close()
 
-    def _capture(self, stop: Event) -> None:
+    def _capture(self) -> None:
         """One connection's life."""
         postgres, intervals = self._config.postgres, self._config.intervals
         with ExitStack() as connections:
@@ -113,7 +117,7 @@ class CaptureLoop:
                     source.name, confirmed_lsn, subscriptions, source.outbox, converter, source.last_transaction
                 )
                 _LOG.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
-                CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, stop)
+                CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, self._stop)
 
     def _open_source(self, base: str) -> CaptureSource:
         if self._source is None or self._source.base != base:

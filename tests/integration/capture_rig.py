@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Event, Thread
@@ -44,7 +44,7 @@ class RunningCapture:
     """Capture in a thread of the test."""
 
     loop: CaptureLoop
-    stop_event: Event = field(default_factory=Event)
+    stop_event: Event
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class RunningCapture:
 
     def _run(self) -> None:
         try:
-            self.loop.run(self.stop_event)
+            self.loop.run()
         except BaseException as error:  # noqa: BLE001  kept for the test to look at
             self.error = error
 
@@ -126,7 +126,8 @@ class CaptureRig:
 
     def start(self, *, new_epoch: bool = False) -> RunningCapture:
         """Capture in a thread."""
-        capture = RunningCapture(CaptureLoop(self.config, new_epoch=new_epoch))
+        stop = Event()
+        capture = RunningCapture(CaptureLoop(self.config, stop, new_epoch=new_epoch), stop)
         self._captures.append(capture)
         return capture
 

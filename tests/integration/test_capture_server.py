@@ -122,6 +122,27 @@ def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(
             away.close()
 
 
+def test_capture_stops_while_it_waits_for_brokers(
+    rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Within seconds, however long it would wait otherwise; a new shape's entry would have to be confirmed first."""
+    with LocalBroker(tmp_path / "broker") as own:
+        away = CaptureRig(rig.server, own.bootstrap_servers, tmp_path / "away", topic_name)
+        away.settings["postgres"] = rig.settings["postgres"]
+        try:
+            away.define(shape("users"))
+            away.create_topics()
+            capture = away.start()
+            captured(away, INSERT)
+            own.kill()
+            away.define(shape("users"), shape("more"))
+            away.wait(lambda: "waiting for kafka" in caplog.text, "capture to wait for the brokers")
+            capture.stop()
+            assert "stopped without kafka reason=Kafka at" in caplog.text
+        finally:
+            away.close()
+
+
 def test_capture_waits_for_a_slot_that_another_process_still_has(rig: CaptureRig) -> None:
     """The server may hold on to a connection whose process is gone; a second capture takes over when it lets go."""
     first = rig.start()
