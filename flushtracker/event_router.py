@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from flushtracker.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment
-from flushtracker.errors import DecodeError, HoleError, ShapeError
+from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.log_items import log_items
 from flushtracker.log_offset import LogOffset
-from flushtracker.lsn import format_lsn
+from flushtracker.open_transaction import OpenTransaction, followed_transaction
 from flushtracker.shape_definition import ShapeDefinition
 from flushtracker.shape_index import ShapeIndex
 from flushtracker.shapes import BoundShape, Shape, empty_partitions
@@ -72,22 +72,6 @@ class _Taken:
     change_count: int = 0
 
 
-@dataclass(slots=True)
-class _Transaction:
-    """The open transaction, up to ``last_log_offset``."""
-
-    xid: int
-    lsn: int
-    last_log_offset: LogOffset
-    shapes: set[str] = field(default_factory=set)
-    removed: set[str] = field(default_factory=set)
-    empty: dict[str, frozenset[TableName]] = field(default_factory=dict)
-    """For each shape with partitions, those that the transaction has emptied."""
-
-    def __str__(self) -> str:
-        return f"transaction {self.xid} at {format_lsn(self.lsn)}, routed up to {self.last_log_offset}"
-
-
 class EventRouter:
     """The shapes, and what the open transaction has brought them.
 
@@ -104,7 +88,7 @@ class EventRouter:
         self._registered: dict[str, _Registered] = {}
         self._by_table: dict[TableName, ShapeIndex] = {}
         self._removed: set[str] = set()
-        self._open: _Transaction | None = None
+        self._open: OpenTransaction | None = None
         self._routed_up_to: LogOffset | None = None
         for definition in definitions:
             self.add_shape(definition)
@@ -194,7 +178,7 @@ class EventRouter:
             ShapeError: a shape cannot be kept on a table that has just become known, or was altered.
             DecodeError: a row lacks a column without which it cannot be routed.
         """
-        transaction = self._follow(fragment)
+        transaction = followed_transaction(self._open, fragment, self._routed_up_to)
         if transaction is None:
             self._advance(fragment.last_log_offset)
             return ()
@@ -227,33 +211,8 @@ class EventRouter:
                 self._advance(part.items[-1].offset)
         return routed
 
-    def _follow(self, fragment: TransactionFragment) -> _Transaction | None:
-        """The transaction that ``fragment`` belongs to, not yet changed by it; ``None`` for a keepalive."""
-        current = self._open
-        if fragment.xid is None:
-            if current is not None:
-                raise HoleError(f"keepalive {fragment.last_log_offset} came inside {current}; {_REMEDY}")
-            if fragment.changes or fragment.commit is None:
-                raise HoleError(f"keepalive {fragment.last_log_offset} has changes or no commit; {_REMEDY}")
-            return None
-        if current is None:
-            if not fragment.has_begin:
-                last = (
-                    "nothing was routed before" if self._routed_up_to is None else f"the last was {self._routed_up_to}"
-                )
-                raise HoleError(
-                    f"{_subject(fragment)} is not its first, but no transaction is open and {last}; {_REMEDY}"
-                )
-            return _Transaction(fragment.xid, fragment.lsn, LogOffset.just_before(fragment.lsn))
-        if fragment.has_begin or (fragment.xid, fragment.lsn) != (current.xid, current.lsn):
-            verb = " begins" if fragment.has_begin else ""
-            raise HoleError(f"{_subject(fragment)}{verb}, but open is {current}; {_REMEDY}")
-        if fragment.last_log_offset <= current.last_log_offset:
-            raise HoleError(f"{_subject(fragment)} is out of order, open is {current}; {_REMEDY}")
-        return current
-
     def _take(
-        self, transaction: _Transaction, fragment: TransactionFragment
+        self, transaction: OpenTransaction, fragment: TransactionFragment
     ) -> tuple[dict[str, _Taken], Mapping[str, frozenset[TableName]]]:
         """What the fragment has for each shape, and which partitions are empty now that were not; changes nothing."""
         taken: dict[str, _Taken] = {}
@@ -294,13 +253,6 @@ class EventRouter:
         current = self._open
         if current is not None and current.removed != current.shapes & self._removed:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
-
-
-_REMEDY = "connect again, so that the server sends the transaction from its start"
-
-
-def _subject(fragment: TransactionFragment) -> str:
-    return f"fragment {fragment.last_log_offset} of transaction {fragment.xid}"
 
 
 def _items(bound: BoundShape, change: Change, empty: MutableMapping[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
