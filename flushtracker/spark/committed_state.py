@@ -1,5 +1,6 @@
 """The state of the last committed batch, as a starting driver reads it: each group's newest report."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +12,11 @@ from flushtracker.spark.group_state import GROUP, SOURCE
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
 from flushtracker.spark.rows import CHAIN
+
+logger = logging.getLogger(__name__)
+
+_OPERATOR_STATE: Final = "state/0"
+"""Has a folder for each partition of the query's one operator with state."""
 
 BEGIN_ANEW: Final = (
     "restart capture, which sends everything unconfirmed again, and begin a new checkpoint (with Kafka: --recover)"
@@ -44,6 +50,7 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
         kept = "value.groupState"
         columns = (kind.alias("kind"), "key.source", "key.shape_group", f"{kept}.report", f"{kept}.shape_groups")
         reports = state.select(*columns).collect()
+        _warn_of_other_partitions(spark, checkpoint)
     except JAVA_ERRORS as error:
         raise StateError(
             f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {BEGIN_ANEW}"
@@ -58,6 +65,17 @@ def _refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
             f"{shape_groups}; set it back to {written}, or {BEGIN_ANEW}"
+        )
+
+
+def _warn_of_other_partitions(spark: SparkSession, checkpoint: str) -> None:
+    """Spark goes on with as many as there are, and says nothing."""
+    partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
+    wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
+    if partitions != wanted:
+        logger.warning(
+            "shuffle_partitions stays what it was when the checkpoint was made checkpoint=%s is=%d wanted=%d",
+            *(checkpoint, partitions, wanted),
         )
 
 

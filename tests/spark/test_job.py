@@ -181,6 +181,24 @@ def test_changed_shape_groups_are_refused_with_both_numbers(spark: SparkSession,
     assert job.ack_lsns(source.name) == {0: 1998}
 
 
+def test_changed_shuffle_partitions_are_said_to_have_no_effect(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark keeps those of the checkpoint without a word; unchanged ones are not worth one."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    job.write([source.transaction(2000, "a")])
+    for _ in range(2):
+        job.run(spark)
+    assert "shuffle_partitions" not in caplog.text
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        job.run(spark)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    assert f"when the checkpoint was made checkpoint={tmp_path}/checkpoint is=2 wanted=3" in caplog.text
+
+
 def test_changed_shape_groups_are_refused_where_only_flushes_came(spark: SparkSession, tmp_path: Path) -> None:
     """A flush ahead of its transaction waits in a group too."""
     job = JobFolder(tmp_path)
