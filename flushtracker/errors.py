@@ -12,6 +12,7 @@
     │   └── OvertakenError                another driver writes to the checkpoint
     ├── SinkError                exit 5   a Delta table cannot be written or is not ours
     ├── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
+    │   └── BrokerAwayError               it has not answered for too long; trying again may help
     └── PostgresError            exit 7   PostgreSQL refuses what it is asked
         ├── PostgresAwayError             the server cannot be reached at the moment; trying again may help
         └── SlotError                     the slot is lost, or does not go with what was published and acknowledged
@@ -74,6 +75,10 @@ class BrokerError(FlushtrackerError):
     """Kafka cannot be reached, or refuses what it is asked; the message names the servers or the topic."""
 
     exit_code = 6
+
+
+class BrokerAwayError(BrokerError):
+    """Kafka has not answered for too long: trying again may help."""
 
 
 class PostgresError(FlushtrackerError):

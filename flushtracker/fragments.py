@@ -8,7 +8,7 @@ with it. What the converter is careful about:
   therefore not sent when it is full, but when the change *after* it arrives: some change is always left for the commit,
   also in a transaction of exactly n × ``max_batch_size``.
 - Operations are numbered 0, 2, 4, …: an update that changes a primary key may later become two.
-- A row that nobody wants need not be read: it takes its number and its place in a fragment, and nothing else.
+- A row that nobody wants need not be read: it takes its number, and nothing else.
 - A relation is what the last message about it said, even in mid-transaction: each change keeps the one it came with.
 """
 
@@ -49,28 +49,24 @@ _RECONNECT: Final = "reconnect, so that the server sends again from the confirme
 
 @dataclass(slots=True)
 class _Transaction:
-    """The open transaction: how many changes it has so far, and those that no fragment has taken yet.
-
-    ``held_count`` counts the latter, ``changes`` are those of them that were read.
-    """
+    """The open transaction: how many changes it has so far, and those of them that wait for their fragment."""
 
     begin: Begin
     change_count: int = 0
-    held_count: int = 0
     has_begin: bool = True
     changes: list[Change] = field(default_factory=list)
 
-    def offset(self, index: int) -> LogOffset:
-        return LogOffset(self.begin.final_lsn, 2 * index)
+    def next_offset(self) -> LogOffset:
+        return LogOffset(self.begin.final_lsn, 2 * self.change_count)
 
     def take_fragment(self, commit: Commit | None) -> TransactionFragment:
         """Everything held, as one fragment; nothing is held afterwards."""
-        last_log_offset = self.offset(max(self.change_count - 1, 0))
+        lsn = self.begin.final_lsn
+        last_log_offset = self.changes[-1].offset if self.changes else LogOffset(lsn, 0)
         fragment = TransactionFragment(
-            self.begin.xid, self.begin.final_lsn, last_log_offset, self.has_begin, commit, changes=tuple(self.changes)
+            self.begin.xid, lsn, last_log_offset, self.has_begin, commit, changes=tuple(self.changes)
         )
         self.changes.clear()
-        self.held_count = 0
         self.has_begin = False
         return fragment
 
@@ -111,7 +107,7 @@ class FragmentConverter:
             case InsertMessage() | UpdateMessage() | DeleteMessage():
                 transaction = self._open_transaction(type(message).__name__)
                 relation, names = self._relation(message.relation_id)
-                change = _row_change(message, relation, names, transaction.offset(transaction.change_count))
+                change = _row_change(message, relation, names, transaction.next_offset())
                 return self._add(transaction, change)
             case TruncateMessage(relation_ids):
                 return self._truncate(self._open_transaction("TruncateMessage"), relation_ids)
@@ -125,27 +121,30 @@ class FragmentConverter:
         # An Origin, a Type and a LogicalMessage change no table.
         return ()
 
-    def skip_row(self) -> tuple[TransactionFragment, ...]:
-        """As :meth:`handle`, for the message of a row that nobody wants: it is counted, and left out of its fragment.
+    def skip_row(self) -> None:
+        """In place of :meth:`handle`, for the message of a row that nobody wants: it is counted, and in no fragment.
 
         Raises:
             TransactionTooLargeError: as :meth:`handle`.
             DecodeError: no transaction is open.
         """
-        return self._add(self._open_transaction("row"), None)
+        self._count(self._open_transaction("row"))
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` where too much is held, or not the transaction's last changes; for tests."""
         transaction = self._transaction
         if transaction is None:
             return
-        held, count = transaction.held_count, transaction.change_count
-        if held > self._max_batch_size or (held == 0) != (count == 0):
+        held, count = len(transaction.changes), transaction.change_count
+        if held > min(self._max_batch_size, count):
             raise AssertionError(f"{held} of {count} changes held, at most {self._max_batch_size} may")
         offsets = [change.offset for change in transaction.changes]
-        last = [offset for offset in map(transaction.offset, range(count - held, count)) if offset in offsets]
-        if offsets != last:
-            raise AssertionError(f"the changes held are at {offsets}, not among the last {held} of the transaction")
+        are_possible = all(
+            offset.tx_offset == transaction.begin.final_lsn and offset.op_offset in range(0, 2 * count, 2)
+            for offset in offsets
+        )
+        if not are_possible or offsets != sorted(set(offsets)):
+            raise AssertionError(f"the changes held are at {offsets}, not in the order of the transaction")
 
     def _open_transaction(self, kind: str) -> _Transaction:
         if self._transaction is None:
@@ -166,26 +165,26 @@ class FragmentConverter:
             )
         self._transaction = _Transaction(begin)
 
-    def _add(self, transaction: _Transaction, change: Change | None) -> tuple[TransactionFragment, ...]:
-        """One more change, ``None`` for one that was not read."""
+    def _add(self, transaction: _Transaction, change: Change) -> tuple[TransactionFragment, ...]:
+        self._count(transaction)
+        full = len(transaction.changes) >= self._max_batch_size
+        fragments = (transaction.take_fragment(commit=None),) if full else ()
+        transaction.changes.append(change)
+        return fragments
+
+    def _count(self, transaction: _Transaction) -> None:
         if self._max_tx_size is not None and transaction.change_count >= self._max_tx_size:
             raise TransactionTooLargeError(
                 f"transaction {transaction.begin.xid} has reached {transaction.change_count + 1} changes, but "
                 f"max_tx_size is {self._max_tx_size}; raise the limit, or leave its tables out of the publication"
             )
-        full = transaction.held_count >= self._max_batch_size
-        fragments = (transaction.take_fragment(commit=None),) if full else ()
         transaction.change_count += 1
-        transaction.held_count += 1
-        if change is not None:
-            transaction.changes.append(change)
-        return fragments
 
     def _truncate(self, transaction: _Transaction, relation_ids: Iterable[int]) -> tuple[TransactionFragment, ...]:
         fragments: list[TransactionFragment] = []
         for relation_id in relation_ids:
             relation, _ = self._relation(relation_id)
-            fragments += self._add(transaction, Truncate(relation, transaction.offset(transaction.change_count)))
+            fragments += self._add(transaction, Truncate(relation, transaction.next_offset()))
         return tuple(fragments)
 
     def _commit(self, transaction: _Transaction, message: CommitMessage) -> TransactionFragment:

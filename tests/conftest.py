@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
-# Where every Spark that a test starts finds spark-defaults.conf.
+# Where a Spark on this machine finds spark-defaults.conf; a test that starts a cluster sets its own options.
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark" / "conf")
 
 # The blob runs a failed example again on any machine; a deadline would fail on a busy one.

@@ -5,13 +5,14 @@ A keepalive says that the server has sent everything up to ``wal_end``. It becom
 transaction there is more to come from below it.
 
 A row of a table without shapes is counted and not read. No shape misses it: one that is added now starts past the open
-transaction, and the partitions of a root are known with the relation, before their rows.
+transaction, and whose partition a table is was asked when its relation came, before its rows. What a table held before
+it became a partition is not the root's shapes', in the same transaction either.
 """
 
 from flushtracker.capture.history_check import ResendCheck, Transaction
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.changes import Commit, TableName, TransactionFragment
+from flushtracker.changes import Commit, Relation, TableName, TransactionFragment
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.event_router import RoutedFragment
 from flushtracker.fragment_publisher import FragmentPublisher
@@ -45,7 +46,7 @@ class Collector:
         self._converter = converter
         self._chain = FragmentPublisher(source, confirmed_lsn)
         self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
-        self._open_lsn = confirmed_lsn
+        self._open: Transaction | None = None
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
         self._tables: dict[int, TableName] = {}
@@ -56,13 +57,8 @@ class Collector:
         relation_id = row_relation_id(data)
         table = None if relation_id is None else self._tables.get(relation_id)
         if table is not None and not self._subscriptions.router.has_shapes_on(table):
-            fragments = self._converter.skip_row()
-        else:
-            fragments = self._read(wal_lsn, data)
-        for fragment in fragments:
-            self._publish(fragment)
-
-    def _read(self, wal_lsn: int, data: bytes) -> tuple[TransactionFragment, ...]:
+            self._converter.skip_row()
+            return
         try:
             message = decode(data)
         except DecodeError as error:
@@ -70,10 +66,9 @@ class Collector:
         if isinstance(message, Begin):
             self._begin(Transaction(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
-            relation = message.relation
-            self._subscriptions.handle_relation(relation, self._open_lsn)
-            self._tables[relation.relation_id] = relation.table
-        return self._converter.handle(message)
+            self._meet(message.relation)
+        for fragment in self._converter.handle(message):
+            self._publish(fragment)
 
     def handle_keepalive(self, wal_end: int) -> None:
         """Note how far the server has sent; published later, by :meth:`publish_keepalive`."""
@@ -93,11 +88,17 @@ class Collector:
         return True
 
     def _begin(self, transaction: Transaction) -> None:
-        self._open_lsn = transaction.lsn
+        self._open = transaction
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
+
+    def _meet(self, relation: Relation) -> None:
+        if self._open is None:
+            raise DecodeError("a relation came before any transaction; connect again")
+        self._subscriptions.handle_relation(relation, self._open)
+        self._tables[relation.relation_id] = relation.table
 
     def _publish(self, fragment: TransactionFragment) -> None:
         self._outbox.publish_fragment(self._chain.publish(fragment, self._route(fragment)))

@@ -7,7 +7,8 @@ that comes after knows it too, and routes what is sent again to the same shapes 
   by whichever process, committed before that. Only in a source's first moment, when nothing was routed yet, it starts
   where the slot does.
 - A shape is *removed at* the end of the server's WAL likewise, and then the router gives it nothing more.
-- A *partition* that comes up is added to the shapes on its root before its first row is routed, and stays theirs.
+- A *partition* that comes up is added to the shapes on its root before its first row is routed, and stays theirs. One
+  that was detached or dropped again before its rows were sent is nobody's, as those rows are the root's no more.
 - A shape whose table was renamed or is another one now, or that cannot be delivered, is ended: removed, with a reason.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from flushtracker.capture.dependency_layers import dependency_layers
+from flushtracker.capture.history_check import Transaction
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.changes import Relation, TableName
@@ -38,8 +40,8 @@ class Tables(Protocol):
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
         """The definition with all that the catalog adds to it, and the table's OID; raises ``ShapeError``."""
 
-    def ancestors(self, oid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of."""
+    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
+        """The partitioned tables that a table is a partition of, after the transaction ``xid``, which has committed."""
 
 
 class Subscriptions:
@@ -107,14 +109,14 @@ class Subscriptions:
         self._remove([entry])
         self._arrange_layers()
 
-    def handle_relation(self, relation: Relation, lsn: int) -> None:
-        """The transaction with commit LSN ``lsn`` is about to change ``relation``; the server says so once, and again
-        when something about the table has changed.
+    def handle_relation(self, relation: Relation, transaction: Transaction) -> None:
+        """``transaction`` is about to change ``relation``; the server says so once, and again when something about the
+        table has changed.
         """
         for entry in self._registry.live_on([relation.table], relation.relation_id):
-            if entry.starts_after.tx_offset < lsn:
+            if entry.starts_after.tx_offset < transaction.lsn:
                 self._check_table(entry, relation)
-        for entry in self._registry.live_on(self.tables.ancestors(relation.relation_id)):
+        for entry in self._registry.live_on(self.tables.ancestors(relation.relation_id, transaction.xid)):
             definition = entry.definition
             if relation.table not in definition.partitions:
                 partitions = (*definition.partitions, relation.table)

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerAwayError, BrokerError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
@@ -48,7 +48,7 @@ _SLICE_S: Final = 0.2
 """A wait is cut into slices, so that Ctrl-C need not wait for its end."""
 
 STOP_WAIT_S: Final = 5.0
-"""So long is waited for a confirmation once the owner is to stop."""
+"""Once the owner is to stop, so long without a confirmation is too long."""
 
 _LOST: Final = "returned NULL without setting an exception"
 _SAID_AFTER_S: Final = 5.0
@@ -56,7 +56,7 @@ _LAST_WORDS_S: Final = 2.0
 
 
 class KafkaPublisher:
-    """Publishes to the brokers of ``config``, from one thread, whose owner is to stop once ``stop`` is set.
+    """Publishes to the brokers of ``config``, from one thread. Its owner is to stop once ``stop`` is set.
 
     Callbacks run inside :meth:`publish`, :meth:`poll` and :meth:`flush`, in the order of a partition's records. Call
     one of them now and then: confirmations and errors are not noticed otherwise.
@@ -72,7 +72,7 @@ class KafkaPublisher:
         self._wait_s = config.wait_ms / 1000
         self._errors = ClientErrors(config.options)
         self._refused: _Refused | None = None
-        self._failure: str | None = None
+        self._failure: BrokerError | None = None
         self._until_poll = _RECORDS_PER_POLL
         self._published = 0
         self._confirmed = 0
@@ -109,8 +109,12 @@ class KafkaPublisher:
             except BufferError:
                 self.poll(_SLICE_S)
             except KafkaException as error:
-                self._refused = _Refused(kafka_error(error), topic, _byte_count(key) + _byte_count(value))
-                self._fail(self._refusal(self._refused))
+                reason = kafka_error(error)
+                if reason.code() == KafkaError._FATAL:
+                    # Not this record is the cause, but one before it.
+                    self._fail(BrokerError(self._last_words(reason)))
+                self._refused = _Refused(reason, topic, _byte_count(key) + _byte_count(value))
+                self._fail(BrokerError(self._refusal(self._refused)))
         self._published += 1
         self._until_poll -= 1
         if self._until_poll <= 0:
@@ -129,21 +133,21 @@ class KafkaPublisher:
         """Wait until everything published is confirmed.
 
         Raises:
-            BrokerError: it is not within ``timeout_s``: then flush again, or go on. Or a record cannot be delivered:
-                then every call raises it.
+            BrokerAwayError: it is not within ``timeout_s``: then flush again, or go on.
+            BrokerError: a record cannot be delivered; from now on every call raises it.
         """
         self._raise_failure()
         deadline = time.monotonic() + timeout_s
         while self.pending:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise BrokerError(f"{self._unconfirmed(timeout_s)}; flush again")
+                raise BrokerAwayError(f"{self._unconfirmed(timeout_s)}; flush again")
             self._serve(self._producer.flush, min(left_s, _SLICE_S))
 
     def close(self) -> None:
         """Throw away what is not confirmed, which may or may not arrive; nothing is sent afterwards."""
         if self._failure is None:
-            self._failure = "the publisher is closed"
+            self._failure = BrokerError("the publisher is closed")
             self._throw_away()
 
     def _serve(self, wait: Callable[[float], int], timeout_s: float) -> None:
@@ -151,16 +155,16 @@ class KafkaPublisher:
         try:
             wait(timeout_s)
         except KafkaException as error:
-            self._fail(self._last_words(kafka_error(error)))
+            self._fail(BrokerError(self._last_words(kafka_error(error))))
         except (KeyboardInterrupt, SystemError) as error:
             # A Ctrl-C while the client calls back costs a confirmation; the client loses an exception without a value.
             if isinstance(error, SystemError) and _LOST not in str(error):
                 raise
-            self._failure = "publishing was interrupted"
+            self._failure = BrokerError("publishing was interrupted")
             self._throw_away()
             raise KeyboardInterrupt from error
         if self._refused is not None:
-            self._fail(self._refusal(self._refused))
+            self._fail(BrokerError(self._refusal(self._refused)))
         self._watch()
 
     def _watch(self) -> None:
@@ -175,7 +179,7 @@ class KafkaPublisher:
         waited_s = now - self._progress_at
         is_stopping = self._stop is not None and self._stop.is_set()
         if waited_s >= (min(self._wait_s, STOP_WAIT_S) if is_stopping else self._wait_s):
-            self._fail(f"{self._unconfirmed(waited_s)}; mend that and start again")
+            self._fail(BrokerAwayError(f"{self._unconfirmed(waited_s)}; mend that and start again"))
         if waited_s >= min(_SAID_AFTER_S, self._wait_s / 2) and not self._said_waiting:
             self._said_waiting = True
             _LOG.warning(
@@ -198,13 +202,13 @@ class KafkaPublisher:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise BrokerError(self._failure)
+            raise type(self._failure)(str(self._failure))
 
-    def _fail(self, failure: str) -> NoReturn:
+    def _fail(self, failure: BrokerError) -> NoReturn:
         """Give up for good: nothing that is queued may be delivered behind what was not."""
         self._failure = failure
         self._throw_away()
-        raise BrokerError(failure)
+        raise failure
 
     def _throw_away(self) -> None:
         self._producer.purge()

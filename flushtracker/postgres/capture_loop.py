@@ -7,7 +7,7 @@ is not confirmed is then sent again, and published again.
 
 import logging
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from threading import Event
 from typing import Final
 
@@ -18,7 +18,7 @@ from flushtracker.capture.source_name import base_source
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
-from flushtracker.errors import BrokerError, PostgresAwayError
+from flushtracker.errors import BrokerAwayError, PostgresAwayError
 from flushtracker.fragments import FragmentConverter
 from flushtracker.kafka.publisher import STOP_WAIT_S, KafkaPublisher
 from flushtracker.lsn import format_lsn
@@ -72,12 +72,13 @@ class CaptureLoop:
                 _LOG.warning("connection lost again_in_s=%.1f reason=%s", pause_s, error)
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            except BrokerError as error:
+            except BrokerAwayError:
                 if not self._stop.is_set():
                     raise
-                _LOG.warning("stopped without kafka reason=%s", error)
-        with suppress(BrokerError):
+        try:
             self._publisher.flush(STOP_WAIT_S)
+        except BrokerAwayError as error:
+            _LOG.warning("stopped without kafka reason=%s", error)
         self._publisher.close()
 
     def _capture(self) -> None:

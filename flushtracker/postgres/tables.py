@@ -1,19 +1,23 @@
 """``ServerTables``: what capture asks of the server beside the stream, over an ordinary connection."""
 
+import time
 from dataclasses import replace
 from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
 
 from flushtracker.changes import TableName
-from flushtracker.errors import PostgresError, ShapeError
+from flushtracker.errors import PostgresAwayError, PostgresError, ShapeError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import require_open
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
+from flushtracker.postgres.snapshot import current_snapshot, is_visible
 from flushtracker.shape_definition import ShapeDefinition
 from flushtracker.shapes import Shape
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
+_VISIBLE_S: Final = 5.0
+_LOOK_S: Final = 0.02
 
 
 class ServerTables:
@@ -28,7 +32,23 @@ class ServerTables:
     def wal_end(self) -> int:
         return wal_end(self._connection)
 
-    def ancestors(self, oid: int) -> frozenset[TableName]:
+    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
+        """The partitioned tables that a table is a partition of, once others can see what transaction ``xid`` did.
+
+        The stream may be ahead of that: it sends what is in the WAL, and a commit that waits for a synchronous standby
+        is there already, while the catalog still shows what was before.
+
+        Raises:
+            PostgresAwayError: it cannot be seen within seconds; a later connection will be sent it again.
+        """
+        deadline = time.monotonic() + _VISIBLE_S
+        while not is_visible(current_snapshot(self._connection), xid):
+            if time.monotonic() > deadline:
+                raise PostgresAwayError(
+                    f"transaction {xid} has committed, but others cannot see it yet: it waits for a synchronous "
+                    "standby, which must not be capture itself"
+                )
+            time.sleep(_LOOK_S)
         return self._catalog.ancestors(oid)
 
     def require_open(self) -> None:

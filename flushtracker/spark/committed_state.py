@@ -50,12 +50,19 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
         kept = "value.groupState"
         columns = (kind.alias("kind"), "key.source", "key.shape_group", f"{kept}.report", f"{kept}.shape_groups")
         reports = state.select(*columns).collect()
-        _warn_of_other_partitions(spark, checkpoint)
+        partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
     except JAVA_ERRORS as error:
         raise StateError(
             f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {BEGIN_ANEW}"
         ) from error
     _refuse_other_shape_groups(reports, checkpoint, shape_groups)
+    wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
+    if partitions != wanted:
+        # Spark goes on with as many as there are.
+        logger.warning(
+            "shuffle_partitions stays %d, as the checkpoint was made; for %d of them %s",
+            *(partitions, wanted, BEGIN_ANEW),
+        )
     return CommittedState(batch_id, reports)
 
 
@@ -65,17 +72,6 @@ def _refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
             f"{shape_groups}; set it back to {written}, or {BEGIN_ANEW}"
-        )
-
-
-def _warn_of_other_partitions(spark: SparkSession, checkpoint: str) -> None:
-    """Spark goes on with as many as there are, and says nothing."""
-    partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
-    wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
-    if partitions != wanted:
-        logger.warning(
-            "shuffle_partitions stays what it was when the checkpoint was made checkpoint=%s is=%d wanted=%d",
-            *(checkpoint, partitions, wanted),
         )
 
 

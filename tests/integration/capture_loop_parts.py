@@ -21,11 +21,12 @@ _STATEMENTS = (
     "UPDATE rows SET bucket = {bucket}, note = note || '.' WHERE id = {row}",
     "UPDATE rows SET id = nextval('rows_id_seq') WHERE id = {row}",
     "DELETE FROM rows WHERE id = {row}",
+    "INSERT INTO unwanted (note) SELECT 'no shape' FROM generate_series(1, {bucket} * 7)",
 )
 
 
 class Workload:
-    """Random transactions on one table: small ones, some large, some rolled back."""
+    """Random transactions: small ones, some large, some rolled back, and some rows that no shape wants."""
 
     def __init__(self, rig: CaptureRig, rng: random.Random) -> None:
         self._rig = rig

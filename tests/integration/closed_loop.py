@@ -18,11 +18,13 @@ SHAPES: Final = (
 
 
 def prepare(rig: CaptureRig) -> None:
-    """Make the slot, the topics, a table and three shapes on it; fragments are small."""
+    """Make the slot, the topics, a table with three shapes on it and one without any; fragments are small."""
     rig.settings["max_batch_size"] = 10
     rig.create()
     rig.server.execute(
-        "CREATE TABLE rows (id serial PRIMARY KEY, bucket int, note text)", "ALTER TABLE rows REPLICA IDENTITY FULL"
+        "CREATE TABLE rows (id serial PRIMARY KEY, bucket int, note text)",
+        "ALTER TABLE rows REPLICA IDENTITY FULL",
+        "CREATE TABLE unwanted (id serial PRIMARY KEY, note text)",
     )
     rig.define(*SHAPES)
 

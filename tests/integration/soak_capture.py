@@ -1,14 +1,17 @@
 """``make soak``: kills capture again and again, at random points, and checks the closed loop at the end.
 
-Now and then server and broker are killed too, and the tracker starts anew, sometimes without its checkpoint.
+Now and then the server or the broker is killed too, while capture works. After each kill of capture the tracker starts
+anew, sometimes without its checkpoint.
 ``python -m tests.integration.soak_capture [--kills 100] [--seed N]``: one line for each kill, and one for the outcome.
 """
 
 import argparse
 import random
+import subprocess
 import tempfile
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 from flushtracker.local.broker import LocalBroker
@@ -17,8 +20,8 @@ from tests.integration.capture_rig import CaptureRig
 from tests.integration.closed_loop import ClosedLoop, prepare
 from tests.integration.killed_capture import POINTS
 
-_CHANCE = 0.1
-"""That the server, or the broker, is killed as well."""
+_CHANCE = 0.2
+"""That the server, or the broker, is killed before."""
 
 _OFTEN = [point for point in POINTS if "registry" not in point]
 
@@ -46,15 +49,18 @@ def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
     loop = ClosedLoop(rig, seed)
     for number in range(kills):
         point, passes = rng.choice(_OFTEN), rng.randrange(1, 60)
+        before = len(rig.fragments())
         process = rig.start_process("tests.integration.killed_capture", point, str(passes))
+        if rng.random() < _CHANCE:
+            loop.run_until(partial(_works_or_ended, rig, process, before), "capture to work")
+            services: dict[str, LocalPostgres | LocalBroker] = {"server": rig.server, "broker": broker}
+            name = rng.choice(list(services))
+            services[name].kill()
+            services[name].start()
+            killed[name] += process.poll() is None
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
         if process.returncode != -9:
             raise SystemExit(f"capture ended with {process.returncode} (seed {seed}): {rig.log()[-2000:]}")
-        for name, service in (("server", rig.server), ("broker", broker)):
-            if rng.random() < _CHANCE:
-                service.kill()
-                service.start()
-                killed[name] += 1
         loop.tracker.restart(lost_checkpoint=rng.random() < 0.3)
         print(f"kill={number + 1} point={point!r} passes={passes}", flush=True)  # noqa: T201  a program prints
     process = rig.start_process()
@@ -66,6 +72,10 @@ def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
         f"kills={kills} server_kills={killed['server']} broker_kills={killed['broker']} seed={seed} "
         f"samples={len(loop.samples)}: nothing lost, nothing confirmed early"
     )
+
+
+def _works_or_ended(rig: CaptureRig, process: "subprocess.Popen[bytes]", fragment_count: int) -> bool:
+    return process.poll() is not None or len(rig.fragments()) > fragment_count
 
 
 if __name__ == "__main__":

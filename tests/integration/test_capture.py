@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
 
 
 def test_rows_of_a_table_without_shapes_keep_their_place(rig: CaptureRig) -> None:
-    """They are not read, but they are counted: with a shape on their table, the others have the same offsets."""
+    """They are in no fragment, but they are counted: with a shape on their table, the others have the same offsets."""
     rig.settings["max_batch_size"] = 2
     rig.server.execute(USERS, "CREATE TABLE other (id int PRIMARY KEY)")
     rig.define(shape("users"))
@@ -57,7 +58,31 @@ def test_rows_of_a_table_without_shapes_keep_their_place(rig: CaptureRig) -> Non
     assert users == [4, 10, 16, 4, 10, 16]
     assert [item.offset.op_offset for item in rig.items("other")] == [0, 2, 6, 8, 12, 14]
     ends = [event.last_log_offset.op_offset for event in rig.fragments() if event.shapes or event.commit is None]
-    assert ends == [2, 6, 10, 14, 16, 2, 6, 10, 14, 16]
+    assert ends == [10, 16, 2, 6, 10, 14, 16]
+
+
+def test_a_partition_is_known_before_others_can_see_it(rig: CaptureRig) -> None:
+    """A commit that waits for a synchronous standby is sent already, while the catalog still shows what was before."""
+    rig.server.execute("CREATE TABLE events (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    rig.define(shape("events", "public.events"))
+    capture = rig.start()
+    captured(rig)
+    rig.server.execute("ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()")
+    statements = ["CREATE TABLE part PARTITION OF events FOR VALUES FROM (0) TO (10)", "INSERT INTO events VALUES (1)"]
+    commit = Thread(target=run_in_transaction, args=(rig.server, statements))
+    commit.start()
+    is_sent = """
+    SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')
+    AND EXISTS (SELECT FROM pg_stat_replication WHERE sent_lsn >= pg_current_wal_flush_lsn())
+    """
+    rig.wait(lambda: rig.server.execute(is_sent) == [(True,)], "the commit to wait, and to be sent")
+    assert rig.operations("events") == []
+    rig.server.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+    commit.join()
+    captured(rig)
+    capture.stop()
+    assert rig.operations("events") == ["insert"]
+    assert rig.registry()["events"].definition.partitions == (("public", "part"),)
 
 
 def captured(rig: CaptureRig, *statements: str) -> None:

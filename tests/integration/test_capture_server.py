@@ -125,7 +125,7 @@ def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(
 def test_capture_stops_while_it_waits_for_brokers(
     rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Within seconds, however long it would wait otherwise; a new shape's entry would have to be confirmed first."""
+    """However long it would wait otherwise, here 120 s; a new shape's entry would have to be confirmed first."""
     with LocalBroker(tmp_path / "broker") as own:
         away = CaptureRig(rig.server, own.bootstrap_servers, tmp_path / "away", topic_name)
         away.settings["postgres"] = rig.settings["postgres"]

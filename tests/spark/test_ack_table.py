@@ -1,6 +1,7 @@
 """The ack table: what two drivers, months of rows and other readers find there."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,6 +13,7 @@ from deltalake import Schema as DeltaSchema
 from pyspark.sql import SparkSession
 
 from flushtracker.delta import ack_table
+from flushtracker.delta.ack_history import read_ack_history
 from flushtracker.delta.ack_table import AckRow, AckTable
 from flushtracker.delta.table_rows import table_rows
 from flushtracker.errors import SinkError
@@ -55,6 +57,19 @@ def test_row_reads_the_same_by_spark_and_by_deltalake(spark: SparkSession, tmp_p
     ]
     by_spark = spark.read.format("delta").load(str(tmp_path / "acks")).toArrow().to_pylist()
     assert by_spark == by_deltalake
+
+
+def test_table_with_a_data_file_missing_is_a_sink_error(tmp_path: Path) -> None:
+    """Its log is read without; its rows, at the tracker's start and in the report, are not."""
+    folder = tmp_path / "acks"
+    table = claimed(folder)
+    assert table.append(_ROW)
+    (data,) = folder.glob("*.parquet")
+    data.unlink()
+    readers: list[Callable[[], object]] = [table.last_acks, lambda: read_ack_history(str(folder))]
+    for read in readers:
+        with pytest.raises(SinkError, match=rf"ack table {folder} cannot be read: .*{data.name}"):
+            read()
 
 
 def test_ack_that_is_not_greater_is_not_appended(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The converter: where transactions are cut, what rows become, and which streams it refuses."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -185,26 +184,26 @@ def test_cutting_changes_nothing_but_the_cuts(shapes: list[list[int]], max_batch
 
 @given(wanted=st.lists(st.lists(st.booleans(), max_size=25)), max_batch_size=st.sampled_from([1, 2, 3, 5, 100]))
 def test_a_row_that_is_skipped_leaves_the_others_as_they_were(wanted: list[list[bool]], max_batch_size: int) -> None:
-    """The fragments are those of a converter that reads every row, without the changes that were not read."""
-    skipping, reading = FragmentConverter(max_batch_size), FragmentConverter(max_batch_size)
-    skipped = list(convert([ORDERS], skipping))
-    read = list(convert([ORDERS], reading))
-    unwanted: set[LogOffset] = set()
+    """They keep their offsets, and are cut as if they were alone."""
+    converter = FragmentConverter(max_batch_size)
+    list(convert([ORDERS], converter))
     for index, rows in enumerate(wanted):
         begin = Begin(LSN + 100 * index, TIMESTAMP, index)
-        commit = CommitMessage(begin.final_lsn, begin.final_lsn + 48, TIMESTAMP)
-        skipped += skipping.handle(begin)
+        fragments = list(converter.handle(begin))
         for number, is_wanted in enumerate(rows):
-            skipped += skipping.handle(insert(number)) if is_wanted else skipping.skip_row()
-            skipping.check_invariants()
-            if not is_wanted:
-                unwanted.add(LogOffset(begin.final_lsn, 2 * number))
-        skipped += skipping.handle(commit)
-        read += convert([begin, *(insert(number) for number in range(len(rows))), commit], reading)
-    assert skipped == [
-        replace(fragment, changes=tuple(change for change in fragment.changes if change.offset not in unwanted))
-        for fragment in read
-    ]
+            if is_wanted:
+                fragments += converter.handle(insert(number))
+            else:
+                converter.skip_row()
+            converter.check_invariants()
+        fragments += converter.handle(CommitMessage(begin.final_lsn, begin.final_lsn + 48, TIMESTAMP))
+        offsets = [LogOffset(begin.final_lsn, 2 * number) for number, is_wanted in enumerate(rows) if is_wanted]
+        cuts = range(0, max(len(offsets), 1), max_batch_size)
+        parts = [offsets[start : start + max_batch_size] for start in cuts]
+        assert [[change.offset for change in fragment.changes] for fragment in fragments] == parts
+        ends = [part[-1] if part else LogOffset(begin.final_lsn, 0) for part in parts]
+        assert [fragment.last_log_offset for fragment in fragments] == ends
+        assert [fragment.commit is not None for fragment in fragments] == [False] * (len(parts) - 1) + [True]
 
 
 def test_a_row_is_not_skipped_outside_a_transaction() -> None:
