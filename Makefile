@@ -34,8 +34,11 @@ soak: java $(READY) jars ## kill capture 100 times, drivers and executors 50 tim
 unit: $(READY) ## run the quick tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
 
-bench: $(READY) ## measure how long things take; some minutes, a million shapes among them
+bench: java $(READY) ## measure how long things take; some minutes, a million shapes among them
+	@$(BIN)/python -m flushtracker.local.broker_jars
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.bench_capture --matching 1
+	$(BIN)/python -m tests.bench.bench_capture --matching 0
 
 check: $(READY) ## ruff and mypy, in their strict settings
 	$(BIN)/ruff check .

@@ -1,4 +1,7 @@
-"""How many changes a second one core takes from PostgreSQL's bytes to the streams' JSON, and how long each step is."""
+"""How many changes a second one core takes from PostgreSQL's bytes to the streams' JSON, and how long each step is.
+
+Rows of a table that no shape is on are not here: capture does not read them.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -25,7 +28,6 @@ OTHER_TENANTS = [
     for n in range(wal.TENANTS, 2 * wal.TENANTS)
 ]
 WORKLOADS: list[tuple[str, list[ShapeDefinition], int, str]] = [
-    ("insert into a table that no shape is on", ALL, wal.AUDIT, "insert"),
     ("insert that none of 1,000 shapes wants", OTHER_TENANTS, wal.ORDERS, "insert"),
     ("update that none of 1,000 shapes wants", OTHER_TENANTS, wal.ORDERS, "update"),
     ("insert that the one shape takes", ALL, wal.ORDERS, "insert"),

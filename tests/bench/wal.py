@@ -5,8 +5,8 @@ from struct import pack
 
 from flushtracker.changes import Column, Relation
 
-ORDERS, AUDIT = 16384, 16400
-"""The relations' ids."""
+ORDERS = 16384
+"""The relation's id."""
 TENANTS = 1000
 FIRST_LSN = 10_000
 _COLUMNS = {"id": 20, "tenant_id": 20, "status": 25, "amount": 1700, "updated_at": 1184, "note": 25}
@@ -32,7 +32,7 @@ def row(number: int, tenant: int) -> dict[str, str | None]:
 
 
 def relation_messages() -> list[bytes]:
-    return [_relation(ORDERS, "orders"), _relation(AUDIT, "audit")]
+    return [_relation(ORDERS, "orders")]
 
 
 def transactions(count: int, changes: int, relation_id: int, operation: str = "insert") -> list[bytes]:
