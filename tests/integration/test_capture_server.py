@@ -95,52 +95,47 @@ def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
     capture.stop()
 
 
-def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(
-    rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]
-) -> None:
-    """Longer than `wal_sender_timeout`: the connection stays, and what waited is published when they are back."""
-    rig.server.execute("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
+@pytest.fixture
+def away(rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[tuple[CaptureRig, LocalBroker]]:
+    """The same server with a broker of the test's own, which it may kill."""
     with LocalBroker(tmp_path / "broker") as own:
         away = CaptureRig(rig.server, own.bootstrap_servers, tmp_path / "away", topic_name)
-        away.settings["postgres"] = rig.settings["postgres"]
-        try:
-            away.define(shape("users"))
-            away.create_topics()
-            capture = away.start()
-            captured(away, INSERT)
-            pid = away.server.execute("SELECT active_pid FROM pg_replication_slots")
-            own.kill()
-            away.server.execute(*[INSERT] * 50)
-            time.sleep(3)  # three times the server's patience: there is no event to wait for, nothing may happen
-            assert away.server.execute("SELECT active_pid FROM pg_replication_slots") == pid
-            own.start()
-            captured(away, INSERT)
-            capture.stop()
-            assert len(ids(away)) == 52
-            assert away.server.execute("SELECT active_pid FROM pg_replication_slots") == [(None,)]
-        finally:
-            away.close()
+        away.define(shape("users"))
+        away.create_topics()
+        yield away, own
+        away.close()
+
+
+def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(away: tuple[CaptureRig, LocalBroker]) -> None:
+    """Longer than `wal_sender_timeout`: the connection stays, and what waited is published when they are back."""
+    rig, own = away
+    rig.server.execute("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
+    capture = rig.start()
+    captured(rig, INSERT)
+    pid = rig.server.execute("SELECT active_pid FROM pg_replication_slots")
+    own.kill()
+    rig.server.execute(*[INSERT] * 50)
+    time.sleep(3)  # three times the server's patience: there is no event to wait for, nothing may happen
+    assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == pid
+    own.start()
+    captured(rig, INSERT)
+    capture.stop()
+    assert len(ids(rig)) == 52
+    assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == [(None,)]
 
 
 def test_capture_stops_while_it_waits_for_brokers(
-    rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str], caplog: pytest.LogCaptureFixture
+    away: tuple[CaptureRig, LocalBroker], caplog: pytest.LogCaptureFixture
 ) -> None:
     """However long it would wait otherwise, here 120 s; a new shape's entry would have to be confirmed first."""
-    with LocalBroker(tmp_path / "broker") as own:
-        away = CaptureRig(rig.server, own.bootstrap_servers, tmp_path / "away", topic_name)
-        away.settings["postgres"] = rig.settings["postgres"]
-        try:
-            away.define(shape("users"))
-            away.create_topics()
-            capture = away.start()
-            captured(away, INSERT)
-            own.kill()
-            away.define(shape("users"), shape("more"))
-            away.wait(lambda: "waiting for kafka" in caplog.text, "capture to wait for the brokers")
-            capture.stop()
-            assert "stopped without kafka reason=Kafka at" in caplog.text
-        finally:
-            away.close()
+    rig, own = away
+    capture = rig.start()
+    captured(rig, INSERT)
+    own.kill()
+    rig.define(shape("users"), shape("more"))
+    rig.wait(lambda: "waiting for kafka" in caplog.text, "capture to wait for the brokers")
+    capture.stop()
+    assert "stopped without kafka reason=Kafka at" in caplog.text
 
 
 def test_capture_waits_for_a_slot_that_another_process_still_has(rig: CaptureRig) -> None:
