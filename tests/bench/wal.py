@@ -5,10 +5,10 @@ from struct import pack
 
 from flushtracker.changes import Column, Relation
 
-ORDERS = 16384
-"""The relation's id."""
 TENANTS = 1000
 FIRST_LSN = 10_000
+_ORDERS = 16384
+"""The relation's id."""
 _COLUMNS = {"id": 20, "tenant_id": 20, "status": 25, "amount": 1700, "updated_at": 1184, "note": 25}
 _COMMIT_TIMESTAMP_US = 800_000_000_000_000
 """Since 2000-01-01."""
@@ -16,7 +16,7 @@ _COMMIT_TIMESTAMP_US = 800_000_000_000_000
 
 def orders() -> Relation:
     columns = tuple(Column(name, type_oid, is_key=True) for name, type_oid in _COLUMNS.items())
-    return Relation(ORDERS, "public", "orders", "full", columns)
+    return Relation(_ORDERS, "public", "orders", "full", columns)
 
 
 def row(number: int, tenant: int) -> dict[str, str | None]:
@@ -31,34 +31,30 @@ def row(number: int, tenant: int) -> dict[str, str | None]:
     }
 
 
-def relation_messages() -> list[bytes]:
-    return [_relation(ORDERS, "orders")]
+def relation_message() -> bytes:
+    columns = b"".join(b"\1" + column.encode() + pack(">xIi", oid, -1) for column, oid in _COLUMNS.items())
+    return b"R" + pack(">I", _ORDERS) + b"public\0orders\0f" + pack(">h", len(_COLUMNS)) + columns
 
 
-def transactions(count: int, changes: int, relation_id: int, operation: str = "insert") -> list[bytes]:
+def transactions(count: int, changes: int, operation: str = "insert") -> list[bytes]:
     """So many transactions of so many changes each, one tenant after the other."""
     messages = []
     for index in range(count):
         lsn = FIRST_LSN + 100 * index
         messages.append(b"B" + pack(">QqI", lsn, _COMMIT_TIMESTAMP_US, 700 + index))
-        messages += _changes(index * changes, changes, relation_id, operation)
+        messages += _changes(index * changes, changes, operation)
         messages.append(b"C\0" + pack(">QQq", lsn, lsn + 48, _COMMIT_TIMESTAMP_US))
     return messages
 
 
-def _changes(first: int, count: int, relation_id: int, operation: str) -> Iterator[bytes]:
+def _changes(first: int, count: int, operation: str) -> Iterator[bytes]:
     for number in range(first, first + count):
         new = b"N" + _tuple(row(number, number % TENANTS))
         if operation == "insert":
-            yield b"I" + pack(">I", relation_id) + new
+            yield b"I" + pack(">I", _ORDERS) + new
         else:
             old = row(number, number % TENANTS) | {"status": "new", "note": None}
-            yield b"U" + pack(">I", relation_id) + b"O" + _tuple(old) + new
-
-
-def _relation(relation_id: int, name: str) -> bytes:
-    columns = b"".join(b"\1" + column.encode() + pack(">xIi", oid, -1) for column, oid in _COLUMNS.items())
-    return b"R" + pack(">I", relation_id) + b"public\0" + name.encode() + b"\0f" + pack(">h", len(_COLUMNS)) + columns
+            yield b"U" + pack(">I", _ORDERS) + b"O" + _tuple(old) + new
 
 
 def _tuple(values: dict[str, str | None]) -> bytes:
