@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak unit bench check format jars dist clean distclean python java
+.PHONY: help run demo test soak unit bench check format jars brokerjars dist clean distclean python java
 
 help: ## print this
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -18,24 +18,20 @@ run: java $(READY) jars ## replay the recorded WAL, track its flushes, report ho
 	$(BIN)/python jobs/track_flushes.py --config conf/replay.yaml
 	$(BIN)/python jobs/report.py --config conf/replay.yaml
 
-demo: java $(READY) jars ## run server, broker, capture, tracker and writers on this machine, and watch; Ctrl-C stops all
-	@$(BIN)/python -m flushtracker.local.broker_jars
+demo: java $(READY) jars brokerjars ## run server, broker, capture, tracker and writers on this machine, and watch; Ctrl-C stops all
 	@$(BIN)/python jobs/demo.py
 
-test: java $(READY) jars ## run all tests, two at a time
-	@$(BIN)/python -m flushtracker.local.broker_jars
+test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
 
-soak: java $(READY) jars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
-	@$(BIN)/python -m flushtracker.local.broker_jars
+soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 
 unit: $(READY) ## run the quick tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
 
-bench: java $(READY) ## measure how long things take; some minutes, a million shapes among them
-	@$(BIN)/python -m flushtracker.local.broker_jars
+bench: java $(READY) brokerjars ## measure how long things take; some minutes, a million shapes among them
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.bench_capture --matching 1
 	$(BIN)/python -m tests.bench.bench_capture --matching 0
@@ -51,6 +47,9 @@ format: $(READY) ## let ruff put the code into its form
 
 jars: java $(READY) ## fetch Spark's extra jars into .jars; happens by itself
 	@$(BIN)/python -m flushtracker.spark.jars
+
+brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; happens by itself
+	@$(BIN)/python -m flushtracker.local.broker_jars
 
 dist: java $(READY) jars ## build what spark-submit takes to a cluster: dist/flushtracker.zip and dist/jars
 	$(BIN)/python -m flushtracker.local.dist dist
