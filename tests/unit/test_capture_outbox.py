@@ -1,6 +1,5 @@
 """What goes out, in which order, and what capture's configuration refuses."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,38 +13,10 @@ from flushtracker.fragment_publisher import PublishedFragment
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.log_offset import LogOffset
+from tests.unit.fake_publisher import FakePublisher
 
 COMMIT = Commit("2026-11-21T01:02:03.456789Z", 1100)
 AT = LogOffset(1000, 4)
-
-
-class FakePublisher:
-    """Remembers what was published, and confirms it when it is told to."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.unconfirmed: list[Callable[[], None]] = []
-
-    def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
-    ) -> None:
-        assert value
-        self.log.append(f"{topic} {key!s}")
-        if on_confirmed is not None:
-            self.unconfirmed.append(on_confirmed)
-
-    def poll(self, timeout_s: float = 0.0) -> None:
-        assert timeout_s == 0
-
-    def flush(self, timeout_s: float) -> None:
-        assert timeout_s > 0
-        self.log.append("confirmed")
-        self.confirm()
-
-    def confirm(self) -> None:
-        for confirmed in self.unconfirmed:
-            confirmed()
-        self.unconfirmed.clear()
 
 
 def fragment(*shape_ids: str, note: str = "") -> PublishedFragment:

@@ -1,6 +1,5 @@
 """The collector without a server and a broker: which rows it reads, and when it cannot."""
 
-from collections.abc import Callable
 from struct import pack
 
 import pytest
@@ -14,28 +13,10 @@ from flushtracker.fragments import FragmentConverter
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.log_offset import LogOffset
 from flushtracker.shape_definition import ShapeDefinition
+from tests.unit.fake_publisher import FakePublisher
 
 USERS, OTHER, PARTITION = 7, 8, 9
 LSN = 1000
-
-
-class FakePublisher:
-    """Confirms everything at once."""
-
-    def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
-    ) -> None:
-        assert topic
-        assert key
-        assert value
-        if on_confirmed is not None:
-            on_confirmed()
-
-    def poll(self, timeout_s: float = 0.0) -> None:
-        raise AssertionError(timeout_s)
-
-    def flush(self, timeout_s: float) -> None:
-        assert timeout_s > 0
 
 
 class FakeTables:
@@ -74,7 +55,8 @@ class Capture:
     def __init__(self) -> None:
         self.published: list[int] = []
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-        outbox = Outbox(FakePublisher(), topics, self.published.append)
+        self.publisher = FakePublisher()
+        outbox = Outbox(self.publisher, topics, self.published.append)
         self.subscriptions = Subscriptions("7/1/s", (), outbox, FakeTables(), LogOffset.just_before(LSN))
         self.subscriptions.follow([ShapeDefinition("users", ("public", "users"))])
         self.subscriptions.source_begins()
@@ -95,6 +77,7 @@ def test_a_row_of_a_table_without_shapes_is_not_even_read() -> None:
     capture = Capture()
     capture.handle(begin(LSN, 742), relation(OTHER, "other"), relation(USERS, "users"))
     capture.handle(*[cut_short(insert(OTHER))] * 5, insert(USERS), cut_short(insert(OTHER)), commit(LSN))
+    capture.publisher.confirm()
     assert capture.published == [LSN]
     with pytest.raises(DecodeError, match=r"^at 0/3E8: pgoutput Insert: byte "):
         capture.handle(begin(LSN + 100, 743), cut_short(insert(USERS)))

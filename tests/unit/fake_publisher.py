@@ -1,0 +1,34 @@
+"""A stand-in for ``KafkaPublisher``, where the test itself says when something is confirmed."""
+
+from collections.abc import Callable
+
+
+class FakePublisher:
+    """Remembers what was published, and confirms it when it is told to."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.unconfirmed: list[Callable[[], None]] = []
+
+    def publish(
+        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+    ) -> None:
+        assert topic
+        assert key
+        assert value
+        self.log.append(f"{topic} {key!s}")
+        if on_confirmed is not None:
+            self.unconfirmed.append(on_confirmed)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        assert timeout_s == 0
+
+    def flush(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+        self.log.append("confirmed")
+        self.confirm()
+
+    def confirm(self) -> None:
+        for confirmed in self.unconfirmed:
+            confirmed()
+        self.unconfirmed.clear()
