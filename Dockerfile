@@ -20,7 +20,7 @@ RUN pip install --no-cache-dir --root-user-action ignore .
 # Spark's extra jars go to its own, where each driver and executor finds them without --jars.
 ENV SPARK_HOME=/opt/spark
 RUN ln -s "$(python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')" "$SPARK_HOME" \
- && python -m flushtracker.spark.jars \
+ && python -m flushtracker.jvm.jars spark \
  && mv .jars/*.jar "$SPARK_HOME/jars/"
 ENV FLUSHTRACKER_JARS=$SPARK_HOME/jars
 

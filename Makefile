@@ -14,12 +14,12 @@ help: ## print this
 
 run: java $(READY) jars ## replay the recorded WAL, track its flushes, report how the ack rose; writes to data/
 	@rm -rf data/fragments data/flushes data/shape_changes data/checkpoint data/acks data/dead_letters
-	$(BIN)/python jobs/replay_wal.py --recording tests/recording --shapes conf/shapes.yaml --out data
-	$(BIN)/python jobs/track_flushes.py --config conf/replay.yaml
-	$(BIN)/python jobs/report.py --config conf/replay.yaml
+	$(BIN)/flushtracker replay --recording tests/recording --shapes conf/shapes.yaml --out data
+	$(BIN)/flushtracker track --config conf/replay.yaml
+	$(BIN)/flushtracker report --config conf/replay.yaml
 
 demo: java $(READY) jars brokerjars ## run server, broker, capture, tracker and writers on this machine, and watch; Ctrl-C stops all
-	@$(BIN)/python jobs/demo.py
+	@$(BIN)/flushtracker demo
 
 test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
@@ -46,13 +46,13 @@ format: $(READY) ## let ruff put the code into its form
 	$(BIN)/ruff format .
 
 jars: java $(READY) ## fetch Spark's extra jars into .jars; happens by itself
-	@$(BIN)/python -m flushtracker.spark.jars
+	@$(BIN)/python -m flushtracker.jvm.jars spark
 
 brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; happens by itself
-	@$(BIN)/python -m flushtracker.local.broker_jars
+	@$(BIN)/python -m flushtracker.jvm.jars broker
 
 dist: java $(READY) jars ## build what spark-submit takes to a cluster: dist/flushtracker.zip and dist/jars
-	$(BIN)/python -m flushtracker.local.dist dist
+	$(BIN)/python -m flushtracker.spark.dist dist
 
 clean: ## remove data/ and what the tools cached
 	rm -rf data build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
@@ -72,7 +72,7 @@ python:
 	  echo "install it (on Debian or Ubuntu: apt install python3-venv), or name another: make PYTHON=python3.12" >&2; exit 2; }
 
 java: | python
-	@"$(PYTHON)" -m flushtracker.spark.java
+	@"$(PYTHON)" -m flushtracker.jvm.java
 
 $(READY): pyproject.toml | python
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || { \

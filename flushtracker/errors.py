@@ -7,14 +7,14 @@
     │   └── ShapeError           exit 2   a shape's definition is refused
     ├── DecodeError              exit 3   bytes or JSON from outside cannot be read
     │   └── TransactionTooLargeError      a transaction is over ``max_tx_size``
-    ├── HoleError                exit 3   a fragment does not connect to what was seen before
+    ├── GapError                exit 3   a fragment does not connect to what was seen before
     ├── StateError               exit 4   the checkpoint does not fit this job
-    │   └── OvertakenError                another driver writes to the checkpoint
+    │   └── FencedError                another driver writes to the checkpoint
     ├── SinkError                exit 5   a Delta table cannot be written or is not ours
     ├── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
-    │   └── BrokerAwayError               it has not answered for too long; trying again may help
+    │   └── BrokerUnavailableError               it has not answered for too long; trying again may help
     └── PostgresError            exit 7   PostgreSQL refuses what it is asked
-        ├── PostgresAwayError             the server cannot be reached at the moment; trying again may help
+        ├── PostgresUnavailableError             the server cannot be reached at the moment; trying again may help
         └── SlotError                     the slot is lost, or does not go with what was published and acknowledged
 
 A message has the subject, the fact, both values where two disagree, and what to do; it never holds a row's values.
@@ -49,7 +49,7 @@ class TransactionTooLargeError(DecodeError):
     """A transaction holds more changes than ``max_tx_size`` allows."""
 
 
-class HoleError(FlushtrackerError):
+class GapError(FlushtrackerError):
     """Going on could acknowledge a transaction that nobody has seen."""
 
     exit_code = 3
@@ -61,7 +61,7 @@ class StateError(FlushtrackerError):
     exit_code = 4
 
 
-class OvertakenError(StateError):
+class FencedError(StateError):
     """The checkpoint has gone on without this driver: another one writes there, or it is an old copy in parts."""
 
 
@@ -77,7 +77,7 @@ class BrokerError(FlushtrackerError):
     exit_code = 6
 
 
-class BrokerAwayError(BrokerError):
+class BrokerUnavailableError(BrokerError):
     """Kafka has not answered for too long: trying again may help."""
 
 
@@ -87,7 +87,7 @@ class PostgresError(FlushtrackerError):
     exit_code = 7
 
 
-class PostgresAwayError(PostgresError):
+class PostgresUnavailableError(PostgresError):
     """The server cannot be reached, or has ended the connection: trying again may help."""
 
 

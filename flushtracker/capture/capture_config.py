@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
-from flushtracker.secret_options import SecretOptions
-from flushtracker.strict_yaml import YamlMapping, read_yaml
 
 _SECRETS: Final = ("password", "sslpassword")
 
@@ -46,7 +46,7 @@ class CaptureConfig:
 
 
 def load_capture_config(path: Path) -> CaptureConfig:
-    """Read a configuration file of ``jobs/capture_wal.py``.
+    """Read a configuration file of ``flushtracker capture``.
 
     Raises:
         ConfigError: naming the file, the line and the key.

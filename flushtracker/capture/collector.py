@@ -9,17 +9,17 @@ transaction, and whose partition a table is was asked when its relation came, be
 it became a partition is not the root's shapes', in the same transaction either.
 """
 
-from flushtracker.capture.history_check import ResendCheck, Transaction
+from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.changes import Commit, Relation, TableName, TransactionFragment
 from flushtracker.errors import DecodeError, ShapeError
-from flushtracker.event_router import RoutedFragment
-from flushtracker.fragment_publisher import FragmentPublisher
-from flushtracker.fragments import FragmentConverter
-from flushtracker.log_offset import LogOffset
-from flushtracker.lsn import format_lsn
-from flushtracker.pgoutput import Begin, RelationMessage, decode, row_relation_id
+from flushtracker.events.fragment_sequencer import FragmentSequencer
+from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.wal.changes import Commit, Relation, TableName, TransactionFragment
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.pgoutput import Begin, RelationMessage, decode, row_relation_id
 
 
 class Collector:
@@ -27,8 +27,8 @@ class Collector:
 
     ``last_transaction`` is the greatest that was ever seen of the source: sent again, it must be the same.
 
-    Raises from every method what stops the stream: ``DecodeError``, ``HoleError``, ``SlotError``, ``BrokerError``; and
-    ``PostgresAwayError`` where the catalog cannot be asked.
+    Raises from every method what stops the stream: ``DecodeError``, ``GapError``, ``SlotError``, ``BrokerError``; and
+    ``PostgresUnavailableError`` where the catalog cannot be asked.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class Collector:
         subscriptions: Subscriptions,
         outbox: Outbox,
         converter: FragmentConverter,
-        last_transaction: Transaction | None,
+        last_transaction: TransactionIdentity | None,
     ) -> None:
         self.last_transaction = last_transaction
         self._subscriptions = subscriptions
         self._outbox = outbox
         self._converter = converter
-        self._chain = FragmentPublisher(source, confirmed_lsn)
+        self._chain = FragmentSequencer(source, confirmed_lsn)
         self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
-        self._open: Transaction | None = None
+        self._open: TransactionIdentity | None = None
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
         self._tables: dict[int, TableName] = {}
@@ -64,7 +64,7 @@ class Collector:
         except DecodeError as error:
             raise DecodeError(f"at {format_lsn(wal_lsn)}: {error}") from error
         if isinstance(message, Begin):
-            self._begin(Transaction(message.final_lsn, message.xid, message.commit_timestamp))
+            self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
             self._meet(message.relation)
         for fragment in self._converter.handle(message):
@@ -87,7 +87,7 @@ class Collector:
         self._publish(TransactionFragment(None, lsn, LogOffset(lsn, 0), has_begin=True, commit=commit))
         return True
 
-    def _begin(self, transaction: Transaction) -> None:
+    def _begin(self, transaction: TransactionIdentity) -> None:
         self._open = transaction
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)

@@ -9,7 +9,7 @@ transaction that was published last comes at the same LSN with the same id, or t
 from dataclasses import dataclass
 
 from flushtracker.errors import SlotError
-from flushtracker.lsn import format_lsn
+from flushtracker.wal.lsn import format_lsn
 
 _NEW_EPOCH = (
     "start with --new-epoch to go on under a new source from where the slot stands; the shapes' data are then of two "
@@ -41,7 +41,7 @@ def check_positions(source: str, *, wal_lsn: int, confirmed_lsn: int, safe_lsn: 
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionIdentity:
     """What a transaction is known by: commit LSN, id, and commit timestamp as pgoutput has it."""
 
     lsn: int
@@ -58,12 +58,12 @@ class ResendCheck:
     Nothing is expected where the slot was confirmed past it.
     """
 
-    def __init__(self, source: str, last: Transaction, confirmed_lsn: int) -> None:
+    def __init__(self, source: str, last: TransactionIdentity, confirmed_lsn: int) -> None:
         self._source = source
         self._last = last
         self._expected = confirmed_lsn <= last.lsn
 
-    def handle_transaction(self, transaction: Transaction) -> None:
+    def handle_transaction(self, transaction: TransactionIdentity) -> None:
         """A transaction begins; raises ``SlotError`` where it is not the one that must come now or later."""
         if not self._expected or transaction.lsn < self._last.lsn:
             return

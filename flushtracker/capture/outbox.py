@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 from flushtracker.capture.delivery_window import DeliveryWindow
 from flushtracker.errors import BrokerError
-from flushtracker.events import FlushNotification, FragmentEvent, ShapeChangesEvent
-from flushtracker.fragment_publisher import PublishedFragment
+from flushtracker.events.fragment_sequencer import SequencedFragment
+from flushtracker.events.registry_events import RegistryEntry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.keys import flush_key, fragment_key, shape_key
+from flushtracker.kafka.records import Event, record_of
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
-from flushtracker.lsn import format_lsn
-from flushtracker.registry_events import RegistryEntry, ShapeEntry
+from flushtracker.wal.lsn import format_lsn
 
 _SHAPES_NAMED: Final = 3
 _KEY_BYTES: Final = 4_096
@@ -48,7 +48,7 @@ class Outbox:
 
     def __init__(self, publisher: Publisher, topics: Topics, on_published: Callable[[int], None]) -> None:
         self._publisher = publisher
-        self._topics = topics
+        self._topics = topics.by_role()
         self._on_published = on_published
         self._window = DeliveryWindow()
         self.layers: Mapping[str, int] = {}
@@ -58,7 +58,7 @@ class Outbox:
         """Take note of what was confirmed meanwhile."""
         self._publisher.poll()
 
-    def publish_fragment(self, published: PublishedFragment) -> None:
+    def publish_fragment(self, published: SequencedFragment) -> None:
         """Queue a fragment with its shape changes; waits only for room, and between layers.
 
         Raises:
@@ -80,27 +80,30 @@ class Outbox:
                 layer = self._layer(part)
                 if index:
                     self.wait_until_confirmed()
-            key = shape_key(part.source, part.shape_id)
-            self._publisher.publish(self._topics.shape_changes, key, _bounded(event, part.to_json()), confirmed)
-        self._publisher.publish(
-            self._topics.fragments, fragment_key(event.source), _bounded(event, event.to_json()), confirmed
-        )
+            self._publish(part, confirmed, of=event)
+        self._publish(event, confirmed, of=event)
 
     def publish_entries(self, entries: Iterable[RegistryEntry]) -> None:
         """Publish entries of the registry, and wait until all are confirmed: only then they may take effect."""
         for entry in entries:
-            shape_id = entry.definition.id if isinstance(entry, ShapeEntry) else ""
-            self._publisher.publish(self._topics.shapes, shape_key(entry.source, shape_id), entry.to_json())
+            self._publish(entry)
         self.wait_until_confirmed()
 
     def publish_removal(self, removal: FlushNotification) -> None:
         """Publish that a shape is gone."""
-        key = flush_key(removal.source, removal.shape_id, removal.type)
-        self._publisher.publish(self._topics.flushes, key, removal.to_json())
+        self._publish(removal)
 
     def wait_until_confirmed(self) -> None:
         """Return when everything published so far is confirmed, however long the brokers take."""
         self._publisher.flush(_PATIENCE_S)
+
+    def _publish(
+        self, event: Event, on_confirmed: Callable[[], None] | None = None, *, of: FragmentEvent | None = None
+    ) -> None:
+        """Queue one event; ``of`` is the fragment that it belongs to."""
+        record = record_of(event)
+        value = record.value if of is None else _bounded(of, record.value)
+        self._publisher.publish(self._topics[record.stream], record.key, value, on_confirmed)
 
     def _layer(self, part: ShapeChangesEvent) -> int:
         return self.layers.get(part.shape_id, 0)

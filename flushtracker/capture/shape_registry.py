@@ -7,10 +7,10 @@ writer flushes, and which shapes it comes after, may.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from flushtracker.changes import TableName
 from flushtracker.errors import ShapeError
-from flushtracker.registry_events import ShapeEntry
-from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.changes import TableName
 
 
 @dataclass(frozen=True, slots=True)

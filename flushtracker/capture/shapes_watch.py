@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
-from flushtracker.errors import ConfigError, PostgresAwayError, PostgresError
-from flushtracker.shape_definition import ShapeDefinition
-from flushtracker.shapes_file import load_shapes
+from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shapes_file import load_shapes
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ShapesWatch:
@@ -31,7 +30,7 @@ class ShapesWatch:
         """Let ``apply`` have the shapes if the file is another than the one that was taken last.
 
         Raises:
-            PostgresAwayError: ``apply`` could not ask the server; the file counts as not taken.
+            PostgresUnavailableError: ``apply`` could not ask the server; the file counts as not taken.
         """
         if self._signature() == self._followed:
             return
@@ -39,11 +38,11 @@ class ShapesWatch:
             before = self._signature()
             apply(load_shapes(self._path))
             self._followed, self._refused = before, ""
-        except PostgresAwayError:
+        except PostgresUnavailableError:
             raise
         except (ConfigError, PostgresError) as error:
             if str(error) != self._refused:
-                _LOG.error("shapes not taken reason=%s", error)
+                logger.error("shapes not taken reason=%s", error)  # noqa: TRY400  the message is the whole reason
             self._refused = str(error)
 
     def _signature(self) -> tuple[int, int, int] | None:

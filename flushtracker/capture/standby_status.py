@@ -12,7 +12,7 @@ An ack says "up to and including this commit LSN"; the server sends again what c
 it was told. So the position is the ack plus one, and this is the only place where one is added.
 """
 
-from flushtracker.capture.replication_frames import encode_status_update
+from flushtracker.postgres.replication_frames import encode_status_update
 
 
 class StandbyStatus:

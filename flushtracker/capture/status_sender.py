@@ -8,12 +8,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.errors import FlushtrackerError, SinkError
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class StatusStream(Protocol):
@@ -78,7 +78,7 @@ class StatusSender:
                 # Whoever reads the stream meets the same error, and decides.
                 return
             if self._status.flushed_lsn > before:
-                _LOG.debug("slot confirmed confirmed_lsn=%X", self._status.flushed_lsn)
+                logger.debug("slot confirmed confirmed_lsn=%X", self._status.flushed_lsn)
             self._wake.wait(self._status_s)
 
     def _read_acks(self) -> None:
@@ -86,7 +86,7 @@ class StatusSender:
             try:
                 ack_lsn = self._last_ack()
             except SinkError as error:
-                _LOG.warning("acks not read reason=%s", error)
+                logger.warning("acks not read reason=%s", error)
             else:
                 if ack_lsn is not None and not self._stop.is_set() and ack_lsn > self._status.acknowledged_lsn:
                     self._status.handle_ack(ack_lsn)

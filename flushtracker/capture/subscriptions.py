@@ -15,24 +15,23 @@ that comes after knows it too, and routes what is sent again to the same shapes 
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
-from flushtracker.capture.dependency_layers import dependency_layers
-from flushtracker.capture.history_check import Transaction
+from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry
-from flushtracker.changes import Relation, TableName
-from flushtracker.event_router import EventRouter
-from flushtracker.events import FlushNotification
-from flushtracker.log_offset import LogOffset
-from flushtracker.registry_events import ShapeEntry
-from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import FlushNotification
+from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.wal.changes import Relation, TableName
+from flushtracker.wal.log_offset import LogOffset
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Tables(Protocol):
-    """What is asked of the server; each raises ``PostgresAwayError`` where it cannot be asked."""
+    """What is asked of the server; each raises ``PostgresUnavailableError`` where it cannot be asked."""
 
     def wal_end(self) -> int:
         """Where the WAL ends now: whatever was sent so far committed before it."""
@@ -83,7 +82,7 @@ class Subscriptions:
         """
         wanted = self._registry.compare(definitions)
         for entry in wanted.ended:
-            _LOG.warning(
+            logger.warning(
                 "shape stays ended shape_id=%s removed_at=%s reason=%s",
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
@@ -97,19 +96,19 @@ class Subscriptions:
             self._remove(removed)
             for entry in added:
                 self.router.add_shape(entry.definition, starts_after.tx_offset)
-                _LOG.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
+                logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
         self._arrange_layers()
 
     def end_shape(self, shape_id: str, reason: str) -> None:
         """Remove a shape that cannot be delivered any more; the others go on."""
-        _LOG.error("shape ended shape_id=%s reason=%s", shape_id, reason)
+        logger.error("shape ended shape_id=%s reason=%s", shape_id, reason)
         removed_at = LogOffset(self.tables.wal_end(), 0)
         entry = replace(self._registry[shape_id], removed_at=removed_at, ended_because=reason)
         self._put([entry])
         self._remove([entry])
         self._arrange_layers()
 
-    def handle_relation(self, relation: Relation, transaction: Transaction) -> None:
+    def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
         """``transaction`` is about to change ``relation``; the server says so once, and again when something about the
         table has changed.
         """
@@ -122,7 +121,7 @@ class Subscriptions:
                 partitions = (*definition.partitions, relation.table)
                 self._put([replace(entry, definition=replace(definition, partitions=partitions))])
                 self.router.set_partitions(definition.id, partitions)
-                _LOG.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
+                logger.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
 
     def _check_table(self, entry: ShapeEntry, relation: Relation) -> None:
         shape_id, table = entry.definition.id, ".".join(entry.definition.table)
@@ -136,7 +135,7 @@ class Subscriptions:
         for entry in entries:
             self.router.remove_shape(entry.definition.id)
             self._publish_removal(entry)
-            _LOG.info("shape removed shape_id=%s removed_at=%s", entry.definition.id, entry.removed_at)
+            logger.info("shape removed shape_id=%s removed_at=%s", entry.definition.id, entry.removed_at)
 
     def _put(self, entries: Sequence[ShapeEntry]) -> None:
         self._outbox.publish_entries(entries)

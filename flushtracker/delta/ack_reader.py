@@ -1,24 +1,73 @@
-"""``AckReader``: the last ack of a source, read from the ack table's log alone; it never creates or writes."""
+"""Reads an ack table: the last ack of a source, and all of them. It never creates or writes, and needs no Spark."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from flushtracker.delta.ack_table import storage_reason
-from flushtracker.errors import SinkError
+from flushtracker.delta.storage import storage_reason, table_rows
+from flushtracker.errors import ConfigError, SinkError
+
+_COLUMNS: Final = (
+    "source",
+    "batch_id",
+    "ack_lsn",
+    "last_seen_lsn",
+    "pending_shapes",
+    "blocking_shape",
+    "blocking_since",
+    "acked_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """One advance of the ack. ``blocking_shape``, if any, holds back what is between it and ``last_seen_lsn``.
+
+    ``batch_id`` starts anew with each checkpoint, so it orders nothing; ``ack_lsn`` does.
+    """
+
+    batch_id: int
+    ack_lsn: int
+    last_seen_lsn: int
+    pending_shapes: int
+    blocking_shape: str | None
+    blocking_since: datetime | None
+    acked_at: datetime
+
+    @property
+    def lag_bytes(self) -> int:
+        """The WAL that was received and not acknowledged."""
+        return self.last_seen_lsn - self.ack_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class AckHistory:
+    """All acks of one source, at least one, in the order of their LSNs."""
+
+    source: str
+    acks: tuple[Ack, ...]
 
 
 class AckReader:
-    """The ack table at ``uri``, which need not be there yet. For one thread at a time."""
+    """The ack table at ``uri``, which need not exist yet. For one thread at a time."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._uri = uri
         self._options = dict(storage_options or {})
         self._table: DeltaTable | None = None
+        self._last_rows: dict[str, Ack] = {}
 
     def last_ack(self, source: str) -> int | None:
-        """The last ack of a source as the table has it now, ``None`` without one; raises ``SinkError``."""
+        """The last ack of a source as the table has it now, ``None`` without one; raises ``SinkError``.
+
+        Read from the table's log alone.
+        """
         try:
             if self._table is None:
                 self._table = DeltaTable(self._uri, storage_options=self._options)
@@ -30,4 +79,77 @@ class AckReader:
             return None
         except (DeltaError, OSError) as error:
             self._table = None
-            raise SinkError(f"ack table {self._uri} cannot be read: {storage_reason(error)}") from error
+            raise self._unreadable(error) from error
+
+    def last_row(self, source: str) -> Ack | None:
+        """The row of a source's last ack; raises ``SinkError``.
+
+        The table's log says whether there is a new one, and its statistics which file has it.
+        """
+        ack_lsn = self.last_ack(source)
+        last_row = self._last_rows.get(source)
+        if self._table is None or ack_lsn is None or (last_row is not None and ack_lsn <= last_row.ack_lsn):
+            return last_row
+        try:
+            rows = table_rows(self._table, _COLUMNS, f"ack_lsn = {ack_lsn:d}").to_pylist()
+        except (DeltaError, OSError) as error:
+            raise self._unreadable(error) from error
+        for row in rows:
+            if row.pop("source") == source:
+                self._last_rows[source] = _ack(row)
+        return self._last_rows.get(source)
+
+    def _unreadable(self, error: Exception) -> SinkError:
+        return SinkError(f"ack table {self._uri} cannot be read: {storage_reason(error)}")
+
+
+def read_ack_history(
+    uri: str, storage_options: Mapping[str, str] | None = None, source: str | None = None
+) -> AckHistory:
+    """The acks of ``source``, or of the only source in the table.
+
+    Raises:
+        SinkError: there is no ack table at ``uri``, it cannot be read, or it has no rows.
+        ConfigError: the table has no such source, or several and none was named.
+    """
+    table = _read(uri, storage_options)
+    sources = sorted(table["source"].unique().to_pylist())
+    if not sources:
+        raise SinkError(f"ack table {uri} has no rows: nothing was acknowledged yet; look at the log of track_flushes")
+    if source is None and len(sources) > 1:
+        raise ConfigError(f"ack table {uri} has {_listed(sources)}; name one with --source")
+    if source is not None and source not in sources:
+        raise ConfigError(f"ack table {uri} has no source {source}, only {_listed(sources)}; name one with --source")
+    chosen = sources[0] if source is None else source
+    rows = table.filter(pc.equal(table["source"], chosen)).sort_by("ack_lsn").drop_columns(["source"]).to_pylist()
+    return AckHistory(chosen, tuple(_ack(row) for row in rows))
+
+
+def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
+    try:
+        table = DeltaTable(uri, storage_options=dict(storage_options or {}))
+        have = {field.name for field in table.schema().fields}
+        if missing := [name for name in _COLUMNS if name not in have]:
+            raise SinkError(
+                f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not an ack table; "
+                "name the folder that sink.acks names for track_flushes"
+            )
+        return table_rows(table, _COLUMNS)
+    except TableNotFoundError as error:
+        raise SinkError(f"there is no ack table at {uri}; run `flushtracker track` with this configuration") from error
+    except (DeltaError, OSError) as error:
+        raise SinkError(
+            f"ack table {uri} cannot be read: {storage_reason(error)}; mend that, or check sink.acks"
+        ) from error
+
+
+def _listed(sources: list[str]) -> str:
+    shown = ", ".join(sources[:5])
+    more = f" and {len(sources) - 5} more" if len(sources) > 5 else ""
+    return f"the source{'s' if len(sources) > 1 else ''} {shown}{more}"
+
+
+def _ack(row: dict[str, Any]) -> Ack:
+    # Before the first commit, only part of a transaction has been seen: nothing that is known is above the ack.
+    seen = row.pop("last_seen_lsn")
+    return Ack(last_seen_lsn=row["ack_lsn"] if seen is None else max(row["ack_lsn"], seen), **row)

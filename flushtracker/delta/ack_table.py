@@ -15,7 +15,6 @@ log's own files expire likewise. ``delta.setTransactionRetentionDuration`` must 
 
 import logging
 import os
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -26,9 +25,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from flushtracker.delta.table_rows import table_rows
+from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import SinkError
-from flushtracker.lsn import format_lsn
+from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ CONFIGURATION: Final = {
 }
 RETENTION_HOURS: Final = 1
 _TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
-_REASON_LENGTH: Final = 400
 _OWNER: Final = "flushtracker: owner of this table"
 """The app id whose version counts the claims; a commit's key for the name of the driver that made it."""
 
@@ -207,10 +205,3 @@ class AckTable:
 def _to_arrow(row: AckRow) -> pa.Table:
     values = asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)}
     return pa.Table.from_pylist([values], schema=SCHEMA)
-
-
-def storage_reason(error: Exception) -> str:
-    """What the storage says, on one line of bounded length, without a password that stands in a URL."""
-    uncoloured = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    text = re.sub(r"//[^/@\s]+@", "//", " ".join(uncoloured.split()))
-    return text if len(text) <= _REASON_LENGTH else text[:_REASON_LENGTH] + " …"

@@ -4,21 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from flushtracker.lsn import format_lsn
+from flushtracker.delta.ack_reader import Ack
 from flushtracker.report.figures import bytes_text, seconds_text
+from flushtracker.wal.lsn import format_lsn
 
 NOTHING: Final = "–"
 _BARS: Final = "▁▂▃▄▅▆▇█"
-
-
-@dataclass(frozen=True, slots=True)
-class LastAck:
-    """The last row of the ack table; ``blocking_shape``, if any, holds back what comes after ``ack_lsn``."""
-
-    ack_lsn: int
-    pending_shapes: int
-    blocking_shape: str | None
-    blocking_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +24,7 @@ class Sample:
     received_lsn: int | None
     confirmed_lsn: int | None
     restart_lsn: int | None
-    ack: LastAck | None
+    ack: Ack | None
 
     @property
     def retained_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -11,35 +12,36 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.demo.demo_folder import demo_folder
-from flushtracker.demo.guarded_process import Guard, GuardedProcess
 from flushtracker.demo.workload import TABLES
 from flushtracker.errors import BrokerError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.process.guarded_process import Guard, GuardedProcess
 
-_CAPTURE: Final = "conf/demo_capture.yaml"
-_TRACKER: Final = "conf/demo_tracker.yaml"
+_CONF: Final = Path(__file__).with_name("conf")
+_CAPTURE: Final = "capture.yaml"
+_TRACKER: Final = "tracker.yaml"
+_SHAPES: Final = "shapes.yaml"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
-_CHILDREN: Final = (
-    ("tracker", ("jobs.track_flushes", "--config", _TRACKER)),
-    ("capture", ("jobs.capture_wal", "--config", _CAPTURE, "--create")),
-    ("writers", ("flushtracker.demo.write_process", "--config", _CAPTURE)),
-    ("workload", ("flushtracker.demo.workload", "--config", _CAPTURE)),
+_CHILDREN: Final = (  # name, module and arguments, configuration
+    ("tracker", ("flushtracker", "track"), _TRACKER),
+    ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
+    ("writers", ("flushtracker.demo.write_process",), _CAPTURE),
+    ("workload", ("flushtracker.demo.workload",), _CAPTURE),
 )
 
 
 class Demo:
-    """All parts, with their data and logs in ``folder``, and their code and configuration from ``checkout``.
+    """All parts, with their data, configuration and logs in ``folder``.
 
     Running inside the block, once: whatever ends the block, or this process, ends them. ``say`` gets a line for each
     that starts or stops.
     """
 
-    def __init__(self, folder: Path, checkout: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder.absolute()
-        self._checkout = checkout
         self._say = say
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
@@ -47,12 +49,15 @@ class Demo:
     def __enter__(self) -> "Demo":
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
+            for name in (_CAPTURE, _TRACKER, _SHAPES):
+                shutil.copyfile(_CONF / name, self._folder / name)
             self._say(f"data and logs are in {self._folder}")
+            self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
             self._start_server(parts)
             self._start_broker(parts)
             TopicAdmin(self.config.kafka).create(ROLES)
-            for name, (module, *arguments) in _CHILDREN:
-                self._start_child(parts, name, module, arguments)
+            for name, command, config in _CHILDREN:
+                self._start_child(parts, name, [*command, "--config", str(self._folder / config)])
             self._parts = parts.pop_all()
         return self
 
@@ -62,7 +67,7 @@ class Demo:
     @property
     def config(self) -> CaptureConfig:
         """Capture's, which names the server, the slot, the topics and the ack table; once server and broker run."""
-        return load_capture_config(self._checkout / _CAPTURE)
+        return load_capture_config(self._folder / _CAPTURE)
 
     def raise_failure(self) -> None:
         """Raise the error of a part that has ended by itself: of a child with its exit code, or of the broker.
@@ -102,11 +107,10 @@ class Demo:
         broker.start()
         os.environ["FLUSHTRACKER_DEMO_KAFKA"] = broker.bootstrap_servers
 
-    def _start_child(self, parts: ExitStack, name: str, module: str, arguments: list[str]) -> None:
+    def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
         log = self._folder / f"{name}.log"
         self._say(f"starting {name}, log {log.name}")
-        command = [sys.executable, "-m", module, *arguments]
-        child = GuardedProcess(name, command, log=log, cwd=self._checkout, env=os.environ)
+        child = GuardedProcess(name, [sys.executable, "-m", *command], log=log, env=os.environ)
         parts.callback(self._stop, name, child.stop)
         self._children.append(child)
 

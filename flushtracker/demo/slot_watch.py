@@ -4,16 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Final
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
-
-from flushtracker.capture.source_name import base_source
-from flushtracker.delta.ack_table import storage_reason
-from flushtracker.delta.table_rows import table_rows
-from flushtracker.demo.samples import LastAck, Sample
-from flushtracker.errors import SinkError
-from flushtracker.lsn import parse_lsn
+from flushtracker.delta.ack_reader import AckReader
+from flushtracker.demo.samples import Sample
 from flushtracker.postgres.connection import connect, rows
+from flushtracker.wal.lsn import parse_lsn
+from flushtracker.wal.source_name import base_source
 
 _SOURCE: Final = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, (SELECT timeline_id FROM pg_control_checkpoint())
@@ -24,7 +19,6 @@ FROM (VALUES (%s)) AS wanted (slot)
 LEFT JOIN pg_replication_slots s ON s.slot_name = wanted.slot
 LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 """
-_COLUMNS: Final = ("ack_lsn", "pending_shapes", "blocking_shape", "blocking_since")
 
 
 class SlotWatch:
@@ -38,14 +32,12 @@ class SlotWatch:
         self._slot = slot
         ((system_id, timeline),) = rows(self._connection, _SOURCE)
         self._source = base_source(system_id, timeline, slot)
-        self._acks = acks
-        self._table: DeltaTable | None = None
-        self._last_ack: LastAck | None = None
+        self._acks = AckReader(acks)
 
     def sample(self) -> Sample:
         """How things stand now."""
         # The ack first: what the slot says a moment later can only be further.
-        ack = self._ack()
+        ack = self._acks.last_row(self._source)
         ((written, received, confirmed, restart),) = rows(self._connection, _POSITIONS, (self._slot,))
         return Sample(
             at=datetime.now(timezone.utc),
@@ -59,24 +51,6 @@ class SlotWatch:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
-
-    def _ack(self) -> LastAck | None:
-        """The last row; the table's log says whether there is a new one, and statistics which file has it."""
-        try:
-            if self._table is None:
-                self._table = DeltaTable(self._acks)
-            else:
-                self._table.update_incremental()
-            ack_lsn = self._table.transaction_version(self._source)
-            if ack_lsn is not None and (self._last_ack is None or ack_lsn > self._last_ack.ack_lsn):
-                for row in table_rows(self._table, ("source", *_COLUMNS), f"ack_lsn = {ack_lsn:d}").to_pylist():
-                    if row.pop("source") == self._source:
-                        self._last_ack = LastAck(**row)
-        except TableNotFoundError:
-            self._table = None
-        except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self._acks} cannot be read: {storage_reason(error)}") from error
-        return self._last_ack
 
 
 def _optional_lsn(text: str | None) -> int | None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.command_line import run_program
-from flushtracker.demo.stop_request import StopRequest
 from flushtracker.postgres.connection import connect, rows
+from flushtracker.process.program import run_program
+from flushtracker.process.stop_signals import StopRequest
 
 TABLES: Final = (
     """
@@ -64,13 +64,12 @@ def transactions(rng: random.Random) -> Iterator[str]:
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="such as conf/demo_capture.yaml")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="capture's configuration")
     return run_program("workload", partial(_run, parser.parse_args().config), verbose=False)
 
 
 def _run(config_file: Path) -> int:
-    stop = StopRequest()
-    stop.interrupts = False
+    stop = StopRequest(interrupts=False)
     options = {**load_capture_config(config_file).postgres.connection, "application_name": "flushtracker_workload"}
     started = time.monotonic()
     with closing(connect(options)) as connection:

@@ -5,7 +5,6 @@ until SIGTERM or Ctrl-C. Started again it says again what it has flushed, and go
 """
 
 import argparse
-import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -15,18 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.command_line import run_program
-from flushtracker.demo.stop_request import StopRequest
-from flushtracker.demo.topic_follower import TopicFollower
 from flushtracker.demo.writers import DemoWriters
 from flushtracker.errors import FlushtrackerError
-from flushtracker.events import FlushNotification, ShapeChangesEvent
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.kafka.keys import flush_key
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.registry_events import ShapeEntry, parse_registry_entry
-from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.kafka.records import record_of
+from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
+from flushtracker.process.program import log_to_stderr, run_program
+from flushtracker.process.stop_signals import StopRequest
+from flushtracker.shapes.definition import ShapeDefinition
 
 _TICK_S: Final = 0.05
 
@@ -34,14 +32,13 @@ _TICK_S: Final = 0.05
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="such as conf/demo_capture.yaml")
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="capture's configuration")
+    log_to_stderr()
     return run_program("writers", partial(_run, parser.parse_args().config), verbose=False)
 
 
 def _run(config_file: Path) -> int:
-    stop = StopRequest()
-    stop.interrupts = False
+    stop = StopRequest(interrupts=False)
     config = load_capture_config(config_file).kafka
     publisher = KafkaPublisher(config)
     with (
@@ -57,7 +54,7 @@ def _run(config_file: Path) -> int:
                 _publish(publisher, config, writers.take(ShapeChangesEvent.from_json(value), _now_ms()))
             _publish(publisher, config, writers.advance(_now_ms()))
             publisher.poll()
-        publisher.flush(config.wait_ms / 1000)
+        publisher.flush(config.retry_timeout_ms / 1000)
     return 0
 
 
@@ -75,7 +72,8 @@ def _definition(config: KafkaConfig, reader: TopicReader, source: str, shape_id:
 
 def _publish(publisher: KafkaPublisher, config: KafkaConfig, events: Iterable[FlushNotification]) -> None:
     for event in events:
-        publisher.publish(config.topics.flushes, flush_key(event.source, event.shape_id, event.type), event.to_json())
+        _, key, value = record_of(event)
+        publisher.publish(config.topics.flushes, key, value)
 
 
 def _now_ms() -> int:

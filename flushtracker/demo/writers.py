@@ -1,17 +1,17 @@
 """``DemoWriters``: a writer for each shape that changes arrive for. They store nothing, but say when they would have.
 
-Each is a writer of :mod:`flushtracker.simulated_writers`, with what those of a replay do not need: it takes each change
-once, however often it is sent, it begins with what it has said before, and it says so again for each change that is
-sent anew although it has flushed it.
+Each is a writer of :mod:`flushtracker.replay.simulated_writers`, with what a replay does not need: it takes each change
+once, however often it is sent; it starts from what it has reported before; and it reports that again for each resent
+change that it has already flushed.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from flushtracker.events import FlushNotification, ShapeChangesEvent
-from flushtracker.log_offset import LogOffset
-from flushtracker.shape_definition import ShapeDefinition
-from flushtracker.simulated_writers import SimulatedWriters
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
+from flushtracker.replay.simulated_writers import SimulatedWriters
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
 
 
 @dataclass(slots=True)

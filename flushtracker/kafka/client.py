@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.secret_options import SecretOptions
 
 # librdkafka logs each attempt to connect, twenty a second. What matters of it is in the errors and in our own log, so
 # this logger is silent until somebody lowers its level.

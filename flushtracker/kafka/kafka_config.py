@@ -4,21 +4,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.kafka.topic_rules import ROLES
-from flushtracker.secret_options import SecretOptions
-from flushtracker.strict_yaml import YamlMapping, read_yaml
 
 _DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
-_DEFAULT_WAIT_MS: Final = 60_000
+_DEFAULT_RETRY_TIMEOUT_MS: Final = 60_000
 _DEFAULT_PARTITIONS: Final = 4
 _DEFAULT_REPLICATION_FACTOR: Final = 3
 
 _ORDER: Final = "is flushtracker's own, since order and completeness of the streams depend on it"
 _OURS: Final = {
-    "bootstrap.servers": "stands in bootstrap_servers",
-    "metadata.broker.list": "stands in bootstrap_servers",
-    "delivery.timeout.ms": "stands in wait",
-    "message.timeout.ms": "stands in wait",
+    "bootstrap.servers": "is bootstrap_servers",
+    "metadata.broker.list": "is bootstrap_servers",
+    "delivery.timeout.ms": "is retry_timeout",
+    "message.timeout.ms": "is retry_timeout",
     "message.max.bytes": "is flushtracker's own, as large as the topics allow",
 } | dict.fromkeys(
     (
@@ -59,15 +59,15 @@ class Topics:
 class KafkaConfig:
     """All of it.
 
-    ``options`` go to librdkafka as they are: TLS, SASL, tuning. ``wait_ms`` is how long to wait for brokers that are
-    away. ``retention_ms`` is the longest stall to be survived, and with ``partitions`` and ``replication_factor`` what
-    topics are created with.
+    ``options`` go to librdkafka as they are: TLS, SASL, tuning. ``retry_timeout_ms`` is how long unavailable brokers
+    are retried. ``retention_ms`` is the longest stall to survive; topics are created with it, ``partitions`` and
+    ``replication_factor``.
     """
 
     bootstrap_servers: str
     topics: Topics
     options: SecretOptions = field(default_factory=SecretOptions)
-    wait_ms: int = _DEFAULT_WAIT_MS
+    retry_timeout_ms: int = _DEFAULT_RETRY_TIMEOUT_MS
     retention_ms: int = _DEFAULT_RETENTION_MS
     partitions: int = _DEFAULT_PARTITIONS
     replication_factor: int = _DEFAULT_REPLICATION_FACTOR
@@ -88,12 +88,14 @@ def kafka_config(section: YamlMapping) -> KafkaConfig:
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    section.allow("bootstrap_servers", "topics", "options", "wait", "retention", "partitions", "replication_factor")
+    section.allow(
+        "bootstrap_servers", "topics", "options", "retry_timeout", "retention", "partitions", "replication_factor"
+    )
     return KafkaConfig(
         bootstrap_servers=section.text("bootstrap_servers").value,
         topics=_topics(section.mapping("topics")),
         options=_options(section.optional_mapping("options")),
-        wait_ms=section.optional_duration_ms("wait") or _DEFAULT_WAIT_MS,
+        retry_timeout_ms=section.optional_duration_ms("retry_timeout") or _DEFAULT_RETRY_TIMEOUT_MS,
         retention_ms=section.optional_duration_ms("retention") or _DEFAULT_RETENTION_MS,
         partitions=section.integer("partitions", default=_DEFAULT_PARTITIONS, at_least=1),
         replication_factor=section.integer("replication_factor", default=_DEFAULT_REPLICATION_FACTOR, at_least=1),

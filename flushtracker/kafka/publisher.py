@@ -2,7 +2,7 @@
 
 Records are queued, sent in the background in batches, and confirmed when all in-sync replicas have them. While the
 brokers are away the publisher waits and tries again by itself. It never skips a record, because a reader would then
-meet a hole. Where one record cannot be delivered, or nothing at all is for too long, it gives up for good: it throws
+meet a gap. Where one record cannot be delivered, or nothing at all is for too long, it gives up for good: it throws
 away what is queued behind, and each later call raises the same error. Its owner starts anew from what was confirmed.
 Once its owner is to stop, "too long" is a few seconds.
 """
@@ -18,13 +18,13 @@ from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from flushtracker.errors import BrokerAwayError, BrokerError
+from flushtracker.errors import BrokerError, BrokerUnavailableError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SETTINGS: Final = {
     "acks": "all",
@@ -51,7 +51,7 @@ STOP_WAIT_S: Final = 5.0
 """Once the owner is to stop, so long without a confirmation is too long."""
 
 _LOST: Final = "returned NULL without setting an exception"
-_SAID_AFTER_S: Final = 5.0
+_LOG_AFTER_S: Final = 5.0
 _LAST_WORDS_S: Final = 2.0
 
 
@@ -69,7 +69,7 @@ class KafkaPublisher:
         self._config = config
         self._stop = stop
         self._servers = config.bootstrap_servers
-        self._wait_s = config.wait_ms / 1000
+        self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
         self._refused: _Refused | None = None
         self._failure: BrokerError | None = None
@@ -79,7 +79,7 @@ class KafkaPublisher:
         # What was confirmed when last looked, since when that is all, and whether it was logged.
         self._confirmed_before = 0
         self._progress_at = time.monotonic()
-        self._said_waiting = False
+        self._logged_waiting = False
         try:
             self._producer = Producer(_DEFAULTS | client_settings(config, self._errors) | _SETTINGS)
         except (KafkaException, TypeError) as error:
@@ -133,7 +133,7 @@ class KafkaPublisher:
         """Wait until everything published is confirmed.
 
         Raises:
-            BrokerAwayError: it is not within ``timeout_s``: then flush again, or go on.
+            BrokerUnavailableError: it is not within ``timeout_s``: then flush again, or go on.
             BrokerError: a record cannot be delivered; from now on every call raises it.
         """
         self._raise_failure()
@@ -141,14 +141,14 @@ class KafkaPublisher:
         while self.pending:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise BrokerAwayError(f"{self._unconfirmed(timeout_s)}; flush again")
+                raise BrokerUnavailableError(f"{self._unconfirmed(timeout_s)}; flush again")
             self._serve(self._producer.flush, min(left_s, _SLICE_S))
 
     def close(self) -> None:
         """Throw away what is not confirmed, which may or may not arrive; nothing is sent afterwards."""
         if self._failure is None:
             self._failure = BrokerError("the publisher is closed")
-            self._throw_away()
+            self._purge()
 
     def _serve(self, wait: Callable[[float], int], timeout_s: float) -> None:
         self._raise_failure()
@@ -161,7 +161,7 @@ class KafkaPublisher:
             if isinstance(error, SystemError) and _LOST not in str(error):
                 raise
             self._failure = BrokerError("publishing was interrupted")
-            self._throw_away()
+            self._purge()
             raise KeyboardInterrupt from error
         if self._refused is not None:
             self._fail(BrokerError(self._refusal(self._refused)))
@@ -171,20 +171,20 @@ class KafkaPublisher:
         """Give up when nothing is confirmed for too long, although something is pending."""
         now = time.monotonic()
         if self._confirmed != self._confirmed_before or not self.pending:
-            if self._said_waiting:
-                _LOG.info("kafka answers again servers=%s pending=%d", self._servers, self.pending)
-            self._confirmed_before, self._progress_at, self._said_waiting = self._confirmed, now, False
+            if self._logged_waiting:
+                logger.info("kafka answers again servers=%s pending=%d", self._servers, self.pending)
+            self._confirmed_before, self._progress_at, self._logged_waiting = self._confirmed, now, False
             self._errors.clear()
             return
         waited_s = now - self._progress_at
         is_stopping = self._stop is not None and self._stop.is_set()
-        if waited_s >= (min(self._wait_s, STOP_WAIT_S) if is_stopping else self._wait_s):
-            self._fail(BrokerAwayError(f"{self._unconfirmed(waited_s)}; mend that and start again"))
-        if waited_s >= min(_SAID_AFTER_S, self._wait_s / 2) and not self._said_waiting:
-            self._said_waiting = True
-            _LOG.warning(
+        if waited_s >= (min(self._retry_timeout_s, STOP_WAIT_S) if is_stopping else self._retry_timeout_s):
+            self._fail(BrokerUnavailableError(f"{self._unconfirmed(waited_s)}; mend that and start again"))
+        if waited_s >= min(_LOG_AFTER_S, self._retry_timeout_s / 2) and not self._logged_waiting:
+            self._logged_waiting = True
+            logger.warning(
                 "waiting for kafka servers=%s pending=%d gives_up_after_s=%g reason=%s",
-                *(self._servers, self.pending, self._wait_s, self._errors.last),
+                *(self._servers, self.pending, self._retry_timeout_s, self._errors.last),
             )
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -207,10 +207,10 @@ class KafkaPublisher:
     def _fail(self, failure: BrokerError) -> NoReturn:
         """Give up for good: nothing that is queued may be delivered behind what was not."""
         self._failure = failure
-        self._throw_away()
+        self._purge()
         raise failure
 
-    def _throw_away(self) -> None:
+    def _purge(self) -> None:
         self._producer.purge()
         # Frees the records; what it says of them is known.
         with suppress(KafkaException):

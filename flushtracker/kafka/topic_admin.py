@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class TopicAdmin:
-    """The topics of ``config``; ``timeout_s`` is how long each question may take, ``config.wait_ms`` if not given.
+    """The topics of ``config``; ``timeout_s`` is the timeout of each request, by default ``config.retry_timeout_ms``.
 
     Raises:
         ConfigError: the client refuses its options.
@@ -43,7 +43,7 @@ class TopicAdmin:
 
     def __init__(self, config: KafkaConfig, *, timeout_s: float | None = None) -> None:
         self._config = config
-        self._timeout_s = max(config.wait_ms / 1000 if timeout_s is None else timeout_s, _LEAST_TIMEOUT_S)
+        self._timeout_s = max(config.retry_timeout_ms / 1000 if timeout_s is None else timeout_s, _LEAST_TIMEOUT_S)
         self._errors = ClientErrors(config.options)
         try:
             self._client = AdminClient(client_settings(config, self._errors))
@@ -197,4 +197,4 @@ def require_topics(config: KafkaConfig, roles: Iterable[str]) -> None:
     """
     faults = faults_of(config, TopicAdmin(config).facts(roles))
     if faults:
-        raise ConfigError(f"{'; '.join(faults)}. See jobs/topics.py, which checks and creates topics")
+        raise ConfigError(f"{'; '.join(faults)}. `flushtracker topics` checks and creates topics")

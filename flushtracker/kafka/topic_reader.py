@@ -1,11 +1,11 @@
-"""``TopicReader``: what a topic holds now, read outside any consumer group; nothing is committed anywhere."""
+"""Reads topics without a consumer group or commits: ``TopicReader`` to the end, ``TopicFollower`` as records come."""
 
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from flushtracker.errors import BrokerError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
@@ -15,32 +15,23 @@ _FIRST_TAIL: Final = 2_000
 _TAIL_FACTOR: Final = 20
 _SLICE_S: Final = 0.5
 _PAUSE_S: Final = 0.1
+_MAX_RECORDS: Final = 1_000
 _NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class TopicReader:
     """A consumer of the brokers of ``config``; close it at the end.
 
-    Every method raises ``BrokerError`` where the brokers do not answer within ``config.wait_ms``, or there is no such
-    topic.
+    Every method raises ``BrokerError`` where the brokers do not answer within ``config.retry_timeout_ms``, or the topic
+    does not exist.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
         self._servers = config.bootstrap_servers
-        self._wait_s = config.wait_ms / 1000
+        self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
-        settings = {
-            "group.id": f"flushtracker-{uuid.uuid4()}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            # What is there is read now; nobody waits for more.
-            "fetch.wait.max.ms": 20,
-        }
-        try:
-            self._consumer = Consumer(client_settings(config, self._errors) | settings)
-        except (KafkaException, TypeError) as error:
-            raise refused_options(error, config.options) from error
+        # Everything present is read now, and nobody waits for more.
+        self._consumer = _consumer(config, self._errors, {"enable.partition.eof": True, "fetch.wait.max.ms": 20})
 
     def values(self, topic: str) -> Iterator[bytes]:
         """The value of each record that the topic holds now, each partition's in its order; no tombstones."""
@@ -64,7 +55,7 @@ class TopicReader:
 
     def _partitions(self, topic: str) -> list[tuple[TopicPartition, int, int]]:
         """Each partition, with its first Kafka offset and the one after its last."""
-        deadline = time.monotonic() + self._wait_s
+        deadline = time.monotonic() + self._retry_timeout_s
         while True:
             try:
                 return self._try_partitions(topic)
@@ -75,14 +66,14 @@ class TopicReader:
             time.sleep(_PAUSE_S)
 
     def _try_partitions(self, topic: str) -> list[tuple[TopicPartition, int, int]]:
-        metadata = self._consumer.list_topics(topic, timeout=self._wait_s).topics[topic]
+        metadata = self._consumer.list_topics(topic, timeout=self._retry_timeout_s).topics[topic]
         if metadata.error is not None and metadata.error.code() not in _NO_LEADER:
             raise self._unreadable(topic, metadata.error)
         partitions = [TopicPartition(topic, number) for number in metadata.partitions]
         if not partitions:
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return [
-            (partition, *self._consumer.get_watermark_offsets(partition, timeout=self._wait_s))
+            (partition, *self._consumer.get_watermark_offsets(partition, timeout=self._retry_timeout_s))
             for partition in partitions
         ]
 
@@ -92,14 +83,14 @@ class TopicReader:
         self._consumer.assign(
             [TopicPartition(of.topic, of.partition, start) for of, start, end in ranges if start < end]
         )
-        deadline = time.monotonic() + self._wait_s
+        deadline = time.monotonic() + self._retry_timeout_s
         while ends:
             message = self._consumer.poll(_SLICE_S)
             if message is None:
                 if time.monotonic() > deadline:
                     raise BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
                 continue
-            deadline = time.monotonic() + self._wait_s
+            deadline = time.monotonic() + self._retry_timeout_s
             partition, error = message.partition(), message.error()
             if error is None:
                 yield message.value(), message.key()
@@ -114,3 +105,57 @@ class TopicReader:
 
     def _unreadable(self, topic: str, error: KafkaError) -> BrokerError:
         return BrokerError(f"topic {topic} at {self._servers} cannot be read: {self._errors.shown(error)}")
+
+
+class TopicFollower:
+    """Reads ``topic`` at the brokers of ``config``; close it at the end. While they are away, nothing comes.
+
+    Raises:
+        BrokerError: there is no such topic, or no broker answers within ``config.retry_timeout_ms``.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str) -> None:
+        self._where = f"topic {topic} at {config.bootstrap_servers}"
+        self._errors = ClientErrors(config.options)
+        self._consumer = _consumer(config, self._errors, {"fetch.wait.max.ms": 50})
+        try:
+            found = self._consumer.list_topics(topic, timeout=config.retry_timeout_ms / 1000).topics[topic]
+        except KafkaException as error:
+            raise self._unreadable(self._errors.shown(kafka_error(error))) from error
+        if not found.partitions:
+            raise self._unreadable("there is no such topic")
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
+
+    def values(self, timeout_s: float) -> list[bytes]:
+        """The values of the next records, each partition's in its order; waits at most ``timeout_s`` for the first.
+
+        Raises:
+            BrokerError: the topic cannot be read any more.
+        """
+        values = []
+        message = self._consumer.poll(timeout_s)
+        while message is not None:
+            error, value = message.error(), message.value()
+            if error is None:
+                if value is not None:
+                    values.append(value)
+            elif not error.retriable():
+                raise self._unreadable(self._errors.shown(error))
+            message = self._consumer.poll(0) if len(values) < _MAX_RECORDS else None
+        return values
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def _unreadable(self, reason: str) -> BrokerError:
+        return BrokerError(f"{self._where} cannot be read: {reason}")
+
+
+def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any]) -> Consumer:
+    """A consumer that reads the partitions it is assigned, and nothing else."""
+    own = {"group.id": f"flushtracker-{uuid.uuid4()}", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    try:
+        return Consumer(client_settings(config, errors) | own | settings)
+    except (KafkaException, TypeError) as error:
+        raise refused_options(error, config.options) from error

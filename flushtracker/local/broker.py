@@ -14,11 +14,12 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final
+from typing import Final
 
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.local.broker_jars import BROKER_JARS
-from flushtracker.spark.java import check_java
+from flushtracker.jvm.jars import BROKER_JARS
+from flushtracker.jvm.java import check_java
+from flushtracker.process.guarded_process import Guard
 
 _HOST: Final = "127.0.0.1"
 _STARTED: Final = "Kafka Server started"
@@ -82,7 +83,7 @@ class LocalBroker:
         self._log = self._folder / "broker.log"
         self._ports = self._earlier_ports() or _free_ports()
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -106,12 +107,17 @@ class LocalBroker:
                 self._format(java)
             with self._log.open("ab") as log:
                 begin = log.tell()
-                self._process = _start([*java, "kafka.Kafka", str(self._config)], stdin=subprocess.DEVNULL, output=log)
+                # In its own session: a Ctrl-C at the terminal is for this program, not for its broker.
+                self._process = subprocess.Popen(  # noqa: S603  our own command
+                    [*java, "kafka.Kafka", str(self._config)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise ConfigError(f"the local broker cannot run in {self._folder}: {error}") from error
-        # Kills the broker when this process is no more: the pipe closes, whatever ended it.
-        guard = ["/bin/sh", "-c", f"read -r _; kill -9 {self._process.pid}"]
-        self._guard = _start(guard, stdin=subprocess.PIPE)
+        self._guard = Guard(f"kill -s KILL {self._process.pid}")
         with ExitStack() as undo:
             undo.callback(self.kill)
             self._await_start(self._process, begin)
@@ -178,8 +184,7 @@ class LocalBroker:
                 process.kill()
                 process.wait()
         if guard is not None:
-            guard.kill()
-            guard.communicate()
+            guard.dismiss()
 
     def _earlier_ports(self) -> tuple[int, int] | None:
         """The ports of the configuration that is there."""
@@ -189,11 +194,6 @@ class LocalBroker:
         if found is None:
             raise ConfigError(f"{self._config} is not that of a local broker; remove its folder, or name another")
         return int(found[1]), int(found[2])
-
-
-def _start(command: list[str], *, stdin: int, output: IO[bytes] | None = None) -> "subprocess.Popen[bytes]":
-    """In a session of its own: a Ctrl-C at the terminal is for this program, not for its broker."""
-    return subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, start_new_session=True)  # noqa: S603  our own command
 
 
 def _free_ports() -> tuple[int, int]:

@@ -19,10 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
-
-from flushtracker.errors import ConfigError, PostgresAwayError, PostgresError
-from flushtracker.postgres.connection import connect, rows
+from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
+from flushtracker.postgres.connection import Connection, connect, rows
 
 HOST: Final = "127.0.0.1"
 SUPERUSER: Final = "postgres"
@@ -166,7 +164,7 @@ class LocalPostgres:
     def _answers(self) -> bool:
         try:
             self.connect().close()
-        except PostgresAwayError:
+        except PostgresUnavailableError:
             return False
         return True
 

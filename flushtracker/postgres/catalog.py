@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
-
-from flushtracker.changes import Column, Relation, TableName
-from flushtracker.postgres.connection import rows
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.wal.changes import Column, Relation, TableName
 
 _IDENTITIES: Final[dict[str, Literal["default", "nothing", "full", "index"]]] = {
     "d": "default",
@@ -59,7 +57,7 @@ class TableFacts:
 
 
 class Catalog:
-    """Answers from an ordinary connection. Raises ``PostgresAwayError`` where it is lost; nothing is ever guessed."""
+    """Answers over an ordinary connection, never by a guess; raises ``PostgresUnavailableError`` where that is lost."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -8,13 +8,16 @@ dbname.
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
+import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
-from flushtracker.errors import PostgresAwayError, PostgresError
+from flushtracker.errors import PostgresError, PostgresUnavailableError
+
+Connection: TypeAlias = psycopg2.extensions.connection
+"""psycopg2's connection."""
 
 APPLICATION_NAME: Final = "flushtracker_capture"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
@@ -38,7 +41,7 @@ def connect(options: Mapping[str, str]) -> Connection:
     """An ordinary connection, each statement its own transaction.
 
     Raises:
-        PostgresAwayError: the server cannot be reached at the moment.
+        PostgresUnavailableError: the server cannot be reached at the moment.
         PostgresError: it refuses, or an option is not known.
     """
     connection = _connected(options, Connection)
@@ -55,7 +58,7 @@ def rows(connection: Connection, statement: str, parameters: Sequence[object] = 
     """All rows of one statement.
 
     Raises:
-        PostgresAwayError: the connection is lost.
+        PostgresUnavailableError: the connection is lost.
         PostgresError: the server refuses the statement.
     """
     with refusals(), connection.cursor() as cursor:
@@ -64,14 +67,14 @@ def rows(connection: Connection, statement: str, parameters: Sequence[object] = 
 
 
 def require_open(connection: Connection) -> None:
-    """Raise ``PostgresAwayError`` where the server has ended an idle connection; costs nothing otherwise."""
+    """Raise ``PostgresUnavailableError`` where the server has ended an idle connection; costs nothing otherwise."""
     if select.select([connection.fileno()], [], [], 0)[0]:
         rows(connection, "SELECT 1")
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn what psycopg2 raises inside into a ``PostgresAwayError`` or a ``PostgresError``."""
+    """Turn what psycopg2 raises inside into a ``PostgresUnavailableError`` or a ``PostgresError``."""
     try:
         yield
     except psycopg2.Error as error:
@@ -81,7 +84,7 @@ def refusals() -> Iterator[None]:
 def refusal(sqlstate: str | None, text: str) -> PostgresError:
     """The error that a server's answer, or the loss of the connection (no ``sqlstate``), stands for."""
     if sqlstate is None or sqlstate.startswith(_AWAY_STATES):
-        return PostgresAwayError(f"PostgreSQL is away: {reason(text)}")
+        return PostgresUnavailableError(f"PostgreSQL is away: {reason(text)}")
     return PostgresError(f"PostgreSQL refuses: {reason(text)} (SQLSTATE {sqlstate})")
 
 
@@ -105,6 +108,6 @@ def _connected(options: Mapping[str, str], factory: type[Connection]) -> Connect
         text = str(error)
         fact = f"PostgreSQL at {server_name(options)} cannot be reached: {reason(text)}"
         final = "FATAL:" in text and not any(word in text for word in _LATER)
-        raise (PostgresError(fact) if final else PostgresAwayError(fact)) from error
+        raise (PostgresError(fact) if final else PostgresUnavailableError(fact)) from error
     except psycopg2.Error as error:
         raise PostgresError(f"the options of the connection are refused: {reason(str(error))}") from error

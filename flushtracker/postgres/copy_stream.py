@@ -10,10 +10,9 @@ import threading
 from typing import Final
 
 from psycopg2 import _psycopg
-from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
 
-from flushtracker.errors import PostgresAwayError, PostgresError
-from flushtracker.postgres.connection import reason, refusal
+from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.postgres.connection import Connection, reason, refusal
 
 # Found through the extension module, whichever libpq it brings. PyDLL: the calls are short and keep the interpreter's
 # lock, which costs less than to give it away.
@@ -43,8 +42,8 @@ _declare("PQerrorMessage", ctypes.c_char_p, ctypes.c_void_p)
 class CopyStream:
     """Frames in and out, for use by several threads. ``connection`` is in copy mode, and stays the caller's to close.
 
-    After :meth:`shut` nothing touches the connection any more. Every method raises ``PostgresAwayError`` where the
-    connection is lost, and ``PostgresError`` where the server has ended the stream for a reason of its own.
+    After :meth:`shut` nothing touches the connection any more. Every method raises ``PostgresUnavailableError`` where
+    the connection is lost, and ``PostgresError`` where the server has ended the stream for its own reason.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -89,12 +88,12 @@ class CopyStream:
 
     def _open(self) -> int:
         if self._connection is None:
-            raise PostgresAwayError("the replication stream is closed")
+            raise PostgresUnavailableError("the replication stream is closed")
         return self._connection
 
     def _lost(self, connection: int) -> PostgresError:
         text = str(_libpq.PQerrorMessage(connection), "utf-8", "replace")
-        return PostgresAwayError(f"the replication stream broke off: {reason(text)}")
+        return PostgresUnavailableError(f"the replication stream broke off: {reason(text)}")
 
     def _ended(self, connection: int) -> PostgresError:
         """Why the server has ended the stream; without a reason it shuts down."""
@@ -105,4 +104,4 @@ class CopyStream:
                 text = str(_libpq.PQresultErrorMessage(result), "utf-8", "replace")
                 error = refusal(str(sqlstate, "ascii", "replace"), text)
             _libpq.PQclear(result)
-        return error or PostgresAwayError("the server has ended the replication stream")
+        return error or PostgresUnavailableError("the server has ended the replication stream")

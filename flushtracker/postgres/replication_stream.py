@@ -7,11 +7,11 @@ from typing import Final
 
 from psycopg2.extensions import quote_ident
 
-from flushtracker.capture.replication_frames import Frame, decode_frame
-from flushtracker.errors import PostgresAwayError
-from flushtracker.lsn import parse_lsn
+from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.connection import connect_for_replication, refusals
 from flushtracker.postgres.copy_stream import CopyStream
+from flushtracker.postgres.replication_frames import Frame, decode_frame
+from flushtracker.wal.lsn import parse_lsn
 
 _FRAMES_AT_ONCE: Final = 1_000
 
@@ -46,7 +46,7 @@ class ReplicationStream:
         """Let the server send from the slot's ``confirmed_flush_lsn``.
 
         Raises:
-            PostgresAwayError: another connection still uses the slot.
+            PostgresUnavailableError: another connection still uses the slot.
             PostgresError: the slot is lost, or there is no such slot.
         """
         with refusals():
@@ -78,5 +78,5 @@ class ReplicationStream:
 
     def _started(self) -> CopyStream:
         if self._stream is None:
-            raise PostgresAwayError("the replication stream has not been started")
+            raise PostgresUnavailableError("the replication stream has not been started")
         return self._stream

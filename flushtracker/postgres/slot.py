@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from psycopg2.extensions import connection as Connection  # noqa: N812  a class, whatever its module calls it
 from psycopg2.extensions import quote_ident
 
-from flushtracker.changes import TableName
 from flushtracker.errors import PostgresError, SlotError
-from flushtracker.lsn import parse_lsn
-from flushtracker.postgres.connection import rows
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.wal.changes import TableName
+from flushtracker.wal.lsn import parse_lsn
 
 PLUGIN: Final = "pgoutput"
 # Which columns there are depends on the server's version; as JSON they can be asked for all the same.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flushtracker.delta.ack_history import Ack, AckHistory
+from flushtracker.delta.ack_reader import Ack, AckHistory
 from flushtracker.errors import DecodeError
-from flushtracker.events import FragmentEvent
-from flushtracker.files_transport import read_lines, stream_files
+from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.files.event_files import read_lines, stream_files
 
 _BYTE_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _TIME_UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))

@@ -14,10 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from flushtracker.delta.ack_history import Ack
+from flushtracker.delta.ack_reader import Ack
 from flushtracker.errors import ConfigError
-from flushtracker.lsn import format_lsn
 from flushtracker.report.figures import Report, bytes_text
+from flushtracker.wal.lsn import format_lsn
 
 _RECEIVED: Final = "#1f3b5c"
 _ACKNOWLEDGED: Final = "#2a9d3a"

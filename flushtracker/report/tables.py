@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flushtracker.delta.ack_history import Ack
-from flushtracker.lsn import format_lsn
+from flushtracker.delta.ack_reader import Ack
 from flushtracker.report.figures import Report, bytes_text, seconds_text, thinned
+from flushtracker.wal.lsn import format_lsn
 
 _MOST_ACKS: Final = 40
 _MOST_SHAPES: Final = 20
@@ -46,7 +46,7 @@ def _acks(report: Report) -> Table:
             str(ack.batch_id),
             format_lsn(ack.ack_lsn),
             format_lsn(ack.last_seen_lsn),
-            bytes_text(ack.gap_bytes),
+            bytes_text(ack.lag_bytes),
             f"{ack.pending_shapes:,}",
             "–" if ack.blocking_shape is None else escape(ack.blocking_shape),
             _blocked_for(ack),

@@ -13,9 +13,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import StateError
-from flushtracker.fragment_starts import FragmentStarts
 from flushtracker.spark.hadoop_files import HadoopFiles
-from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.tracking.recovery_plan import RecoveryPlan
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class CheckpointOrigin:
         except JAVA_ERRORS as error:
             raise self._unusable(error) from error
 
-    def open(self, identity: Mapping[str, str]) -> FragmentStarts:
+    def open(self, identity: Mapping[str, str]) -> RecoveryPlan:
         """Where fragments begin; a new checkpoint is made one for the streams of ``identity``.
 
         Raises:
@@ -48,13 +48,13 @@ class CheckpointOrigin:
                         f"checkpoint {self._checkpoint} has {', '.join(others)}, but no {_FILE}, so it was made by "
                         f"another job, or is not whole; name this job's own in state.checkpoint, or a new one"
                     )
-                self._write(identity, FragmentStarts())
-                return FragmentStarts()
+                self._write(identity, RecoveryPlan())
+                return RecoveryPlan()
         except JAVA_ERRORS as error:
             raise self._unusable(error) from error
         return self._starts(text, identity)
 
-    def replace(self, identity: Mapping[str, str], starts: FragmentStarts) -> None:
+    def replace(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
         """Put what is there aside under a name of its own, and begin a new checkpoint with ``starts``."""
         aside = f"{self._checkpoint.rstrip('/')}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}"
         try:
@@ -68,11 +68,11 @@ class CheckpointOrigin:
         except JAVA_ERRORS as error:
             raise self._unusable(error) from error
 
-    def _starts(self, text: str, identity: Mapping[str, str]) -> FragmentStarts:
+    def _starts(self, text: str, identity: Mapping[str, str]) -> RecoveryPlan:
         try:
             fields = json.loads(text)
             version, written = fields["v"], fields["streams"]
-            starts = FragmentStarts.from_json(fields["starts"])
+            starts = RecoveryPlan.from_json(fields["starts"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(
                 f"{self._checkpoint}/{_FILE} is damaged: restore it, or start once with --recover"
@@ -87,7 +87,7 @@ class CheckpointOrigin:
                 )
         return starts
 
-    def _write(self, identity: Mapping[str, str], starts: FragmentStarts) -> None:
+    def _write(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
         fields = {"v": _VERSION, "streams": dict(identity), "starts": starts.to_json()}
         self._files.write_text(_FILE, json.dumps(fields, indent=1) + "\n")
 

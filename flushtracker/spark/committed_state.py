@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.errors import StateError
-from flushtracker.spark.group_state import GROUP, SOURCE
 from flushtracker.spark.hadoop_files import HadoopFiles
-from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
-from flushtracker.spark.rows import CHAIN
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.tracking.source_tracker import Report
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +23,10 @@ BEGIN_ANEW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """What all groups knew when ``batch_id`` was committed, -1 where none was yet.
-
-    ``reports`` are rows ``(kind, source, shape_group, report)``, as the state function emits them.
-    """
+    """What every group had reported when ``batch_id`` was committed, -1 where none was yet."""
 
     batch_id: int = -1
-    reports: list[Row] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
 
 
 def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int) -> CommittedState:
@@ -46,16 +41,14 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
     try:
         _ = spark.streams.active  # In a fresh session the reader fails before this (SPARK-58973).
         state = spark.read.format("statestore").option("batchId", batch_id).load(checkpoint)
-        kind = F.when(F.col("key.shape_group") == CHAIN, F.lit(SOURCE)).otherwise(F.lit(GROUP))
         kept = "value.groupState"
-        columns = (kind.alias("kind"), "key.source", "key.shape_group", f"{kept}.report", f"{kept}.shape_groups")
-        reports = state.select(*columns).collect()
+        rows = state.select("key.source", "key.shape_group", f"{kept}.report", f"{kept}.shape_groups").collect()
         partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
     except JAVA_ERRORS as error:
         raise StateError(
             f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {BEGIN_ANEW}"
         ) from error
-    _refuse_other_shape_groups(reports, checkpoint, shape_groups)
+    _refuse_other_shape_groups(rows, checkpoint, shape_groups)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
     if partitions != wanted:
         # Spark goes on with as many as there are.
@@ -63,12 +56,12 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
             "shuffle_partitions stays %d, as the checkpoint was made; for %d of them %s",
             *(partitions, wanted, BEGIN_ANEW),
         )
-    return CommittedState(batch_id, reports)
+    return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
 
 
-def _refuse_other_shape_groups(reports: list[Row], checkpoint: str, shape_groups: int) -> None:
+def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: int) -> None:
     """With another number, shapes would be looked for in other groups, and what they owe be forgotten."""
-    for written in {row["shape_groups"] for row in reports} - {shape_groups}:
+    for written in {row["shape_groups"] for row in rows} - {shape_groups}:
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
             f"{shape_groups}; set it back to {written}, or {BEGIN_ANEW}"

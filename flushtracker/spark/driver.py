@@ -8,7 +8,7 @@ rebuilds them from the committed state (``restore``), and meets the batch again 
 
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from datetime import datetime, timezone
 from threading import Lock
 
@@ -17,12 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 
 from flushtracker import errors
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.errors import FlushtrackerError, OvertakenError, SinkError
-from flushtracker.lsn import format_lsn
-from flushtracker.reports import Blocking, ChainReport, GroupReport, SourceTracker
+from flushtracker.errors import FencedError, FlushtrackerError, SinkError
 from flushtracker.spark.committed_state import BEGIN_ANEW, CommittedState
-from flushtracker.spark.group_state import DEAD_LETTER, ERROR, GROUP, SOURCE, UNREADABLE
-from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
+from flushtracker.spark.group_state import DEAD_LETTER, ERROR, REPORT, UNREADABLE
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.tracking.source_tracker import Blocking, Report, SourceTrackers
+from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class AckDriver:
 
     def __init__(self, ack_table: AckTable, dead_letters: str) -> None:
         self.lock = Lock()
-        self.trackers: dict[str, SourceTracker] = {}
+        self.trackers = SourceTrackers(ack_table.last_ack)
         self.failure: BaseException | None = None
         self.last_batch_id: int | None = None
         self._expected_batch_id = 0
@@ -48,7 +48,7 @@ class AckDriver:
 
     def restore(self, state: CommittedState) -> None:
         """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
-        self._apply(state.reports)
+        self.trackers.apply(state.reports)
         self._expected_batch_id = state.batch_id + 1
         for source, tracker in sorted(self.trackers.items()):
             self._acknowledge(source, tracker.ack_lsn, state.batch_id)
@@ -67,7 +67,7 @@ class AckDriver:
             raise StoppedError(f"stopped before batch {batch_id}")
         if batch_id != self._expected_batch_id:
             # Batches that were planned but are not in the committed state would be skipped, and with them their shapes.
-            raise OvertakenError(
+            raise FencedError(
                 f"the checkpoint goes on with batch {batch_id}, but its last committed state is that of batch "
                 f"{self._expected_batch_id - 1}, so another driver writes there, or it is not whole: let only one run, "
                 f"or restore a whole copy, or {BEGIN_ANEW}"
@@ -85,36 +85,16 @@ class AckDriver:
                 self._write_dead_letters(batch, batch_id, dead_letters)
         finally:
             batch.unpersist()
-        acks = self._apply(rows)
+        acks = self.trackers.apply(
+            Report(row["source"], row["shape_group"], row["report"]) for row in rows if row["kind"] == REPORT
+        )
         events: Counter[str] = Counter()
         for row in rows:
-            if row["kind"] in {GROUP, SOURCE}:
+            if row["kind"] == REPORT:
                 events[row["source"]] += row["events"]
         for source in sorted(events):
             self._acknowledge(source, acks.get(source), batch_id)
             self._log_batch(source, batch_id, events[source], started)
-
-    def _apply(self, rows: list[Row]) -> dict[str, int]:
-        """Take the reports of one batch; returns the acks that moved, by source."""
-        groups: dict[str, dict[str, GroupReport]] = defaultdict(dict)
-        chains: dict[str, ChainReport] = {}
-        for row in rows:
-            if row["kind"] == SOURCE:
-                chains[row["source"]] = ChainReport.from_json(row["report"])
-            elif row["kind"] == GROUP:
-                groups[row["source"]][row["shape_group"]] = GroupReport.from_json(row["report"])
-        acks = {}
-        for source in sorted({*groups, *chains}):
-            ack_lsn = self._tracker(source).apply(groups[source], chains.get(source))
-            if ack_lsn is not None:
-                acks[source] = ack_lsn
-        return acks
-
-    def _tracker(self, source: str) -> SourceTracker:
-        if source not in self.trackers:
-            last_ack = self._ack_table.last_ack(source)
-            self.trackers[source] = SourceTracker(-1 if last_ack is None else last_ack)
-        return self.trackers[source]
 
     def _acknowledge(self, source: str, ack_lsn: int | None, batch_id: int) -> None:
         if ack_lsn is None or ack_lsn < 0:

@@ -13,16 +13,15 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import DecodeError, FlushtrackerError
-from flushtracker.events import FlushNotification, FragmentEvent
-from flushtracker.fragment_chain import FragmentChain, Link
-from flushtracker.log_offset import LogOffset
-from flushtracker.reports import ChainReport
-from flushtracker.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
-from flushtracker.spark.rows import CHAIN, REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.spark.rows import REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
+from flushtracker.tracking.fragment_chain import FragmentChain, Link
+from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.tracking.source_tracker import CHAIN, ChainReport
+from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row.
-GROUP: Final = "group"
-SOURCE: Final = "source"
+REPORT: Final = "report"
 ERROR: Final = "error"
 DEAD_LETTER: Final = "dead_letter"
 UNREADABLE: Final = "unreadable"  # how many dead letters there are
@@ -32,7 +31,7 @@ OUTPUT_SCHEMA: Final = T.StructType(
         T.StructField("kind", T.StringType()),
         T.StructField("source", T.StringType()),
         T.StructField("shape_group", T.StringType()),
-        T.StructField("report", T.StringType()),  # of a group or a source; of an error the name of its class
+        T.StructField("report", T.StringType()),  # of a group or a chain; of an error the name of its class
         T.StructField("events", T.LongType()),
         T.StructField("place", T.StringType()),
         T.StructField("reason", T.StringType()),
@@ -103,7 +102,7 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
     group.apply(fragments, flushes, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report().to_json()
     state.update((group.pack(), report, settings.shape_groups))
-    return {"kind": GROUP, "report": report, "events": len(flushes)}
+    return {"kind": REPORT, "report": report, "events": len(flushes)}
 
 
 def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
     chain.extend(links)
     report = ChainReport(chain.last_seen_offset).to_json()
     state.update((chain.pack(), report, settings.shape_groups))
-    return {"kind": SOURCE, "report": report, "events": len(links)}
+    return {"kind": REPORT, "report": report, "events": len(links)}
 
 
 def _links(frame: pd.DataFrame) -> Iterator[Link]:

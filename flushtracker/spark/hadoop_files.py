@@ -1,8 +1,12 @@
-"""Small files on any file system that Spark can write, through Hadoop: ``file:``, ``hdfs:``, ``s3a:`` and the like."""
+"""Paths and small files on any file system that Spark can write, through Hadoop: ``file:``, ``hdfs:``, ``s3a:``."""
 
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from pyspark.sql import SparkSession
+
+from flushtracker.errors import ConfigError
 
 _TEMPORARY: Final = ".writing"
 
@@ -50,3 +54,19 @@ class HadoopFiles:
     def _path(self, name: str = "") -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path
         return path(self.folder, name) if name else path(self.folder)
+
+
+def spark_path(path: str) -> str:
+    """An absolute path, or a URI (``s3a://…``, ``file:/…``) as it is."""
+    return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
+
+
+def checkpoint_path(path: str) -> str:
+    """As :func:`spark_path`; raises ``ConfigError`` for a path where Spark can write state, but not read it back."""
+    absolute = spark_path(path)
+    if strange := sorted({character for character in absolute if quote(character, safe=":/@+,=~") != character}):
+        raise ConfigError(
+            f"state.checkpoint {absolute} has {' '.join(map(repr, strange))}, with which Spark cannot read its state "
+            f"back; name a path without"
+        )
+    return absolute

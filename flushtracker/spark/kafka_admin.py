@@ -11,10 +11,10 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from flushtracker.config import KafkaSource
+from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
-from flushtracker.spark.java_reason import java_reason, root_cause
+from flushtracker.spark.java_errors import java_reason, root_cause
 
 _CLIENT: Final = "kafka."
 _PATIENCE: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
@@ -37,7 +37,7 @@ class KafkaAdmin:
     Every call raises ``BrokerError`` when no broker answers in time, and ``ConfigError`` when one refuses.
     """
 
-    def __init__(self, spark: SparkSession, source: KafkaSource) -> None:
+    def __init__(self, spark: SparkSession, source: KafkaTransport) -> None:
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
         self._source = source
@@ -107,6 +107,6 @@ class KafkaAdmin:
         if name == _UNKNOWN:
             return ConfigError(
                 f"Kafka at {servers} has no topic {self._source.fragments} or no topic {self._source.flushes}; create "
-                f"them with jobs/topics.py --create, or correct their names in the configuration"
+                f"them with `flushtracker topics --create`, or correct their names in the configuration"
             )
         return ConfigError(f"Kafka at {servers} refuses: {reason}")

@@ -8,22 +8,22 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.errors import BrokerError
-from flushtracker.fragment_starts import FragmentStarts, SourceRecords, Start, plan_starts
-from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
-from flushtracker.spark.kafka_source import KafkaEventSource, counts, source_of
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.kafka_streams import KafkaEventStreams, counts, source_of
+from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
 logger = logging.getLogger(__name__)
 
 _START: Any = "source STRING, start BOOLEAN, lsn BIGINT, follows STRUCT<tx_offset: BIGINT>"
 
 
-def find_starts(
-    source: KafkaEventSource, topic: str, last_acks: Mapping[str, int], abandoned: Collection[str]
-) -> FragmentStarts:
+def read_recovery_plan(
+    source: KafkaEventStreams, topic: str, last_acks: Mapping[str, int], abandoned: Collection[str]
+) -> RecoveryPlan:
     """Read the topic of fragments from its earliest record to its end, twice, and log what is skipped.
 
     Raises:
-        HoleError, ConfigError: as :func:`~flushtracker.fragment_starts.plan_starts`.
+        GapError, ConfigError: as :func:`~flushtracker.tracking.recovery_plan.plan_recovery`.
         BrokerError: the topic cannot be read to its end.
     """
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
@@ -33,14 +33,14 @@ def find_starts(
             partition: max(row["end"] for row in rows if row["partition"] == partition)
             for partition in {r["partition"] for r in rows}
         }
-        starts = plan_starts(_source_records(rows), ends, last_acks, abandoned, topic)
+        starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
         _log_skipped(source, starts)
     except JAVA_ERRORS as error:
         raise BrokerError(f"topic {topic} cannot be read for the recovery: {java_reason(error)}") from error
     return starts
 
 
-def _summary(source: KafkaEventSource) -> list[Row]:
+def _summary(source: KafkaEventStreams) -> list[Row]:
     """One row for each source and partition; what names no source has a null one."""
     event = F.from_json("value", _START)
     start = F.struct(
@@ -72,7 +72,7 @@ def _source_records(rows: list[Row]) -> list[SourceRecords]:
     ]
 
 
-def _log_skipped(source: KafkaEventSource, starts: FragmentStarts) -> None:
+def _log_skipped(source: KafkaEventStreams, starts: RecoveryPlan) -> None:
     for partition, part in sorted(starts.by_partition.items()):
         for name, kafka_offset in sorted(part.sources.items()):
             logger.info(

@@ -2,8 +2,8 @@
 
 Each fragment gives one row to its source's chain and one to each of its shapes; each flush notification gives one row.
 A row's key is ``(source, shape_group)``: the shape's group, :data:`CHAIN` for the source's chain, and an empty source
-for what cannot be read. What counts as readable is what ``flushtracker.events`` reads, with one difference: Spark takes
-a number or an object where text is expected, as its JSON text.
+for what cannot be read. What counts as readable is what :mod:`flushtracker.events.stream_events` reads, with one
+difference: Spark takes a number or an object where text is expected, as its JSON text.
 """
 
 from typing import Final
@@ -12,10 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 from pyspark.sql import types as T  # noqa: N812 (likewise)
 
-from flushtracker.strict_json import MAX_BIGINT, VERSION
-
-CHAIN: Final = ""
-"""``shape_group`` of a source's chain of fragments; a shape id is never empty."""
+from flushtracker.events.strict_json import MAX_BIGINT, VERSION
+from flushtracker.tracking.source_tracker import CHAIN
 
 FRAGMENTS: Final = "fragments"
 FLUSHES: Final = "flushes"

@@ -10,9 +10,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.spark.jars import jar_paths
-from flushtracker.spark.java import check_java
-from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
+from flushtracker.jvm.jars import SPARK_JARS
+from flushtracker.jvm.java import check_java
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
 _LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -32,7 +32,7 @@ _LOCAL: Final = {
 
 
 def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = False) -> SparkSession:
-    """Start Spark: what spark-submit was told, else ``local[*]`` with the jars of :mod:`flushtracker.spark.jars`.
+    """Start Spark: what spark-submit was told, else ``local[*]`` with the jars of :mod:`flushtracker.jvm.jars`.
 
     Raises:
         ConfigError: there is no usable Java, or the jars are missing.
@@ -43,7 +43,7 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
     settings = dict(_ALWAYS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: the JVM is still to be launched.
         check_java()
-        settings |= _LOCAL | {"spark.jars": ",".join(str(path) for path in jar_paths())}
+        settings |= _LOCAL | {"spark.jars": ",".join(str(path) for path in SPARK_JARS.paths())}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if not verbose:
             settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"

@@ -5,8 +5,8 @@ import time
 from threading import Event, Thread
 from typing import Final
 
-from flushtracker.log_offset import LogOffset
 from flushtracker.spark.driver import AckDriver
+from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 

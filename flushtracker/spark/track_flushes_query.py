@@ -1,4 +1,4 @@
-"""The streaming query of ``jobs/track_flushes.py``, from its start to its clean end."""
+"""The streaming query of ``flushtracker track``, from its start to its clean end."""
 
 import logging
 import time
@@ -10,20 +10,19 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.config import JobConfig, KafkaSource
+from flushtracker.config.job_config import JobConfig, KafkaTransport
 from flushtracker.delta.ack_table import AckTable
-from flushtracker.errors import ConfigError, DecodeError, HoleError, OvertakenError, StateError
-from flushtracker.spark.broker_patience import BrokerPatience
+from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError, StateError
+from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit, read_committed_state
 from flushtracker.spark.driver import AckDriver, StoppedError
-from flushtracker.spark.event_source import open_source
+from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
-from flushtracker.spark.java_reason import JAVA_ERRORS, java_reason
-from flushtracker.spark.kafka_source import KafkaEventSource
-from flushtracker.spark.paths import checkpoint_path, spark_path
-from flushtracker.spark.query_failure import query_failure
-from flushtracker.spark.recovery import find_starts
+from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, query_failure
+from flushtracker.spark.kafka_streams import KafkaEventStreams
+from flushtracker.spark.recovery import read_recovery_plan
 from flushtracker.spark.rows import to_rows
 from flushtracker.spark.stall_watch import StallWatch
 
@@ -49,7 +48,7 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
         FlushtrackerError: whatever ended the query; nothing of the batch that met it is acknowledged.
     """
     acks = AckTable(config.sink.acks, config.sink.storage_options)
-    patience = BrokerPatience(config.source.patience_ms, stop)
+    patience = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
         patience.call(lambda: _recover(spark, config, acks, recovery))
     checkpoint = checkpoint_path(config.state.checkpoint)
@@ -57,7 +56,7 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
         committed = last_commit(spark, checkpoint)
         try:
             return patience.call(lambda: _run(spark, config, stop, acks, patience))
-        except OvertakenError:
+        except FencedError:
             # The driver before may end one more batch until it notices whose the table is now. Then this one goes on
             # from there; but where nothing was committed meanwhile, that was not it.
             acks.require_claim()
@@ -67,20 +66,20 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
 
 
 def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: Recovery) -> None:
-    if not isinstance(config.source, KafkaSource):
+    if not isinstance(config.transport, KafkaTransport):
         raise ConfigError(
             "--recover begins anew at a Kafka offset, and source.format is files: remove the files of before capture's "
             "restart and name a new checkpoint instead"
         )
-    source = KafkaEventSource(spark, config.source)
-    starts = find_starts(source, config.source.fragments, acks.last_acks(), recovery.abandoned)
+    source = KafkaEventStreams(spark, config.transport)
+    starts = read_recovery_plan(source, config.transport.fragments, acks.last_acks(), recovery.abandoned)
     acks.claim()
     CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint)).replace(source.identity(), starts)
 
 
-def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, patience: BrokerPatience) -> None:
+def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, patience: BrokerRetry) -> None:
     checkpoint = checkpoint_path(config.state.checkpoint)
-    source = open_source(spark, config.source)
+    source = open_streams(spark, config.transport)
     starts = CheckpointOrigin(spark, checkpoint).open(source.identity())
     state = read_committed_state(spark, checkpoint, config.state.shape_groups)
     acks.claim()
@@ -94,7 +93,7 @@ def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, pa
     try:
         with StallWatch(driver, config.stall.grace_ms):
             _await_end(query, driver, stop, config, patience)
-    except (HoleError, DecodeError) as error:
+    except (GapError, DecodeError) as error:
         remedy = source.remedies[type(error).__name__]
         raise type(error)(f"{error}: {remedy}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
@@ -121,9 +120,7 @@ def _start(
         raise StateError(f"the query cannot start on checkpoint {checkpoint}: {java_reason(error)}") from error
 
 
-def _await_end(
-    query: StreamingQuery, driver: AckDriver, stop: Event, config: JobConfig, patience: BrokerPatience
-) -> None:
+def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: JobConfig, patience: BrokerRetry) -> None:
     while query.isActive and not stop.wait(_POLL_S):
         if driver.last_batch_id is not None:
             patience.progress()

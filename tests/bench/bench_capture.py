@@ -1,7 +1,7 @@
 """How many changes a second capture takes on one core, and how much memory a large transaction costs it.
 
 ``python -m tests.bench.bench_capture [--rows 200000] [--matching {0,1}]`` starts a PostgreSQL server and a broker,
-writes one transaction of so many rows, and lets ``jobs/capture_wal.py`` catch up. The rate is by the processor time of
+writes one transaction of so many rows, and lets ``flushtracker capture`` catch up. The rate is by the processor time of
 capture's process, less what it takes to start, so that it says what one core can do while others are busy.
 """
 
@@ -14,13 +14,13 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from flushtracker.capture.source_name import base_source
-from flushtracker.events import FragmentEvent
-from flushtracker.kafka.keys import fragment_key
+from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.kafka.records import fragment_key
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.capture_rig import SLOT, CaptureRig, shape
+from flushtracker.wal.source_name import base_source
+from tests.support.capture_rig import SLOT, CaptureRig, shape
 
 _DEADLINE_S = 3600.0
 _INSERT = """

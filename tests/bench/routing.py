@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from flushtracker.changes import Change, Commit, Insert, TransactionFragment, Update
-from flushtracker.event_router import EventRouter
-from flushtracker.log_offset import LogOffset
-from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.wal.changes import Change, Commit, Insert, TransactionFragment, Update
+from flushtracker.wal.log_offset import LogOffset
 from tests.bench import wal
 from tests.bench.measure import Table, kept_bytes, medians_us, seconds
-from tests.unit.plain_scan import PlainRouter
+from tests.support.plain_scan import PlainRouter
 
 CHANGES = 100
 TENANTS = 10

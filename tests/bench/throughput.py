@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from time import process_time
 
-from flushtracker.event_router import EventRouter
-from flushtracker.fragment_publisher import FragmentPublisher
-from flushtracker.fragments import FragmentConverter
-from flushtracker.pgoutput import decode
-from flushtracker.shape_definition import ShapeDefinition
+from flushtracker.events.fragment_sequencer import FragmentSequencer
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.pgoutput import decode
 from tests.bench import wal
 from tests.bench.measure import Table, medians, per_second
 
@@ -56,7 +56,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
 
 def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
     """How long each of ``STEPS`` takes, in seconds."""
-    converter, publisher = FragmentConverter(), FragmentPublisher("7301/1/shapes", wal.FIRST_LSN)
+    converter, publisher = FragmentConverter(), FragmentSequencer("7301/1/shapes", wal.FIRST_LSN)
     converter.handle(decode(wal.relation_message()))
     clock = [process_time()]
     decoded = [decode(message) for message in messages]

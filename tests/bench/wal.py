@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from struct import pack
 
-from flushtracker.changes import Column, Relation
+from flushtracker.wal.changes import Column, Relation
 
 TENANTS = 1000
 FIRST_LSN = 10_000

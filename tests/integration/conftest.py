@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 
 from flushtracker.local.broker import LocalBroker
-from tests.integration.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, to be found here
 from tests.spark.conftest import spark  # noqa: F401  likewise
+from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, to be found here
 
 
 class Broker(Protocol):

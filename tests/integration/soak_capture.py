@@ -16,9 +16,9 @@ from pathlib import Path
 
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.capture_rig import CaptureRig
-from tests.integration.closed_loop import ClosedLoop, prepare
-from tests.integration.killed_capture import POINTS
+from tests.support.capture_rig import CaptureRig
+from tests.support.closed_loop import ClosedLoop, prepare
+from tests.support.killed_capture import POINTS
 
 _CHANCE = 0.2
 """That the server, or the broker, is killed before."""
@@ -50,7 +50,7 @@ def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
     for number in range(kills):
         point, passes = rng.choice(_OFTEN), rng.randrange(1, 60)
         before = len(rig.fragments())
-        process = rig.start_process("tests.integration.killed_capture", point, str(passes))
+        process = rig.start_process("tests.support.killed_capture", point, str(passes))
         if rng.random() < _CHANCE:
             loop.run_until(partial(_works_or_ended, rig, process, before), "capture to work")
             services: dict[str, LocalPostgres | LocalBroker] = {"server": rig.server, "broker": broker}

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from flushtracker.local.broker import LocalBroker
-from tests.integration.kafka_job import KafkaJob
-from tests.integration.kafka_load import AckFaults, KafkaLoad, await_ack_after
-from tests.integration.standalone_cluster import StandaloneCluster
 from tests.integration.test_cluster_kafka import kill, submit
+from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_load import AckFaults, KafkaLoad, await_ack_after
+from tests.support.standalone_cluster import StandaloneCluster
 
 _LONGEST_DELAY_S = 3.0
 

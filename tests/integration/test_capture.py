@@ -7,8 +7,8 @@ from threading import Thread
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.integration.conftest import Broker
+from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 
 USERS = "CREATE TABLE users (id bigint PRIMARY KEY, region text, bio text)"
 

@@ -7,10 +7,10 @@ import pytest
 
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.lsn import parse_lsn
-from tests.integration.capture_rig import CaptureRig
-from tests.integration.closed_loop import ClosedLoop, prepare
-from tests.integration.killed_capture import POINTS
+from flushtracker.wal.lsn import parse_lsn
+from tests.support.capture_rig import CaptureRig
+from tests.support.closed_loop import ClosedLoop, prepare
+from tests.support.killed_capture import POINTS
 
 SEED = 20261121
 
@@ -42,7 +42,7 @@ def test_nothing_is_lost_and_nothing_confirmed_early_whatever_is_killed(rig: tup
         # The registry's points are passed at the start, with every shape and then with the source; the others after
         # some work.
         passes = str(number) if "registry" in point else str(10 + 3 * number)
-        process = capture_rig.start_process("tests.integration.killed_capture", point, passes)
+        process = capture_rig.start_process("tests.support.killed_capture", point, passes)
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
         assert process.returncode == -9, f"{point}: {capture_rig.log()[-2000:]}"
         loop.tracker.restart(lost_checkpoint=number % 2 == 1)

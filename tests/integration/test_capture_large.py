@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.capture_rig import CaptureRig, shape, wait_until
 from tests.integration.conftest import Broker
+from tests.support.capture_rig import CaptureRig, shape, wait_until
 
 ROWS = 200_000
 INSERT = "INSERT INTO users SELECT g, 'note ' || g FROM generate_series(1, {rows}) g"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.capture_rig import CaptureRig, shape
 from tests.integration.conftest import Broker
+from tests.support.capture_rig import CaptureRig, shape
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 INSERT = "INSERT INTO users (region) VALUES ('eu')"

@@ -8,8 +8,8 @@ import pytest
 
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
-from tests.integration.capture_rig import CaptureRig, shape
 from tests.integration.conftest import Broker
+from tests.support.capture_rig import CaptureRig, shape
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 INSERT = "INSERT INTO users (region) VALUES ('eu')"

@@ -7,12 +7,12 @@ from typing import Final
 
 import pytest
 
-from flushtracker.recording import read_frames
-from flushtracker.replay import Replay
-from flushtracker.shapes_file import load_shapes
-from tests.integration.standalone_cluster import StandaloneCluster, wait_for
-from tests.spark.job_folder import JobFolder
-from tests.unit.in_memory_job import AckTable, Event, InMemoryJob
+from flushtracker.files.recording import read_recording
+from flushtracker.replay.replay import Replay
+from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.in_memory_job import AckTable, Event, InMemoryJob
+from tests.support.job_folder import JobFolder
+from tests.support.standalone_cluster import StandaloneCluster, wait_for
 
 _ROOT: Final = Path(__file__).parents[2]
 _SOURCE: Final = "recording/1/shapes"
@@ -33,7 +33,7 @@ def _write_recording(job: JobFolder, ticks_in_a_batch: int) -> list[int]:
     """The recorded workload as the job's streams; returns the acks that the core alone gives for the same batches."""
     in_memory = InMemoryJob(AckTable())
     replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
-    ticks = list(replay.ticks(read_frames(_ROOT / "tests" / "recording")))
+    ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
     for first in range(0, len(ticks), ticks_in_a_batch):
         batch: list[Event] = []
         for tick in ticks[first : first + ticks_in_a_batch]:

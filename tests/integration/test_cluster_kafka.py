@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from tests.integration.conftest import Broker
-from tests.integration.kafka_job import KafkaJob
-from tests.integration.kafka_load import KafkaLoad, await_ack_after
-from tests.integration.standalone_cluster import StandaloneCluster
+from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_load import KafkaLoad, await_ack_after
+from tests.support.standalone_cluster import StandaloneCluster
 
 _ROOT: Final = Path(__file__).parents[2]
 

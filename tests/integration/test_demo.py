@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.lsn import parse_lsn
-from tests.integration.capture_rig import ROOT, wait_until
+from flushtracker.wal.lsn import parse_lsn
+from tests.support.capture_rig import ROOT, wait_until
 
 _DEADLINE_S = 240
 _LINE = re.compile(
@@ -23,7 +23,7 @@ _LINE = re.compile(
 
 
 class RunningDemo:
-    """``jobs/demo.py`` as a process, whose descendants all carry a mark in their environment."""
+    """``flushtracker demo`` as a process, whose descendants all carry a mark in their environment."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder / "demo"
@@ -32,7 +32,7 @@ class RunningDemo:
         self._output = folder / "output"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "jobs/demo.py", "--data", str(self.folder), *arguments],
+                [sys.executable, "-m", "flushtracker", "demo", "--data", str(self.folder), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -104,9 +104,9 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
-    stopped = re.findall(r"^demo: stopping (.*)$", demo.output(), re.MULTILINE)
+    stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
     assert stopped == ["workload", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
-    assert demo.output().endswith("demo: everything is stopped\n")
+    assert demo.output().endswith("flushtracker demo: everything is stopped\n")
 
 
 def test_nothing_is_left_of_a_demo_that_is_killed(demo: RunningDemo) -> None:
@@ -120,11 +120,11 @@ def test_nothing_is_left_of_a_demo_that_is_killed(demo: RunningDemo) -> None:
 def test_part_that_fails_ends_the_demo_with_its_last_line_and_its_exit_code(demo: RunningDemo) -> None:
     """Here capture is killed; the rest is stopped in good order."""
     demo.wait_for("written=")
-    os.kill(demo.pid_of("jobs.capture_wal"), signal.SIGKILL)
+    os.kill(demo.pid_of("flushtracker capture"), signal.SIGKILL)
     assert demo.process.wait(_DEADLINE_S) == 137, demo.output()
     assert demo.processes() == {}
     assert re.fullmatch(
-        r"demo: capture has ended with 137: .*; its log is .*/capture\.log", demo.output().splitlines()[-1]
+        r"flushtracker demo: capture has ended with 137: .*; its log is .*/capture\.log", demo.output().splitlines()[-1]
     )
 
 

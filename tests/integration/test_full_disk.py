@@ -17,7 +17,7 @@ _ROOT: Final = Path(__file__).parents[2]
 )
 def test_full_disk_ends_the_job_and_costs_no_ack(tmp_path: Path, part: str, exit_code: int, message: str) -> None:
     """While there is no room, no ack comes without its state or its row; afterwards the acks are what they would be."""
-    command = ["unshare", "-rm", sys.executable, "-m", "tests.integration.small_disk", part, str(tmp_path)]
+    command = ["unshare", "-rm", sys.executable, "-m", "tests.support.small_disk", part, str(tmp_path)]
     done = subprocess.run(
         command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, check=False, timeout=900
     )

@@ -13,17 +13,17 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.errors import BrokerError, HoleError
+from flushtracker.errors import BrokerError, GapError
+from flushtracker.files.recording import read_recording
 from flushtracker.local.broker import LocalBroker
-from flushtracker.recording import read_frames
-from flushtracker.replay import Replay
-from flushtracker.shapes_file import load_shapes
+from flushtracker.replay.replay import Replay
+from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.integration.conftest import Broker
-from tests.integration.kafka_job import KafkaJob
-from tests.spark.sample_source import SampleSource
-from tests.unit import in_memory_job
-from tests.unit.in_memory_job import InMemoryJob
+from tests.support import in_memory_job
+from tests.support.in_memory_job import InMemoryJob
+from tests.support.kafka_job import KafkaJob
+from tests.support.sample_source import SampleSource
 
 _ROOT: Final = Path(__file__).parents[2]
 _SOURCE: Final = "recording/1/shapes"
@@ -71,7 +71,7 @@ def test_recording_gives_the_acks_that_it_gives_over_files(
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2, options={"minPartitions": "4"})
     core = InMemoryJob(in_memory_job.AckTable())
     replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
-    ticks = list(replay.ticks(read_frames(_ROOT / "tests" / "recording")))
+    ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
     acks = []
     with running(spark, job, shape_groups=shape_groups):
         for share in range(_SHARES):
@@ -86,7 +86,7 @@ def test_recording_gives_the_acks_that_it_gives_over_files(
 
 
 def test_replay_and_job_as_programs(broker: Broker, tmp_path: Path) -> None:
-    """``jobs/topics.py``, ``jobs/replay_wal.py`` and ``jobs/track_flushes.py``, as a user starts them."""
+    """``topics``, ``replay``, ``track`` and ``report``, as a user starts them."""
     streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
     kafka = tmp_path / "kafka.yaml"
     topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
@@ -99,18 +99,18 @@ def test_replay_and_job_as_programs(broker: Broker, tmp_path: Path) -> None:
         f"sink: {{acks: {tmp_path}/acks, dead_letters: {tmp_path}/dead_letters}}\n"
         f"trigger: available_now\n"
     )
-    _run("topics.py", "--config", str(kafka), "--create")
+    _run("topics", "--config", str(kafka), "--create")
     recording = ("--recording", "tests/recording", "--shapes", "conf/shapes.yaml")
-    said = _run("replay_wal.py", *recording, "--kafka", str(kafka))
-    said += _run("track_flushes.py", "--config", str(config))
-    report = _run("report.py", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
+    said = _run("replay", *recording, "--kafka", str(kafka))
+    said += _run("track", "--config", str(config))
+    report = _run("report", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
     assert "source=recording/1/shapes ack_lsn=" in said
     assert "everything is acknowledged" in report.lower() or "recording/1/shapes" in report
 
 
-def _run(job: str, *arguments: str) -> str:
+def _run(command: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(_ROOT / "jobs" / job), *arguments],
+        [sys.executable, "-m", "flushtracker", command, *arguments],
         cwd=_ROOT,
         start_new_session=True,
         capture_output=True,
@@ -133,7 +133,7 @@ def test_two_sources_in_two_partitions_are_tracked_apart(spark: SparkSession, br
     assert job.acks() == [("one/1/s", 0, 3000), ("two/1/s", 0, 5998)]
 
 
-def test_fragments_of_one_source_in_two_partitions_are_a_hole_that_is_said_so(
+def test_fragments_of_one_source_in_two_partitions_are_a_gap_that_is_said_so(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     """Partitions have no common order: what is read of one may lie before what is still unread of the other."""
@@ -143,7 +143,7 @@ def test_fragments_of_one_source_in_two_partitions_are_a_hole_that_is_said_so(
     job.run(spark)
     late = source.transaction(3000, "users")
     job.write([source.transaction(4000)], partition=1)
-    with pytest.raises(HoleError) as caught:
+    with pytest.raises(GapError) as caught:
         job.run(spark)
     topic = job.topic("fragments")
     assert f"are in two partitions, {topic} partition 0 and {topic} partition 1, so they come in no order" in str(
@@ -203,7 +203,7 @@ def test_broker_that_stays_away_ends_the_job_by_name(
 ) -> None:
     """After the configured time, with the servers, and with a warning long before."""
     with LocalBroker(tmp_path / "broker") as broker:
-        job = KafkaJob(tmp_path, broker.bootstrap_servers, patience_ms=1_000)
+        job = KafkaJob(tmp_path, broker.bootstrap_servers, retry_timeout_ms=1_000)
     with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
         job.run(spark)
     assert str(caught.value).startswith(f"Kafka at {broker.bootstrap_servers} does not answer: ")
@@ -232,7 +232,7 @@ def test_no_secret_among_the_options_is_ever_printed(
     }
     job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)
     job.write([SampleSource().transaction(2000), *([record] if record else [])])
-    command = [sys.executable, "jobs/track_flushes.py", "--config", str(job.config_file()), "--verbose"]
+    command = [sys.executable, "-m", "flushtracker", "track", "--config", str(job.config_file()), "--verbose"]
     done = subprocess.run(
         command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False
     )

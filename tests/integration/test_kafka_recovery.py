@@ -10,12 +10,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, HoleError, StateError
+from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, GapError, StateError
 from flushtracker.spark.track_flushes_query import Recovery
 from tests.integration.conftest import Broker
-from tests.integration.kafka_job import KafkaJob
-from tests.spark.job_folder import JobFolder
-from tests.spark.sample_source import SampleSource
+from tests.support.job_folder import JobFolder
+from tests.support.kafka_job import KafkaJob
+from tests.support.sample_source import SampleSource
 
 _RECOVER = "restart capture, which sends everything unconfirmed again, then start this job once with --recover"
 
@@ -54,14 +54,14 @@ def _delete_records(job: KafkaJob, before: int, partition: int = 0) -> None:
         done.result(30)
 
 
-def test_hole_ends_the_job_and_recovers_from_what_capture_sends_again(spark: SparkSession, job: KafkaJob) -> None:
-    """The message names topic, partition and Kafka offset; flushes from before the hole still count."""
+def test_gap_ends_the_job_and_recovers_from_what_capture_sends_again(spark: SparkSession, job: KafkaJob) -> None:
+    """The message names topic, partition and Kafka offset; flushes from before the gap still count."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
     source.transaction(3000, "users")  # lost
     job.write([source.transaction(4000), source.flushed("users", 3000)])
-    message = _stop_message(job, spark, HoleError)
+    message = _stop_message(job, spark, GapError)
     assert message.startswith(f"{job.topic('fragments')} partition 0 Kafka offset 1: fragment 0/FA0+0 of source ")
     assert _RECOVER in message
     assert _last_ack(job, source) == 2000
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_text_and_empty_values_are_poison_too(spark: SparkSess
     assert [(row["value"], row["reason"]) for row in letters] == [(None, "it is empty, or not UTF-8 text")]
 
 
-def test_records_that_expired_while_the_job_was_down_are_a_hole(spark: SparkSession, job: KafkaJob) -> None:
+def test_records_that_expired_while_the_job_was_down_are_a_gap(spark: SparkSession, job: KafkaJob) -> None:
     """By time, as Kafka itself deletes them; the message says which are gone."""
     source = SampleSource()
     job.write([source.transaction(2000)])
@@ -123,7 +123,7 @@ def test_records_that_expired_while_the_job_was_down_are_a_hole(spark: SparkSess
     job.alter("fragments", **{"retention.ms": "-1"})
     source.restart(2001)
     job.write([source.transaction(3000, "users")])
-    message = _stop_message(job, spark, HoleError)
+    message = _stop_message(job, spark, GapError)
     assert message.startswith("Kafka no longer has records that this job has yet to read: ")
     assert f"{job.topic('fragments')}-0" in message
     assert _RECOVER in message
@@ -143,7 +143,7 @@ def test_start_that_does_not_connect_to_the_last_ack_is_refused(spark: SparkSess
     source.restart(5000)  # of a slot that was advanced past what was acknowledged
     job.write([source.transaction(6000)])
     _delete_records(job, 1)
-    message = _stop_message(job, spark, HoleError, recovery=Recovery())
+    message = _stop_message(job, spark, GapError, recovery=Recovery())
     assert (
         f"source {source.name} cannot be recovered yet: its last start, in {job.topic('fragments')} partition 0 "
         in message
@@ -155,7 +155,7 @@ def test_start_that_does_not_connect_to_the_last_ack_is_refused(spark: SparkSess
 
 
 def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkSession, job: KafkaJob) -> None:
-    """A slot that is gone has left a hole; the other sources of the topic go on without it."""
+    """A slot that is gone has left a gap; the other sources of the topic go on without it."""
     gone, alive = SampleSource("gone/1/s"), SampleSource("alive/1/s")
     job.write([gone.transaction(2000), alive.transaction(2000)])
     job.run(spark)
@@ -164,7 +164,7 @@ def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkS
     _delete_records(job, 2)
     alive.restart(2001)
     job.write([alive.transaction(3000, "users")])
-    message = _stop_message(job, spark, HoleError, recovery=Recovery())
+    message = _stop_message(job, spark, GapError, recovery=Recovery())
     assert "source gone/1/s cannot be recovered yet" in message
     assert "none that is marked as a start" in message
     assert "recover with --abandon gone/1/s" in message
@@ -189,7 +189,7 @@ def test_lost_checkpoint_goes_on_where_the_topic_connects_to_the_last_ack(spark:
 
 
 def test_old_checkpoint_goes_on_or_says_that_its_records_are_gone(spark: SparkSession, job: KafkaJob) -> None:
-    """Restored from a backup: what the topic still has is read again, what it has not is a hole."""
+    """Restored from a backup: what the topic still has is read again, what it has not is a gap."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
@@ -203,7 +203,7 @@ def test_old_checkpoint_goes_on_or_says_that_its_records_are_gone(spark: SparkSe
     assert _last_ack(job, source) == 3998
     _restore(job, backup)
     _delete_records(job, 2)
-    assert _RECOVER in _stop_message(job, spark, HoleError)
+    assert _RECOVER in _stop_message(job, spark, GapError)
     source.restart(3999)
     job.write([source.transaction(4000, "users"), source.flushed("users", 4000)])
     job.run(spark, recovery=Recovery())
@@ -293,7 +293,7 @@ def test_topic_that_could_lose_records_is_refused_at_the_start(spark: SparkSessi
 def test_missing_topic_is_refused_at_the_start(spark: SparkSession, job: KafkaJob) -> None:
     """With what creates it."""
     job.delete_topics()
-    assert "create them with jobs/topics.py --create" in _stop_message(job, spark, ConfigError)
+    assert "create them with `flushtracker topics --create`" in _stop_message(job, spark, ConfigError)
 
 
 def _restore(job: KafkaJob, backup: Path) -> None:

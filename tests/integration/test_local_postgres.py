@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.errors import PostgresAwayError
+from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres, packaged_binaries, system_binaries
 
 BINARIES = [folder for folder in (packaged_binaries(), system_binaries()) if folder is not None]
@@ -19,14 +19,14 @@ def test_what_was_committed_survives_a_kill_and_a_restart_on_the_same_port(
         port = server.port
         server.execute("CREATE TABLE kept (id int)", "INSERT INTO kept VALUES (1)")
         server.kill()
-        with pytest.raises(PostgresAwayError, match="cannot be reached"):
+        with pytest.raises(PostgresUnavailableError, match="cannot be reached"):
             server.connect()
         server.start()
         server.execute("INSERT INTO kept VALUES (2)")
         server.restart()
         assert server.execute("SELECT id FROM kept ORDER BY id") == [(1,), (2,)]
         assert server.port == port
-    with pytest.raises(PostgresAwayError):
+    with pytest.raises(PostgresUnavailableError):
         server.connect()
 
 

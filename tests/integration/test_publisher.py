@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka import publisher as publisher_module
 from flushtracker.kafka.kafka_config import KafkaConfig
@@ -18,9 +19,8 @@ from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.local.broker import LocalBroker
-from flushtracker.secret_options import SecretOptions
 from tests.integration.conftest import Broker
-from tests.integration.kafka_streams import away, create_topic, created_streams, records, streams_config, values
+from tests.support.kafka_streams import away, create_topic, created_streams, records, streams_config, values
 
 FLUSH_S = 60.0
 TopicName = Callable[[str], str]
@@ -139,7 +139,7 @@ def test_a_flush_that_ran_out_of_time_may_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker is away for a while: that is logged, with its return, and the records arrive."""
-    monkeypatch.setattr(publisher_module, "_SAID_AFTER_S", 0.5)
+    monkeypatch.setattr(publisher_module, "_LOG_AFTER_S", 0.5)
     config = created_streams(own_broker.bootstrap_servers, topic_name)
     publisher = KafkaPublisher(config)
     own_broker.stop()
@@ -163,7 +163,7 @@ def test_a_flush_that_ran_out_of_time_may_be_repeated(
 
 def test_a_full_queue_waits_for_brokers_and_then_gives_up(config: KafkaConfig) -> None:
     """After the time that was given, for good, and with a bounded number of records in memory."""
-    publisher = KafkaPublisher(away(config, wait_ms=1_500))
+    publisher = KafkaPublisher(away(config, retry_timeout_ms=1_500))
     started = time.monotonic()
     with pytest.raises(BrokerError) as caught:
         publish_all(publisher, config.topics.fragments, numbers(1_000_000))

@@ -1,4 +1,4 @@
-"""``jobs/replay_wal.py --kafka`` on a real broker: the same streams as in files, each record under its key."""
+"""``flushtracker replay --kafka`` on a real broker: the same streams as in files, each record under its key."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.files_transport import read_lines, stream_files
+from flushtracker.cli import main
+from flushtracker.files.event_files import read_lines, stream_files
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
-from jobs.replay_wal import main
 from tests.integration.conftest import Broker
-from tests.integration.kafka_streams import away, config_file, created_streams, records, streams_config, topic_names
+from tests.support.kafka_streams import away, config_file, created_streams, records, streams_config, topic_names
 
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
@@ -32,14 +32,14 @@ def config(broker: Broker, topic_name: Callable[[str], str]) -> KafkaConfig:
 
 
 def replay(config: KafkaConfig, folder: Path) -> int:
-    return main([*ARGUMENTS, "--kafka", str(config_file(config, folder / "kafka.yaml"))])
+    return main(["replay", *ARGUMENTS, "--kafka", str(config_file(config, folder / "kafka.yaml"))])
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Stream → its lines, as the same replay writes them to files."""
     out = tmp_path_factory.mktemp("files")
-    assert main([*ARGUMENTS, "--out", str(out)]) == 0
+    assert main(["replay", *ARGUMENTS, "--out", str(out)]) == 0
     return {
         stream: [line for file in stream_files(out / stream) for line in read_lines(file)]
         for stream in ("fragments", "flushes", "shape_changes")
@@ -106,7 +106,7 @@ def test_topics_that_are_missing_are_told_and_not_created(
     topics = config.topics
     assert capsys.readouterr().err == (
         f"replay_wal: there is no topic {topics.fragments} for fragments; there is no topic {topics.flushes} for "
-        f"flushes; there is no topic {topics.shape_changes} for shape_changes. See jobs/topics.py, which checks and "
+        f"flushes; there is no topic {topics.shape_changes} for shape_changes. `flushtracker topics` checks and "
         "creates topics\n"
     )
     assert not set(topics.by_role().values()) & topic_names(broker.bootstrap_servers)
@@ -116,7 +116,7 @@ def test_brokers_that_do_not_answer_are_named(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code that says so."""
-    assert replay(away(config, wait_ms=1_000), tmp_path) == 6
+    assert replay(away(config, retry_timeout_ms=1_000), tmp_path) == 6
     assert capsys.readouterr().err.startswith("replay_wal: Kafka at 127.0.0.1:9 does not answer within 1 s: ")
 
 
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_replay_between_two_records(
     config: KafkaConfig, tmp_path: Path, files: dict[str, list[str]]
 ) -> None:
     """With one line; what is in the topic by then is a beginning of the stream, at no more than the rate asked for."""
-    command = [sys.executable, str(ROOT / "jobs" / "replay_wal.py"), *ARGUMENTS]
+    command = [sys.executable, "-m", "flushtracker", "replay", *ARGUMENTS]
     command += ["--kafka", str(config_file(config, tmp_path / "kafka.yaml")), "--rate", "40"]
     admin = TopicAdmin(config)
     started = time.monotonic()
@@ -153,6 +153,6 @@ def test_the_streams_go_to_one_place(capsys: pytest.CaptureFixture[str]) -> None
         (["--out", "x", "--kafka", "y"], "argument --kafka: not allowed with argument --out"),
     ):
         with pytest.raises(SystemExit) as end:
-            main([*ARGUMENTS, *options])
+            main(["replay", *ARGUMENTS, *options])
         assert end.value.code == 2
         assert capsys.readouterr().err.endswith(f"error: {fact}\n")

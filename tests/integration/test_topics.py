@@ -1,4 +1,4 @@
-"""``jobs/topics.py`` on a real broker: it says what is wrong, creates what is missing, and touches nothing else."""
+"""``flushtracker topics`` on a real broker: reports what is wrong, creates what is missing, changes nothing else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.cli import main
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.kafka.topic_rules import ROLES, topic_faults
-from flushtracker.secret_options import SecretOptions
-from jobs.topics import main
 from tests.integration.conftest import Broker
-from tests.integration.kafka_streams import (
+from tests.support.kafka_streams import (
     away,
     config_file,
     create_topic,
@@ -27,7 +27,7 @@ TopicName = Callable[[str], str]
 
 
 def topics(config: KafkaConfig, folder: Path, *options: str) -> int:
-    return main(["--config", str(config_file(config, folder / "kafka.yaml")), *options])
+    return main(["topics", "--config", str(config_file(config, folder / "kafka.yaml")), *options])
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ def test_missing_topics_are_told_and_only_created_when_asked(
     said = capsys.readouterr()
     assert said.out.splitlines() == [f"{role}: there is no topic {names[role]}" for role in ROLES]
     assert said.err == (
-        f"topics: 4 of 4 topics at {config.bootstrap_servers} are missing or wrong; --create creates those that are "
+        f"flushtracker topics: 4 of 4 topics at {config.bootstrap_servers} are missing or wrong; --create "
+        f"creates those that are "
         "missing\n"
     )
     assert not set(names.values()) & topic_names(config.bootstrap_servers)
@@ -78,13 +79,13 @@ def test_all_that_is_wrong_is_told_and_left_as_it_is(
         f"shapes: topic {config.topics.shapes}, 1 partition: created",
         f"shape_changes: topic {config.topics.shape_changes}, 1 partition: created",
     ]
-    assert said.err == f"topics: 2 of 4 topics at {config.bootstrap_servers} are missing or wrong\n"
+    assert said.err == f"flushtracker topics: 2 of 4 topics at {config.bootstrap_servers} are missing or wrong\n"
     assert TopicAdmin(config).facts(["fragments"]) == before
 
     with pytest.raises(ConfigError) as caught:
         require_topics(config, ["fragments", "shapes"])
     assert str(caught.value).count(f"topic {name}: ") == 3
-    assert str(caught.value).endswith(". See jobs/topics.py, which checks and creates topics")
+    assert str(caught.value).endswith(". `flushtracker topics` checks and creates topics")
 
 
 def test_what_a_broker_tells_is_what_the_rules_need(config: KafkaConfig) -> None:
@@ -116,7 +117,8 @@ def test_a_topic_that_cannot_be_created_is_told(
     """In the broker's own words."""
     assert topics(replace(config, replication_factor=3), tmp_path, "--create") == 6
     assert capsys.readouterr().err.startswith(
-        f"topics: topic {config.topics.fragments} cannot be created: Unable to replicate the partition 3 time(s)"
+        f"flushtracker topics: topic {config.topics.fragments} cannot be created: "
+        "Unable to replicate the partition 3 time(s)"
     )
 
 
@@ -124,9 +126,9 @@ def test_brokers_that_do_not_answer_are_named(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the reason, after the time that was given."""
-    assert topics(away(config, wait_ms=1_000), tmp_path) == 6
+    assert topics(away(config, retry_timeout_ms=1_000), tmp_path) == 6
     assert capsys.readouterr().err == (
-        "topics: Kafka at 127.0.0.1:9 does not answer within 1 s: "
+        "flushtracker topics: Kafka at 127.0.0.1:9 does not answer within 1 s: "
         "127.0.0.1:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection refused\n"
     )
 
@@ -150,10 +152,10 @@ def test_options_reach_the_client_and_no_value_is_shown(
 ) -> None:
     """Neither where the client refuses them, nor where the broker does; librdkafka itself prints nothing."""
     options, code, message = case
-    config = replace(config, options=SecretOptions(options), wait_ms=3_000)
+    config = replace(config, options=SecretOptions(options), retry_timeout_ms=3_000)
     assert topics(config, tmp_path, "--verbose") == code
     said = capfd.readouterr()
-    (line,) = [line for line in said.err.splitlines() if line.startswith("topics: ")]
+    (line,) = [line for line in said.err.splitlines() if line.startswith("flushtracker topics: ")]
     assert message in line
     assert "hunter2" not in line
     assert said.out == ""

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from tests.integration.conftest import Broker
-from tests.integration.kafka_job import KafkaJob
-from tests.integration.standalone_cluster import wait_for
-from tests.spark.sample_source import SampleSource
+from tests.support.kafka_job import KafkaJob
+from tests.support.sample_source import SampleSource
+from tests.support.standalone_cluster import wait_for
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
     drivers: list[subprocess.Popen[bytes]] = []
 
     def started(config: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "jobs/track_flushes.py", "--config", str(config)]
+        command = [sys.executable, "-m", "flushtracker", "track", "--config", str(config)]
         with config.with_suffix(".log").open("wb") as log:
             drivers.append(subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log, start_new_session=True))
         return drivers[-1]

@@ -13,9 +13,9 @@ from deltalake import Schema as DeltaSchema
 from pyspark.sql import SparkSession
 
 from flushtracker.delta import ack_table
-from flushtracker.delta.ack_history import read_ack_history
+from flushtracker.delta.ack_reader import read_ack_history
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.delta.table_rows import table_rows
+from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import SinkError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
@@ -186,7 +186,7 @@ def test_reason_of_the_storage_is_one_line_without_a_password() -> None:
     error = OSError(
         "Generic \x1b[31mS3\x1b[0m error\n  caused by: error sending request for url (http://user:secret@10.0.0.1/bucket)"
     )
-    assert ack_table.storage_reason(error) == (
+    assert storage_reason(error) == (
         "Generic S3 error caused by: error sending request for url (http://10.0.0.1/bucket)"
     )
 

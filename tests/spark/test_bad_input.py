@@ -8,12 +8,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.table_rows import table_rows
-from flushtracker.errors import DecodeError, FlushtrackerError, HoleError
-from flushtracker.events import FlushNotification, FragmentEvent
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import DecodeError, FlushtrackerError, GapError
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.rows import FLUSHES, FRAGMENTS, to_rows
-from tests.spark.job_folder import JobFolder
-from tests.spark.sample_source import SampleSource
+from tests.support.job_folder import JobFolder
+from tests.support.sample_source import SampleSource
 
 
 def _stop_message(job: JobFolder, spark: SparkSession, kind: type[FlushtrackerError]) -> str:
@@ -22,44 +22,44 @@ def _stop_message(job: JobFolder, spark: SparkSession, kind: type[FlushtrackerEr
     return str(caught.value)
 
 
-def test_hole_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_gap_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_path: Path) -> None:
     """The message names file, source and both offsets; the restarted job stops at the same place."""
     job = JobFolder(tmp_path)
     source = SampleSource("7301/1/shapes")
     job.write([source.transaction(2000)])
     source.transaction(3000, "users")  # lost
     job.write([source.transaction(4000, op=4)])
-    message = _stop_message(job, spark, HoleError)
+    message = _stop_message(job, spark, GapError)
     assert message.startswith(f"file:{tmp_path}/fragments/000001.jsonl: fragment 0/FA0+4 of source 7301/1/shapes ")
     assert "follows 0/BB8+0, but what was seen ends with transaction 0/7D0" in message
     assert "put what is missing back in front of this fragment, or let capture restart" in message
     assert job.ack_lsns(source.name) == {0: 2000}
-    assert _stop_message(job, spark, HoleError) == message
+    assert _stop_message(job, spark, GapError) == message
     assert job.ack_lsns(source.name) == {0: 2000}
 
 
-def test_hole_is_mended_by_putting_what_is_missing_in_front(spark: SparkSession, tmp_path: Path) -> None:
+def test_gap_is_mended_by_putting_what_is_missing_in_front(spark: SparkSession, tmp_path: Path) -> None:
     """In the file that the message names, since Spark reads the batch again as it planned it."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
     lost = source.transaction(3000)
     job.write([source.transaction(4000)])
-    _stop_message(job, spark, HoleError)
+    _stop_message(job, spark, GapError)
     holed = tmp_path / "fragments/000001.jsonl"
     holed.write_text(lost.to_json() + "\n" + holed.read_text())
     job.run(spark)
     assert job.ack_lsns(source.name) == {0: 2000, 1: 4000}
 
 
-def test_hole_is_mended_by_what_capture_sends_again_and_a_new_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_gap_is_mended_by_what_capture_sends_again_and_a_new_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """Files from before the restart are put away; flushes are read from the earliest, whenever they came."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
     source.transaction(3000, "users")
     job.write([source.transaction(4000), source.flushed("users", 3000)])
-    _stop_message(job, spark, HoleError)
+    _stop_message(job, spark, GapError)
     for name in ("000000.jsonl", "000001.jsonl"):
         (tmp_path / "fragments" / name).rename(tmp_path / name)
     shutil.rmtree(tmp_path / "checkpoint")
@@ -69,25 +69,25 @@ def test_hole_is_mended_by_what_capture_sends_again_and_a_new_checkpoint(spark: 
     assert max(job.ack_lsns(source.name).values()) == 4000
 
 
-def test_first_fragment_without_start_is_a_hole(spark: SparkSession, tmp_path: Path) -> None:
+def test_first_fragment_without_start_is_a_gap(spark: SparkSession, tmp_path: Path) -> None:
     """With neither state nor ack, what came before the first fragment is unknown."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     source.transaction(2000, "users")  # eaten by retention
     job.write([source.transaction(3000)])
-    message = _stop_message(job, spark, HoleError)
+    message = _stop_message(job, spark, GapError)
     assert "the first fragment of source 7301/1/shapes follows 0/7D0+0 and is not marked as a start" in message
     assert table_rows(DeltaTable(str(tmp_path / "acks")), ["*"]).num_rows == 0
 
 
-def test_hole_of_one_source_stops_the_acks_of_all(spark: SparkSession, tmp_path: Path) -> None:
+def test_gap_of_one_source_stops_the_acks_of_all(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing of a batch with an error is acknowledged, so that a mended batch gives what it would have given."""
     job = JobFolder(tmp_path)
     broken, sound = SampleSource("a/1/s"), SampleSource("b/1/s")
     job.write([broken.transaction(2000), sound.transaction(2000)])
     broken.transaction(3000)
     job.write([broken.transaction(4000), sound.transaction(3000)])
-    _stop_message(job, spark, HoleError)
+    _stop_message(job, spark, GapError)
     assert job.acks() == [("a/1/s", 0, 2000), ("b/1/s", 0, 2000)]
 
 

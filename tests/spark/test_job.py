@@ -1,4 +1,4 @@
-"""``jobs/track_flushes.py`` as its users meet it: started, stopped, and refusing."""
+"""``flushtracker track`` as its users meet it: started, stopped, and refusing."""
 
 import logging
 import os
@@ -18,12 +18,12 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.config import StallConfig
+from flushtracker.config.job_config import StallConfig
 from flushtracker.errors import ConfigError, StateError
-from flushtracker.spark.jars import jar_paths
+from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.spark.track_flushes_query import track_flushes
-from tests.spark.job_folder import JobFolder
-from tests.spark.sample_source import SampleSource
+from tests.support.job_folder import JobFolder
+from tests.support.sample_source import SampleSource
 
 _ROOT: Final = Path(__file__).parents[2]
 _JOB: Final = str(_ROOT / "jobs" / "track_flushes.py")
@@ -63,7 +63,7 @@ def test_configuration_error_is_one_line_and_exit_code_2(tmp_path: Path) -> None
     done = _run(["--config", str(config)])
     assert done.returncode == 2
     assert re.fullmatch(
-        r"track_flushes: .*bad.yaml line 1: source.fragmints is not known; .*fragments.*\n", done.stderr
+        r"flushtracker track: .*bad.yaml line 1: source.fragmints is not known; .*fragments.*\n", done.stderr
     )
 
 
@@ -72,10 +72,10 @@ def test_missing_jars_are_exit_code_2(tmp_path: Path) -> None:
     job = JobFolder(tmp_path)
     done = _run(["--config", str(job.config_file())], {"FLUSHTRACKER_JARS": str(tmp_path)})
     assert done.returncode == 2
-    assert re.match(r"track_flushes: FLUSHTRACKER_JARS is .* is missing.*\n$", done.stderr)
+    assert re.match(r"flushtracker track: FLUSHTRACKER_JARS is .* is missing.*\n$", done.stderr)
 
 
-def test_hole_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) -> None:
+def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) -> None:
     """The last line says what is wrong; Spark's and Python's own words are there for those who ask."""
     job = JobFolder(tmp_path)
     source = SampleSource()
@@ -84,7 +84,9 @@ def test_hole_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) 
     job.write([source.transaction(4000)])
     quiet = _run(["--config", str(job.config_file())])
     assert quiet.returncode == 3
-    assert quiet.stderr.splitlines()[-1].startswith(f"track_flushes: file:{tmp_path}/fragments/000001.jsonl: fragment ")
+    assert quiet.stderr.splitlines()[-1].startswith(
+        f"flushtracker track: file:{tmp_path}/fragments/000001.jsonl: fragment "
+    )
     assert "Traceback" not in quiet.stderr
     assert " INFO batch done batch_id=0 source=7301/1/shapes ack_lsn=0/7D0 pending_shapes=0 " in quiet.stderr
     verbose = _run(["--config", str(job.config_file()), "--verbose"])
@@ -99,7 +101,7 @@ def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name
     source = SampleSource()
     for lsn in (2000, 3000, 4000):
         job.write([source.transaction(lsn)])
-    command = [sys.executable, "-m", "tests.spark.signalled_job", name, "--config", str(job.config_file())]
+    command = [sys.executable, "-m", "tests.support.signalled_job", name, "--config", str(job.config_file())]
     done = subprocess.run(
         command, start_new_session=True, capture_output=True, text=True, check=False, timeout=_DEADLINE_S, cwd=_ROOT
     )
@@ -157,7 +159,7 @@ def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     source = SampleSource()
     job.write([source.transaction(2000)])
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-    jars = ",".join(str(path) for path in jar_paths())
+    jars = ",".join(str(path) for path in SPARK_JARS.paths())
     command = [submit, "--master", "local[2]", "--jars", jars, _JOB, "--config", str(job.config_file(trigger_ms=100))]
     environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environ) as process:

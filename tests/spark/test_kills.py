@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.events import FlushNotification, FragmentEvent
-from tests.spark.job_folder import JobFolder
-from tests.spark.killed_job import POINTS
-from tests.spark.sample_source import SampleSource
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from tests.support.job_folder import JobFolder
+from tests.support.killed_job import POINTS
+from tests.support.sample_source import SampleSource
 
 _BATCHES = 4
 _SHAPES = [f"shape-{number}" for number in range(9)]
@@ -52,7 +52,7 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def _run_until_killed(job: JobFolder, point: str, passes: int) -> None:
-    command = [sys.executable, "-m", "tests.spark.killed_job", point, str(passes), "--config", str(job.config_file())]
+    command = [sys.executable, "-m", "tests.support.killed_job", point, str(passes), "--config", str(job.config_file())]
     done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == -9, done.stderr
 

@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.job_folder import JobFolder
-from tests.unit.exact_ack import Delivered
-from tests.unit.in_memory_job import Event
-from tests.unit.random_wal import Case, random_batches, random_flushes, random_history, random_stream
+from tests.support.exact_ack import Delivered
+from tests.support.in_memory_job import Event
+from tests.support.job_folder import JobFolder
+from tests.support.random_wal import Case, random_batches, random_flushes, random_history, random_stream
 
 _SOURCES: Final = 60
 _BATCHES: Final = 5

@@ -6,11 +6,11 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.recording import read_frames
-from flushtracker.replay import Replay
-from flushtracker.shapes_file import load_shapes
-from tests.spark.job_folder import JobFolder
-from tests.unit.in_memory_job import AckTable, Event, InMemoryJob
+from flushtracker.files.recording import read_recording
+from flushtracker.replay.replay import Replay
+from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.in_memory_job import AckTable, Event, InMemoryJob
+from tests.support.job_folder import JobFolder
 
 _ROOT: Final = Path(__file__).parents[2]
 _SOURCE: Final = "recording/1/shapes"
@@ -23,7 +23,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, list[
     job = JobFolder(tmp_path_factory.mktemp("recording"))
     in_memory = InMemoryJob(AckTable())
     replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
-    ticks = list(replay.ticks(read_frames(_ROOT / "tests" / "recording")))
+    ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
     for first in range(0, len(ticks), _TICKS_IN_A_BATCH):
         batch: list[Event] = []
         for tick in ticks[first : first + _TICKS_IN_A_BATCH]:

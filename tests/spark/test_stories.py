@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.events import FlushNotification, FragmentEvent
-from tests.spark.job_folder import JobFolder
-from tests.spark.sample_source import SampleSource
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from tests.support.job_folder import JobFolder
+from tests.support.sample_source import SampleSource
 
 Batch = tuple[list[FragmentEvent | FlushNotification], int | None]
 Story = Callable[[SampleSource], Iterator[Batch]]
@@ -150,7 +150,7 @@ def commit_that_starts_at_a_keepalives_wal_end(s: SampleSource) -> Iterator[Batc
 
 
 def fragments_of_a_transaction_in_two_batches(s: SampleSource) -> Iterator[Batch]:
-    """No hole, and no ack in between."""
+    """No gap, and no ack in between."""
     yield [s.transaction(1500), s.fragment(2000, 8, {})], 1500
     yield [s.fragment(2000, 16, {}, commit=True)], 2000
 

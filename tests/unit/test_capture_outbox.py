@@ -6,24 +6,24 @@ import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.outbox import Outbox
-from flushtracker.changes import Commit, LogItem
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.events import FragmentEvent, FragmentShape, ShapeChangesEvent
-from flushtracker.fragment_publisher import PublishedFragment
+from flushtracker.events.fragment_sequencer import SequencedFragment
+from flushtracker.events.stream_events import FragmentEvent, FragmentShape, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
-from flushtracker.log_offset import LogOffset
-from tests.unit.fake_publisher import FakePublisher
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.fake_publisher import FakePublisher
 
 COMMIT = Commit("2026-11-21T01:02:03.456789Z", 1100)
 AT = LogOffset(1000, 4)
 
 
-def fragment(*shape_ids: str, note: str = "") -> PublishedFragment:
+def fragment(*shape_ids: str, note: str = "") -> SequencedFragment:
     shapes = tuple(FragmentShape(shape_id, AT, 1) for shape_id in shape_ids)
     event = FragmentEvent("7/1/s", 42, 1000, LogOffset(900, 0), AT, False, True, COMMIT, shapes)  # noqa: FBT003  fields
     item = LogItem(AT, "insert", "k", {"note": note})
-    return PublishedFragment(
+    return SequencedFragment(
         event,
         tuple(
             ShapeChangesEvent("7/1/s", key, 42, AT, has_begin=True, commit=COMMIT, items=(item,)) for key in shape_ids

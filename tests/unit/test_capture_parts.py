@@ -4,17 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from flushtracker.capture.dependency_layers import dependency_layers
-from flushtracker.capture.history_check import ResendCheck, Transaction, check_positions
+from flushtracker.capture.history_check import ResendCheck, TransactionIdentity, check_positions
 from flushtracker.capture.shape_registry import ShapeRegistry
-from flushtracker.capture.source_name import last_epoch
 from flushtracker.errors import ShapeError, SlotError
-from flushtracker.log_offset import LogOffset
-from flushtracker.registry_events import ShapeEntry
-from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition, dependency_layers
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.source_name import last_epoch
 
 USERS = ShapeDefinition("users", ("public", "users"), where="id < 5")
-LAST = Transaction(500, 42, "t1")
+LAST = TransactionIdentity(500, 42, "t1")
 ENTRY = ShapeEntry(
     "7/1/s", replace(USERS, primary_key=("id",), partitions=(("public", "users_1"),)), 1, LogOffset(100, 0)
 )
@@ -56,16 +55,18 @@ def test_the_transaction_published_last_must_come_again() -> None:
     """Transactions before it are anyone's; then it comes, and what follows is new."""
     check = ResendCheck("7/1/s", LAST, confirmed_lsn=300)
     check.handle_keepalive(500)
-    check.handle_transaction(Transaction(400, 40, "t0"))
+    check.handle_transaction(TransactionIdentity(400, 40, "t0"))
     check.handle_transaction(LAST)
-    check.handle_transaction(Transaction(600, 50, "t2"))
+    check.handle_transaction(TransactionIdentity(600, 50, "t2"))
     check.handle_keepalive(700)
 
 
 @pytest.mark.parametrize(
-    "transaction", [Transaction(500, 43, "t1"), Transaction(501, 42, "t1"), Transaction(500, 42, "t2")], ids=str
+    "transaction",
+    [TransactionIdentity(500, 43, "t1"), TransactionIdentity(501, 42, "t1"), TransactionIdentity(500, 42, "t2")],
+    ids=str,
 )
-def test_another_transaction_in_its_place_is_another_history(transaction: Transaction) -> None:
+def test_another_transaction_in_its_place_is_another_history(transaction: TransactionIdentity) -> None:
     """A restored server that has grown past the place has other transactions there, or none."""
     with pytest.raises(SlotError, match=r"transaction 42 at 0/1F4 of t1 was published before.*another history"):
         ResendCheck("7/1/s", LAST, 300).handle_transaction(transaction)
@@ -75,7 +76,7 @@ def test_another_transaction_in_its_place_is_another_history(transaction: Transa
 
 def test_nothing_is_expected_where_the_slot_was_confirmed_past_it() -> None:
     """The server does not send again what was confirmed."""
-    ResendCheck("7/1/s", LAST, confirmed_lsn=501).handle_transaction(Transaction(600, 50, "t2"))
+    ResendCheck("7/1/s", LAST, confirmed_lsn=501).handle_transaction(TransactionIdentity(600, 50, "t2"))
 
 
 def test_the_same_definition_asks_for_nothing() -> None:

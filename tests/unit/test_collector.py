@@ -7,13 +7,13 @@ import pytest
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.changes import TableName
 from flushtracker.errors import DecodeError
-from flushtracker.fragments import FragmentConverter
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.log_offset import LogOffset
-from flushtracker.shape_definition import ShapeDefinition
-from tests.unit.fake_publisher import FakePublisher
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.changes import TableName
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.fake_publisher import FakePublisher
 
 USERS, OTHER, PARTITION = 7, 8, 9
 LSN = 1000

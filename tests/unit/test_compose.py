@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from flushtracker.config import KafkaSource, load_config
+from flushtracker.config.job_config import KafkaTransport, load_config
+from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.kafka.kafka_config import load_kafka_config
-from flushtracker.strict_yaml import read_yaml
 
 _ROOT: Final = Path(__file__).parents[2]
 _COMPOSE: Final = _ROOT / "docker-compose.yml"
@@ -81,9 +81,9 @@ def test_images_are_pinned() -> None:
 def test_job_reads_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
     """By two files, one for each program."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
-    source = load_config(_ROOT / "conf" / "cluster.yaml").source
+    source = load_config(_ROOT / "conf" / "cluster.yaml").transport
     kafka = load_kafka_config(_ROOT / "conf" / "compose_kafka.yaml")
-    assert isinstance(source, KafkaSource)
+    assert isinstance(source, KafkaTransport)
     assert (source.bootstrap_servers, source.fragments, source.flushes) == (
         kafka.bootstrap_servers,
         kafka.topics.fragments,

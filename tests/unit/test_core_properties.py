@@ -6,11 +6,11 @@ from random import Random
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from flushtracker.events import FlushNotification
-from tests.unit.exact_ack import Delivered
-from tests.unit.in_memory_job import AckTable, Event, InMemoryJob, run_job
-from tests.unit.random_wal import RANDOMS, Case, cases, random_batches, several_sources
-from tests.unit.wal_history import Txn, last_sent
+from flushtracker.events.stream_events import FlushNotification
+from tests.support.exact_ack import Delivered
+from tests.support.in_memory_job import AckTable, Event, InMemoryJob, run_job
+from tests.support.random_wal import RANDOMS, Case, cases, random_batches, several_sources
+from tests.support.wal_history import Txn, last_sent
 
 SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 
@@ -49,7 +49,7 @@ def test_ends_at_the_last_commit_once_everything_is_flushed(case: Case, rng: Ran
     job = run_job(random_batches(rng, [case.stream], case.all_flushed), shape_groups)
     source = case.history.source
     assert job.ack_lsn(source) == max(f.lsn for f in case.stream if f.commit)
-    assert job.trackers[source].is_empty()
+    assert job.is_caught_up(source)
 
 
 @given(cases(), RANDOMS, RANDOMS, SHAPE_GROUPS)
@@ -112,8 +112,8 @@ def test_caught_up_shapes_leave_nothing_behind(case: Case, rng: Random, shape_gr
     shapes = {job.group_of(f"{number}"): f"{number}" for number in range(200)}.values()
     job.run_batch(closing_transaction(case, last_lsn + 100, shapes))
     assert job.kept_shapes() == set()
-    assert job.trackers[source].is_empty()
-    assert all(len(packed) < 64 for packed, _ in job.checkpoint.groups.values())
+    assert job.is_caught_up(source)
+    assert all(len(packed) < 64 for packed, _ in job.checkpoint.groups())
 
 
 def closing_transaction(case: Case, lsn: int, shapes: Iterable[str]) -> list[Event]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from flushtracker.events import FlushNotification, FragmentEvent
-from tests.unit.exact_ack import Delivered
-from tests.unit.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
-from tests.unit.random_wal import RANDOMS, Case, cases, items_after, random_batches, random_run
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from tests.support.exact_ack import Delivered
+from tests.support.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
+from tests.support.random_wal import RANDOMS, Case, cases, items_after, random_batches, random_run
 
 SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 
@@ -108,7 +108,7 @@ def test_an_old_checkpoint_takes_no_ack_back(case: Case, rng: Random, shape_grou
     for batch in batches[stop + 1 :]:
         watched.run_batch(batch)
     watched.assert_one_row_for_each_advance()
-    assert all(tracker.is_empty() for tracker in watched.job.trackers.values())
+    assert all(watched.job.is_caught_up(source) for source in watched.job.trackers)
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
@@ -132,7 +132,7 @@ def test_a_lost_checkpoint_costs_a_resend_by_capture(case: Case, rng: Random, sh
     watched.run_batch(case.history.last_flushes(), is_exact=False)
     watched.oracle.assert_all_confirmed(watched.ack_lsn)
     watched.assert_one_row_for_each_advance()
-    assert all(tracker.is_empty() for tracker in watched.job.trackers.values())
+    assert all(watched.job.is_caught_up(source) for source in watched.job.trackers)
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
@@ -148,7 +148,7 @@ def test_a_lost_checkpoint_costs_no_more_than_the_retained_streams(case: Case, r
         watched.run_batch(batch, is_exact=False)
     watched.oracle.assert_exact(watched.ack_lsn)
     watched.assert_one_row_for_each_advance()
-    assert all(tracker.is_empty() for tracker in watched.job.trackers.values())
+    assert all(watched.job.is_caught_up(source) for source in watched.job.trackers)
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)

@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flushtracker.changes import Commit, LogItem
+from flushtracker.delta.ack_reader import Ack
 from flushtracker.demo.demo_folder import demo_folder
-from flushtracker.demo.guarded_process import GuardedProcess
-from flushtracker.demo.samples import LastAck, Sample, bars
+from flushtracker.demo.samples import Sample, bars
 from flushtracker.demo.view import History, render, view
 from flushtracker.demo.workload import transactions
 from flushtracker.demo.writers import DemoWriters
 from flushtracker.errors import ConfigError
-from flushtracker.events import FlushNotification, ShapeChangesEvent
-from flushtracker.log_offset import LogOffset
-from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
-from flushtracker.shapes_file import load_shapes
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
+from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import LogOffset
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
@@ -87,14 +88,17 @@ def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
 
 def test_shapes_of_the_demo_have_one_slow_writer() -> None:
     """The one whose WAL the view shows growing and falling."""
-    intervals = {shape.id: shape.flush.interval_ms or 0 for shape in load_shapes(ROOT / "conf" / "demo_shapes.yaml")}
+    intervals = {
+        shape.id: shape.flush.interval_ms or 0 for shape in load_shapes(ROOT / "flushtracker/demo/conf/shapes.yaml")
+    }
     slowest = max(intervals, key=lambda shape_id: intervals[shape_id])
     assert slowest == "audit-archive"
     assert all(4 * interval < intervals[slowest] for shape_id, interval in intervals.items() if shape_id != slowest)
 
 
 def sample(**fields: object) -> Sample:
-    ack = LastAck(ack_lsn=0x1000, pending_shapes=2, blocking_shape="a[b]", blocking_since=NOW - timedelta(seconds=90))
+    since = NOW - timedelta(seconds=90)
+    ack = Ack(7, 0x1000, 0x2000, pending_shapes=2, blocking_shape="a[b]", blocking_since=since, acked_at=NOW)
     known = {"received_lsn": 0x2F00, "confirmed_lsn": 0x1001, "restart_lsn": 0x800, "ack": ack}
     return Sample(**{"at": NOW, "written_lsn": 0x3000, **known, **fields})  # type: ignore[arg-type]  # fields by name
 
@@ -185,7 +189,7 @@ def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def child(folder: Path, program: str) -> GuardedProcess:
-    return GuardedProcess("capture", [sys.executable, "-c", program], log=folder / "log", cwd=folder, env={})
+    return GuardedProcess("capture", [sys.executable, "-c", program], log=folder / "log", env={})
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_first_signal_is_the_request_and_later_ones_change_nothing() -> None:
     """While the demo starts it also interrupts; a second Ctrl-C must not cut the stopping short."""
     program = """
 import os, signal
-from flushtracker.demo.stop_request import StopRequest
+from flushtracker.process.stop_signals import StopRequest
 stop = StopRequest()
 try:
     os.kill(os.getpid(), signal.SIGTERM)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import ConfigError
-from flushtracker.local.dist import main, write_dist, write_zip
-from flushtracker.spark.jars import SPARK_JARS
+from flushtracker.jvm.jars import SPARK_JARS
+from flushtracker.spark.dist import main, write_dist, write_zip
 
 
 @pytest.fixture
@@ -24,7 +24,11 @@ def test_zip_holds_the_package_and_sortedcontainers_alone(archive: Path) -> None
     """With the files beside the modules, and without what Python compiled."""
     names = zipfile.ZipFile(archive).namelist()
     assert {name.partition("/")[0] for name in names} == {"flushtracker", "sortedcontainers"}
-    assert {"flushtracker/shape_group.py", "flushtracker/spark/ivy.xml", "sortedcontainers/__init__.py"} <= set(names)
+    assert {
+        "flushtracker/tracking/shape_group.py",
+        "flushtracker/jvm/spark_jars.xml",
+        "sortedcontainers/__init__.py",
+    } <= set(names)
     assert not [name for name in names if name.endswith(".pyc")]
 
 
@@ -41,10 +45,12 @@ def test_zip_is_the_same_whenever_and_under_whatever_umask_it_is_made(archive: P
 
 def test_core_imports_from_the_zip_in_a_python_without_packages(archive: Path) -> None:
     """sortedcontainers too, of which executors otherwise know nothing."""
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import flushtracker.shape_group as m; print(m.__file__)"
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import flushtracker.tracking.shape_group as m; print(m.__file__)"
+    )
     command = [sys.executable, "-S", "-E", "-s", "-c", program, str(archive)]
     done = subprocess.run(command, cwd=archive.parent, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == f"{archive}/flushtracker/shape_group.py\n"
+    assert done.stdout == f"{archive}/flushtracker/tracking/shape_group.py\n"
 
 
 def test_jars_of_an_earlier_build_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

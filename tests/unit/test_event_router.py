@@ -8,13 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.changes import Change, Delete, Insert, LogItem, Relation, Row, TransactionFragment, Truncate, Update
-from flushtracker.errors import DecodeError, HoleError, ShapeError
-from flushtracker.event_router import EventRouter, RoutedFragment
-from flushtracker.log_items import key_text
-from flushtracker.log_offset import LogOffset
-from flushtracker.shape_definition import ShapeDefinition
-from tests.unit.tables import COMMIT, EVENTS_P0, EVENTS_P1, FULL_USERS, LSN, USERS, at, relation, transaction
+from flushtracker.errors import DecodeError, GapError, ShapeError
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter, RoutedFragment
+from flushtracker.shapes.log_items import key_text
+from flushtracker.wal.changes import (
+    Change,
+    Delete,
+    Insert,
+    LogItem,
+    Relation,
+    Row,
+    TransactionFragment,
+    Truncate,
+    Update,
+)
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.tables import COMMIT, EVENTS_P0, EVENTS_P1, FULL_USERS, LSN, USERS, at, relation, transaction
 
 LATER = LSN + 1000
 
@@ -260,7 +270,7 @@ def test_a_fragment_that_does_not_follow_is_refused_with_both_places(
     """Going on could mix two transactions; the router stays as it was."""
     router = EventRouter([LOW])
     route(router, before)
-    with pytest.raises(HoleError, match=message):
+    with pytest.raises(GapError, match=message):
         router.route(fragment)
     router.check_invariants()
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from flushtracker.changes import Insert, Truncate
 from flushtracker.errors import ShapeError
-from flushtracker.event_router import EventRouter
-from flushtracker.shape_definition import ShapeDefinition
-from tests.unit.tables import EVENTS_P0, EVENTS_P1, LSN, USERS, at, transaction
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.wal.changes import Insert, Truncate
+from tests.support.tables import EVENTS_P0, EVENTS_P1, LSN, USERS, at, transaction
 
 
 def users(shape_id: str, **fields: str) -> ShapeDefinition:

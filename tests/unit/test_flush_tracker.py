@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from flushtracker.flush_tracker import FlushTracker, Pending
-from flushtracker.log_offset import LogOffset
+from flushtracker.tracking.flush_tracker import FlushTracker, Pending
+from flushtracker.wal.log_offset import LogOffset
 
 SHAPES = ("users", "orders", "items", "audit")
 

@@ -1,12 +1,12 @@
-"""The chain of fragments: what is next, what is resent, and what is a hole."""
+"""The chain of fragments: what is next, what is resent, and what is a gap."""
 
 from itertools import permutations
 
 import pytest
 
-from flushtracker.errors import HoleError, StateError
-from flushtracker.fragment_chain import FragmentChain, Link
-from flushtracker.log_offset import LogOffset
+from flushtracker.errors import GapError, StateError
+from flushtracker.tracking.fragment_chain import FragmentChain, Link
+from flushtracker.wal.log_offset import LogOffset
 
 
 def link(follows: tuple[int, int], last: tuple[int, int], *, start: bool = False, commit: bool = True) -> Link:
@@ -55,7 +55,7 @@ def test_a_resend_in_another_cut_goes_on_past_the_cursor() -> None:
     assert chain.last_seen_offset == LogOffset(300, 8)
 
 
-def test_a_hole_moves_nothing() -> None:
+def test_a_gap_moves_nothing() -> None:
     """The error names the place, the one before, source and both offsets; the state is as before the batch."""
     chain = chain_at((300, 6))
     message = (
@@ -63,17 +63,17 @@ def test_a_hole_moves_nothing() -> None:
         r"with transaction 0/15E, read at fragments/7\.jsonl:3; what lies between is missing, and nothing past it is "
         r"acknowledged$"
     )
-    with pytest.raises(HoleError, match=message):
+    with pytest.raises(GapError, match=message):
         chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
 
 
 def test_fragments_of_one_source_in_two_partitions_are_said_so() -> None:
-    """Two partitions are read in no common order, so the hole may be none; the state remembers the partition."""
+    """Two partitions are read in no common order, so the gap may be none; the state remembers the partition."""
     chain = FragmentChain("7301/1/shapes")
     chain.extend([link((99, 0), (300, 4), start=True)._replace(place="fragments partition 0 Kafka offset 7")])
     chain = FragmentChain.unpack(chain.source, chain.pack())
-    with pytest.raises(HoleError) as caught:
+    with pytest.raises(GapError) as caught:
         chain.extend([link((400, 2), (500, 0))._replace(place="fragments partition 1 Kafka offset 3")])
     assert "ends with transaction 0/12C, read at fragments partition 0 Kafka offset 7; " in str(caught.value)
     assert "in two partitions, fragments partition 0 and fragments partition 1, so they come in no order" in str(
@@ -81,27 +81,25 @@ def test_fragments_of_one_source_in_two_partitions_are_said_so() -> None:
     )
 
 
-def test_a_start_beyond_the_cursor_is_a_hole_too() -> None:
+def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:
     """A start says that all from there on comes again, not that what lies before it was seen."""
-    with pytest.raises(HoleError, match=r"follows 0/190\+0, but what was seen ends with 0/12C\+6"):
+    with pytest.raises(GapError, match=r"follows 0/190\+0, but what was seen ends with 0/12C\+6"):
         chain_at((300, 6)).extend([link((400, 0), (500, 0), start=True)])
 
 
 def test_a_new_chain_begins_with_a_start() -> None:
     """With no cursor, the least fragment must be a start; a later one does not tell what was before."""
-    with pytest.raises(
-        HoleError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"
-    ):
+    with pytest.raises(GapError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"):
         FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
     chain = FragmentChain("7301/1/shapes")
     chain.extend([link((99, 0), (200, 4)), link((99, 0), (200, 2), start=True, commit=False)])
     assert chain.stream_cursor == LogOffset.last_of(200)
 
 
-def test_a_start_that_takes_an_open_transaction_for_confirmed_is_a_hole() -> None:
+def test_a_start_that_takes_an_open_transaction_for_confirmed_is_a_gap() -> None:
     """Somebody moved the slot past a transaction of which the end was never seen; once it was, all is well."""
     chain = chain_at((300, 2))
-    with pytest.raises(HoleError, match=r"follows 0/12C\+0, but what was seen ends with 0/12C\+2"):
+    with pytest.raises(GapError, match=r"follows 0/12C\+0, but what was seen ends with 0/12C\+2"):
         chain.extend([link((300, 0), (400, 0), start=True)])
     chain.extend([link((300, 0), (400, 0), start=True), link((300, 2), (300, 4))])
     assert chain.last_seen_offset == LogOffset(400, 0)
@@ -112,7 +110,7 @@ def test_a_chain_from_the_last_ack_needs_no_start() -> None:
     chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300))
     chain.extend([link((300, 6), (400, 0))])
     assert chain.last_seen_offset == LogOffset(400, 0)
-    with pytest.raises(HoleError):
+    with pytest.raises(GapError):
         FragmentChain("7301/1/shapes", LogOffset.last_of(300)).extend([link((301, 0), (400, 0))])
 
 

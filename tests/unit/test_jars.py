@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker import ivy_jars
 from flushtracker.errors import ConfigError
-from flushtracker.ivy_jars import JarSet
-from flushtracker.local.broker_jars import BROKER_JARS
-from flushtracker.spark.jars import SPARK_JARS, jar_paths
-from flushtracker.spark.java import Java, check_java
+from flushtracker.jvm import ivy_jars
+from flushtracker.jvm.ivy_jars import JarSet
+from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
+from flushtracker.jvm.java import Java, check_java
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
 WAYS_OUT = (
@@ -137,7 +136,7 @@ def test_a_java_that_does_not_work_is_refused(tmp_path: Path) -> None:
 def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
     """`make` runs it before anything is installed; a refusal is one line and the code of a configuration error."""
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "flushtracker.spark.java"],
+        [sys.executable, "-S", "-m", "flushtracker.jvm.java"],
         cwd=Path(__file__).parents[2],
         env=on_path(tmp_path),
         capture_output=True,
@@ -167,16 +166,16 @@ def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
     put_jars(checkout / ".jars")
     nowhere = {"PATH": "/nonexistent"}
 
-    assert SPARK_JARS.fetch(nowhere) == jar_paths(nowhere)
-    assert jar_paths(nowhere) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
+    assert SPARK_JARS.fetch(nowhere) == SPARK_JARS.paths(nowhere)
+    assert SPARK_JARS.paths(nowhere) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
 
 
 def test_jars_that_were_never_fetched_are_refused_with_the_command(checkout: Path) -> None:
     """A job says it before it starts Spark."""
     with pytest.raises(ConfigError) as caught:
-        jar_paths({})
+        SPARK_JARS.paths({})
     assert str(caught.value) == (
-        f"11 of 11 of Spark's extra jars are not in {checkout}/.jars: run `python -m flushtracker.spark.jars`, "
+        f"11 of 11 of Spark's extra jars are not in {checkout}/.jars: run `python -m flushtracker.jvm.jars spark`, "
         "or set FLUSHTRACKER_JARS to a folder that has them"
     )
 
@@ -187,7 +186,7 @@ def test_a_folder_of_jars_is_taken_as_it_is(tmp_path: Path) -> None:
     put_jars(folder, "commons-pool2-2.13.1.jar")
     environ = {"FLUSHTRACKER_JARS": str(folder)}
     (folder / "delta-storage-4.4.0.jar").write_text("<html>Log in to the proxy</html>")
-    for ask in (jar_paths, SPARK_JARS.fetch):
+    for ask in (SPARK_JARS.paths, SPARK_JARS.fetch):
         with pytest.raises(ConfigError) as caught:
             ask(environ)
         assert str(caught.value) == (
@@ -205,7 +204,7 @@ def test_the_brokers_jars_have_a_folder_of_their_own(checkout: Path, tmp_path: P
         BROKER_JARS.paths({})
     assert str(caught.value) == (
         f"46 of 46 of the broker's extra jars are not in {checkout}/.jars: run "
-        "`python -m flushtracker.local.broker_jars`, or set FLUSHTRACKER_JARS to a folder that has them"
+        "`python -m flushtracker.jvm.jars broker`, or set FLUSHTRACKER_JARS to a folder that has them"
     )
     folder = tmp_path / "mine"
     put_jars(folder, "kafka/re2j-1.8.jar", jars=BROKER_JARS)

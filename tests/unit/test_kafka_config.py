@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, kafka_config, load_kafka_config
-from flushtracker.strict_yaml import read_yaml
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "kafka.yaml"
 TOPICS = "topics: {fragments: f, flushes: g, shapes: s, shape_changes: c}\n"
@@ -31,12 +31,12 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PASSWORD", "hunter2")
     config = load(
         tmp_path,
-        LEAST + 'retention: "2 days"\npartitions: 9\nreplication_factor: 2\nwait: "5 seconds"\n'
+        LEAST + 'retention: "2 days"\npartitions: 9\nreplication_factor: 2\nretry_timeout: "5 seconds"\n'
         'options: {security.protocol: SASL_SSL, sasl.password: "${PASSWORD}", linger.ms: 20}\n',
     )
     assert (config.bootstrap_servers, config.topics) == ("kafka:9092", Topics("f", "g", "s", "c"))
     assert (config.retention_ms, config.partitions, config.replication_factor) == (172_800_000, 9, 2)
-    assert config.wait_ms == 5_000
+    assert config.retry_timeout_ms == 5_000
     assert dict(config.options) == {"security.protocol": "SASL_SSL", "sasl.password": "hunter2", "linger.ms": "20"}
     assert "hunter2" not in repr(config)
 
@@ -45,7 +45,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     """The least that a file must say is where the brokers and the streams are."""
     config = load(tmp_path, LEAST)
     assert config == KafkaConfig("kafka:9092", Topics("f", "g", "s", "c"))
-    assert (config.retention_ms, config.wait_ms) == (604_800_000, 60_000)
+    assert (config.retention_ms, config.retry_timeout_ms) == (604_800_000, 60_000)
 
 
 def test_the_same_can_be_a_section_of_another_file(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_each_stream_has_a_topic_of_its_own(tmp_path: Path) -> None:
         ("acks", "is flushtracker's own, since order and completeness of the streams depend on it"),
         ("enable.idempotence", "is flushtracker's own, since order and completeness of the streams depend on it"),
         ("partitioner", "is flushtracker's own, since order and completeness of the streams depend on it"),
-        ("bootstrap.servers", "stands in bootstrap_servers"),
-        ("delivery.timeout.ms", "stands in wait"),
+        ("bootstrap.servers", "is bootstrap_servers"),
+        ("delivery.timeout.ms", "is retry_timeout"),
     ],
 )
 def test_options_that_are_not_the_users_are_refused(tmp_path: Path, option: str, reason: str) -> None:

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.changes import Change, Delete, Insert, LogItem, Relation, Truncate, Update
 from flushtracker.errors import DecodeError
-from flushtracker.log_items import key_text, log_items
-from flushtracker.shape_definition import ShapeDefinition
-from flushtracker.shapes import BoundShape, Shape
-from tests.unit.tables import EVENTS_P1, FULL_USERS, USERS, at, relation
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.log_items import key_text, log_items
+from flushtracker.shapes.shape import BoundShape, Shape
+from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Relation, Truncate, Update
+from tests.support.tables import EVENTS_P1, FULL_USERS, USERS, at, relation
 
 KEY_7 = '"public"."users"/"7"'
 KEY_8 = '"public"."users"/"8"'

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.log_offset import OP_INFINITY, LogOffset
-from flushtracker.lsn import MAX_LSN
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.lsn import MAX_LSN
 
 OFFSETS = st.builds(LogOffset, st.integers(0, MAX_LSN), st.one_of(st.integers(0, 1000), st.just(OP_INFINITY)))
 

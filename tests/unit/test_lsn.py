@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.lsn import MAX_LSN, format_lsn, parse_lsn
+from flushtracker.wal.lsn import MAX_LSN, format_lsn, parse_lsn
 
 
 @given(st.integers(0, MAX_LSN))

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flushtracker.changes import Column, Relation
 from flushtracker.errors import DecodeError
-from flushtracker.pgoutput import (
+from flushtracker.files.recording import read_recording
+from flushtracker.wal.changes import Column, Relation
+from flushtracker.wal.pgoutput import (
     Begin,
     CommitMessage,
     DeleteMessage,
@@ -28,8 +29,7 @@ from flushtracker.pgoutput import (
     decode,
     row_relation_id,
 )
-from flushtracker.pgoutput_reader import UNCHANGED, TupleValues
-from flushtracker.recording import read_frames
+from flushtracker.wal.pgoutput_reader import UNCHANGED, TupleValues
 
 RECORDING = Path(__file__).parent.parent / "recording"
 SECOND = 1_000_000
@@ -247,7 +247,7 @@ def test_random_bytes_end_in_a_message_or_a_decode_error(tag: bytes, rest: bytes
 def recorded_messages() -> list[bytes]:
     """A sample of the recording: rare types whole, a few of the frequent ones, none of the longest."""
     by_type: dict[bytes, list[bytes]] = {}
-    for frame in read_frames(RECORDING):
+    for frame in read_recording(RECORDING):
         if len(frame.data) < 2000:
             by_type.setdefault(frame.data[:1], []).append(frame.data)
     return [data for messages in by_type.values() for data in messages[:: max(1, len(messages) // 40)]]

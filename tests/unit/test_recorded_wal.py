@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.changes import Change, Delete, Insert, Row, TransactionFragment, Truncate, Update
-from flushtracker.fragments import FragmentConverter
-from flushtracker.log_offset import LogOffset
-from flushtracker.pgoutput import decode
-from flushtracker.recording import read_frames
-from tests.unit.truth import TruthChange, TruthTransaction, read_truth
+from flushtracker.files.recording import read_recording
+from flushtracker.wal.changes import Change, Delete, Insert, Row, TransactionFragment, Truncate, Update
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.pgoutput import decode
+from tests.support.truth import TruthChange, TruthTransaction, read_truth
 
 RECORDING = Path(__file__).parent.parent / "recording"
 PUBLISHED = {("public", name) for name in ("users", "orders", "order_items", "audit", "events_p0", "events_p1")}
@@ -30,7 +30,7 @@ def transactions() -> list[list[TransactionFragment]]:
 
 def by_transaction(converter: FragmentConverter) -> Iterator[list[TransactionFragment]]:
     fragments: list[TransactionFragment] = []
-    for frame in read_frames(RECORDING):
+    for frame in read_recording(RECORDING):
         for fragment in converter.handle(decode(frame.data)):
             fragments.append(fragment)
             if fragment.commit is not None:

@@ -8,19 +8,23 @@ from struct import pack
 import pytest
 
 from flushtracker.errors import ConfigError, DecodeError
-from flushtracker.recording import Frame, read_frames
+from flushtracker.files.recording import RecordedMessage, read_recording
 
 RECORDING = Path(__file__).parent.parent / "recording"
-FRAMES = [Frame(1, 2, b"first"), Frame(0, 0, b"R" * 300), Frame(2**64 - 1, 2**64 - 1, b"")]
+FRAMES = [
+    RecordedMessage(1, 2, b"first"),
+    RecordedMessage(0, 0, b"R" * 300),
+    RecordedMessage(2**64 - 1, 2**64 - 1, b""),
+]
 
 
-def encoded(frames: list[Frame]) -> bytes:
+def encoded(frames: list[RecordedMessage]) -> bytes:
     return b"".join(pack(">QQI", frame.wal_start, frame.wal_end, len(frame.data)) + frame.data for frame in frames)
 
 
 def test_the_recording_is_read_to_its_end() -> None:
     """Every frame, in the order the server sent them."""
-    frames = list(read_frames(RECORDING))
+    frames = list(read_recording(RECORDING))
     assert len(frames) == 6926
     assert sum(20 + len(frame.data) for frame in frames) == 2_205_741
     starts = [frame.wal_start for frame in frames if frame.data[:1] == b"B"]
@@ -34,14 +38,14 @@ def test_a_recording_is_found_by_its_name_or_by_its_directory(
 ) -> None:
     """Plain or compressed alike."""
     (tmp_path / name).write_bytes(compress(encoded(FRAMES)))
-    assert list(read_frames(tmp_path)) == FRAMES
-    assert list(read_frames(tmp_path / name)) == FRAMES
+    assert list(read_recording(tmp_path)) == FRAMES
+    assert list(read_recording(tmp_path / name)) == FRAMES
 
 
 def test_a_missing_recording_is_said_at_once_with_what_was_looked_for(tmp_path: Path) -> None:
     """When it is asked for, not when the first frame is taken."""
     with pytest.raises(ConfigError) as caught:
-        read_frames(tmp_path)
+        read_recording(tmp_path)
     for looked_for in (tmp_path, tmp_path / "frames.bin.gz", tmp_path / "frames.bin"):
         assert f" {looked_for} " in str(caught.value)
 
@@ -56,12 +60,12 @@ def test_a_recording_that_cannot_be_opened_is_a_config_error(tmp_path: Path, mon
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ConfigError, match=r"frames\.bin cannot be opened: Permission denied"):
-        list(read_frames(file))
+        list(read_recording(file))
 
 
-def frames_until_damage(file: Path) -> tuple[list[Frame], str]:
+def frames_until_damage(file: Path) -> tuple[list[RecordedMessage], str]:
     frames = []
-    reader = read_frames(file)
+    reader = read_recording(file)
     with pytest.raises(DecodeError) as caught:  # noqa: PT012  # what was read before is part of the answer
         while True:
             frames.append(next(reader))
@@ -76,7 +80,7 @@ def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_pa
     for length in range(len(data)):
         file.write_bytes(data[:length])
         if length in ends:
-            assert list(read_frames(file)) == FRAMES[: ends[length]]
+            assert list(read_recording(file)) == FRAMES[: ends[length]]
             continue
         frames, message = frames_until_damage(file)
         assert frames == FRAMES[: sum(end <= length for end in ends)]
@@ -104,7 +108,7 @@ def test_a_damaged_compressed_recording_never_ends_in_an_error_of_gzip(tmp_path:
     data[at] ^= 0xFF
     file.write_bytes(data)
     if 4 <= at < 10:
-        assert list(read_frames(file)) == FRAMES
+        assert list(read_recording(file)) == FRAMES
     else:
         assert str(file) in frames_until_damage(file)[1]
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from flushtracker.errors import DecodeError
-from flushtracker.log_offset import LogOffset
-from flushtracker.registry_events import ShapeEntry, SourceEntry, parse_registry_entry
-from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry, parse_registry_entry
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
 
 FULL = ShapeEntry(
     "7/1/s",

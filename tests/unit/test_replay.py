@@ -10,20 +10,20 @@ from struct import pack
 
 import pytest
 
-from flushtracker.changes import Change, Delete, Insert, LogItem, Truncate, Update
-from flushtracker.errors import HoleError
-from flushtracker.event_router import EventRouter
-from flushtracker.events import FlushNotification, FragmentEvent, ShapeChangesEvent
-from flushtracker.files_transport import read_lines, stream_files
-from flushtracker.fragment_publisher import FragmentPublisher
-from flushtracker.fragments import FragmentConverter
-from flushtracker.log_offset import LogOffset
-from flushtracker.pgoutput import decode
-from flushtracker.recording import Frame, read_frames
-from flushtracker.replay import Replay
-from flushtracker.shape_definition import ShapeDefinition
-from jobs.replay_wal import main
-from tests.unit.tables import LSN, USERS, at, transaction
+from flushtracker.cli import main
+from flushtracker.errors import GapError
+from flushtracker.events.fragment_sequencer import FragmentSequencer
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.files.event_files import read_lines, stream_files
+from flushtracker.files.recording import RecordedMessage, read_recording
+from flushtracker.replay.replay import Replay
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Truncate, Update
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.pgoutput import decode
+from tests.support.tables import LSN, USERS, at, transaction
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDING = ROOT / "tests" / "recording"
@@ -68,7 +68,7 @@ def streams(out: Path) -> Streams:
 
 
 def replay(out: Path, *options: str, recording: Path = RECORDING, shapes: Path = SHAPES) -> int:
-    return main(["--recording", str(recording), "--shapes", str(shapes), "--out", str(out), *options])
+    return main(["replay", "--recording", str(recording), "--shapes", str(shapes), "--out", str(out), *options])
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Streams:
 def changes() -> list[Change]:
     """Every change of the recording."""
     converter = FragmentConverter()
-    fragments = [fragment for frame in read_frames(RECORDING) for fragment in converter.handle(decode(frame.data))]
+    fragments = [fragment for frame in read_recording(RECORDING) for fragment in converter.handle(decode(frame.data))]
     return [change for fragment in fragments for change in fragment.changes]
 
 
@@ -267,7 +267,8 @@ def test_a_summary_ends_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture
     assert replay(tmp_path) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        "replay_wal: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes, 260 flush notifications; "
+        "flushtracker replay: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes, 260 flush "
+        "notifications; "
         "14 of 15 shapes took part; "
     )
     assert line.endswith(" s")
@@ -277,12 +278,12 @@ def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its whole transactions are published, the last has no commit, and that is said."""
-    frames = list(read_frames(RECORDING))
+    frames = list(read_recording(RECORDING))
     write_recording(tmp_path / "cut", frames[: next(n for n in range(4000, 6000) if frames[n].data[:1] == b"I") + 1])
     options = ("--max-batch-size", "1", "--fragments-per-file", "500")
     assert replay(tmp_path / "out", *options, recording=tmp_path / "cut") == 0
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "replay_wal: the recording ends inside a transaction, which stays open"
+        "flushtracker replay: the recording ends inside a transaction, which stays open"
     )
     cut = streams(tmp_path / "out")
     assert cut.fragments[-1].lsn >= max(fragment.lsn for fragment in cut.fragments if fragment.commit is not None)
@@ -291,7 +292,7 @@ def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
 # Refusals
 
 
-def write_recording(directory: Path, frames: Iterable[Frame]) -> None:
+def write_recording(directory: Path, frames: Iterable[RecordedMessage]) -> None:
     directory.mkdir()
     data = b"".join(pack(">QQI", frame.wal_start, frame.wal_end, len(frame.data)) + frame.data for frame in frames)
     (directory / "frames.bin.gz").write_bytes(gzip.compress(data, 1))
@@ -311,8 +312,8 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
     files = sorted(tmp_path.rglob("*"))
     last = stream_files(tmp_path / "fragments")[-1].name
     assert refused(capsys, replay(tmp_path), 2) == (
-        f"replay_wal: stream {tmp_path}/fragments has files already (35, up to {last}); remove the streams with the "
-        "checkpoint and the tables made of them, or name another --out"
+        f"flushtracker replay: stream {tmp_path}/fragments has files already (35, up to {last}); remove the streams with "
+        "the checkpoint and the tables made of them, or name another --out"
     )
     assert sorted(tmp_path.rglob("*")) == files
 
@@ -322,12 +323,15 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
     [
         (
             "{id: a, table: public.users, where: id +}",
-            'replay_wal: shape \'a\': where "id +" is not one SQL condition: line 1, column 4, near "+"; correct it',
+            (
+                "flushtracker replay: shape 'a': where \"id +\" is not one SQL condition: "
+                'line 1, column 4, near "+"; correct it'
+            ),
         ),
         (
             "{id: a, table: public.users, columns: [id, nme]}",
             (
-                "replay_wal: shape 'a' on public.users: columns names nme, which the table lacks; it has id, "
+                "flushtracker replay: shape 'a' on public.users: columns names nme, which the table lacks; it has id, "
                 "tenant_id, region, name, bio, balance, created_at"
             ),
         ),
@@ -358,22 +362,22 @@ def test_a_missing_recording_is_refused_before_anything_is_written(
 ) -> None:
     """The message names where it was looked for."""
     line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "none"), 2)
-    assert line.startswith(f"replay_wal: no recording found: neither {tmp_path}/none nor ")
+    assert line.startswith(f"flushtracker replay: no recording found: neither {tmp_path}/none nor ")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And by its place in the WAL; the exit code is that of bad input."""
-    frames = list(read_frames(RECORDING))[:3]
-    write_recording(tmp_path / "bad", [*frames, Frame(0x194BCD8, 0x194BCD8, b"I\x00")])
+    frames = list(read_recording(RECORDING))[:3]
+    write_recording(tmp_path / "bad", [*frames, RecordedMessage(0x194BCD8, 0x194BCD8, b"I\x00")])
     line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "bad"), 3)
-    assert line.startswith("replay_wal: frame 4, at 0/194BCD8: pgoutput Insert: byte 1 of 2 ")
+    assert line.startswith("flushtracker replay: frame 4, at 0/194BCD8: pgoutput Insert: byte 1 of 2 ")
 
 
 def test_a_transaction_over_the_limit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Naming the transaction, its size and the limit."""
     line = refused(capsys, replay(tmp_path, "--max-tx-size", "300"), 3)
-    assert line.startswith("replay_wal: transaction ")
+    assert line.startswith("flushtracker replay: transaction ")
     assert "has reached 301 changes, but max_tx_size is 300" in line
 
 
@@ -382,7 +386,7 @@ def test_a_traceback_comes_only_when_asked_for(tmp_path: Path, capsys: pytest.Ca
     assert replay(tmp_path, "--verbose", recording=tmp_path / "none") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-1].startswith("replay_wal: no recording found")
+    assert lines[-1].startswith("flushtracker replay: no recording found")
 
 
 @pytest.mark.parametrize("option", ["--max-batch-size", "--max-tx-size", "--fragments-per-file"])
@@ -399,7 +403,7 @@ def test_a_limit_is_a_whole_number_above_zero(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_chain_starts_just_below_the_confirmed_lsn() -> None:
     """There the server begins to send again, so nothing is missing before the first fragment."""
-    publisher = FragmentPublisher("s", confirmed_lsn=900)
+    publisher = FragmentSequencer("s", confirmed_lsn=900)
     (fragment,) = transaction([Insert(USERS, at(0), {"id": "1"})])
     published = publisher.publish(fragment, EventRouter([USERS_SHAPE]).route(fragment))
     assert (published.fragment.start, published.fragment.follows) == (True, LogOffset(899, 0))
@@ -408,10 +412,10 @@ def test_a_chain_starts_just_below_the_confirmed_lsn() -> None:
 
 def test_a_fragment_that_goes_back_does_not_enter_the_chain() -> None:
     """The publisher stays as it was, so the next one that rises is taken."""
-    publisher = FragmentPublisher("s", confirmed_lsn=LSN)
+    publisher = FragmentSequencer("s", confirmed_lsn=LSN)
     (fragment,), (later,) = transaction([], LSN), transaction([], LSN + 100)
     publisher.publish(fragment, ())
-    with pytest.raises(HoleError) as refusal:
+    with pytest.raises(GapError) as refusal:
         publisher.publish(fragment, ())
     assert str(refusal.value) == (
         "source s: fragment 0/3E8+0 comes after 0/3E8+0, but a chain of fragments only rises; connect again and start "
@@ -422,7 +426,7 @@ def test_a_fragment_that_goes_back_does_not_enter_the_chain() -> None:
 
 def test_a_shape_removed_in_mid_transaction_is_named_by_the_commit_and_gets_nothing() -> None:
     """The tracker has to close the transaction; the writer has nothing to do with it any more."""
-    publisher, router = FragmentPublisher("s", LSN), EventRouter([USERS_SHAPE])
+    publisher, router = FragmentSequencer("s", LSN), EventRouter([USERS_SHAPE])
     first, last = transaction([Insert(USERS, at(0), {"id": str(key)}) for key in range(2)], sizes=[1])
     publisher.publish(first, router.route(first))
     router.remove_shape("users")

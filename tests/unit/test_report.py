@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from flushtracker.changes import Commit
-from flushtracker.delta.ack_history import Ack, AckHistory, read_ack_history
+from flushtracker.cli import main
+from flushtracker.delta.ack_reader import Ack, AckHistory, read_ack_history
 from flushtracker.delta.ack_table import AckRow, AckTable
 from flushtracker.errors import DecodeError
-from flushtracker.events import FragmentEvent
-from flushtracker.files_transport import StreamWriter
-from flushtracker.log_offset import LogOffset
+from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.files.event_files import StreamWriter
 from flushtracker.report.figures import HeldBack, held_back, last_published_commit, make_report, thinned
 from flushtracker.report.plot import plot_report
-from jobs.report import main
+from flushtracker.wal.changes import Commit
+from flushtracker.wal.log_offset import LogOffset
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
 
@@ -93,7 +93,7 @@ class Project:
             f"sink: {{acks: {self.root}/acks, dead_letters: {self.root}/dead_letters}}\n"
             "trigger: available_now\n"
         )
-        return main(["--config", str(config), "--plot", str(self.root / "plots" / "report.png"), *options])
+        return main(["report", "--config", str(config), "--plot", str(self.root / "plots" / "report.png"), *options])
 
     @property
     def plot(self) -> Path:
@@ -188,7 +188,9 @@ def test_a_terminal_without_unicode_gets_the_report_too(project: Project) -> Non
     project.report()
     command = [
         sys.executable,
-        "jobs/report.py",
+        "-m",
+        "flushtracker",
+        "report",
         "--config",
         str(project.root / "config.yaml"),
         "--plot",
@@ -230,7 +232,7 @@ def test_an_ack_before_the_first_commit_has_no_gap(project: Project) -> None:
     """Nothing that is known lies above it."""
     row = AckRow("s", 0, 0x999, None, 1, "slow", NOON, NOON)
     project.ack_table().append(row)
-    assert read_ack_history(str(project.root / "acks")).acks[0].gap_bytes == 0
+    assert read_ack_history(str(project.root / "acks")).acks[0].lag_bytes == 0
 
 
 def test_the_last_published_commit_is_of_this_source_and_a_commit(project: Project) -> None:
@@ -294,16 +296,22 @@ def other_table(project: Project) -> None:
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (no_table, "report: there is no ack table at {acks}; run jobs/track_flushes.py with this configuration"),
+        (
+            no_table,
+            "flushtracker report: there is no ack table at {acks}; run `flushtracker track` with this configuration",
+        ),
         (
             empty_table,
-            "report: ack table {acks} has no rows: nothing was acknowledged yet; look at the log of track_flushes",
+            (
+                "flushtracker report: ack table {acks} has no rows: nothing was acknowledged yet; look at the log "
+                "of track_flushes"
+            ),
         ),
         (
             other_table,
             (
-                "report: {acks} is a Delta table without the columns ack_lsn, last_seen_lsn, pending_shapes, "
-                "blocking_shape, blocking_since, acked_at, so it is not an ack table; name the folder that sink.acks "
+                "flushtracker report: {acks} is a Delta table without the columns ack_lsn, last_seen_lsn, "
+                "pending_shapes, blocking_shape, blocking_since, acked_at, so it is not an ack table; name the folder that sink.acks "
                 "names for track_flushes"
             ),
         ),
@@ -325,10 +333,10 @@ def test_of_several_sources_one_has_to_be_named(project: Project, capsys: pytest
     project.write_acks(ACKS[:3], "a")
     acks = project.root / "acks"
     assert refused(capsys, project.report(), 2) == (
-        f"report: ack table {acks} has the sources a, b; name one with --source"
+        f"flushtracker report: ack table {acks} has the sources a, b; name one with --source"
     )
     assert refused(capsys, project.report("--source", "c"), 2) == (
-        f"report: ack table {acks} has no source c, only the sources a, b; name one with --source"
+        f"flushtracker report: ack table {acks} has no source c, only the sources a, b; name one with --source"
     )
     assert project.report("--source", "b") == 0
     assert "How the ack of b rose: 4 acks" in capsys.readouterr().out
@@ -339,10 +347,12 @@ def test_a_plot_that_cannot_be_written_is_refused(project: Project, capsys: pyte
     project.write_acks(ACKS)
     (project.root / "plots").write_text("")
     assert refused(capsys, project.report(), 2) == (
-        f"report: plot {project.plot} cannot be written: File exists; name another file with --plot"
+        f"flushtracker report: plot {project.plot} cannot be written: File exists; name another file with --plot"
     )
     line = refused(capsys, project.report("--plot", str(project.root / "report.doc")), 2)
-    assert line.startswith(f"report: plot {project.root}/report.doc cannot be written: Format 'doc' is not supported")
+    assert line.startswith(
+        f"flushtracker report: plot {project.root}/report.doc cannot be written: Format 'doc' is not supported"
+    )
     assert line.endswith("; name another file with --plot")
 
 
@@ -364,9 +374,10 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
 ) -> None:
     """A module of our own that is missing is another matter, and says so."""
     monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "flushtracker.report.program", raising=False)
     line = refused(capsys, project.report(), 2 if package else 1)
     if package:
-        expected = f"the report needs {package}, which is not installed; run: pip install 'flushtracker[report]'"
-        assert line == f"report: {expected}"
+        expected = f"{package} is not installed; run: pip install 'flushtracker[report]'"
+        assert line == f"flushtracker report: {expected}"
     else:
         assert module in line

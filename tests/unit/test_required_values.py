@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flushtracker.errors import ShapeError
-from flushtracker.where import Where, parse_where
-from flushtracker.where.equalities import read_equalities
-from flushtracker.where.required_values import value_parser
-from flushtracker.where.syntax import read_condition
-from tests.unit.where_table import NULLS, UUID, relation
+from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where.equalities import read_equalities
+from flushtracker.shapes.where.required_values import value_parser
+from flushtracker.shapes.where.syntax import read_condition
+from tests.support.where_table import NULLS, UUID, relation
 
 TEXTS: Mapping[str, list[str]] = {
     "i2": ["1", "01", "2", "0"],

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 
 from flushtracker.errors import StateError
-from flushtracker.flush_tracker import Pending
-from flushtracker.log_offset import LogOffset
-from flushtracker.reports import GroupReport
-from flushtracker.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
-from flushtracker.shape_offsets import PendingTxn, ShapeOffsets
-from tests.unit.in_memory_job import run_job
-from tests.unit.random_wal import RANDOMS, Case, cases, random_batches
+from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.tracking.shape_offsets import PendingTxn, ShapeOffsets
+from flushtracker.tracking.source_tracker import GroupReport
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.in_memory_job import run_job
+from tests.support.random_wal import RANDOMS, Case, cases, random_batches
 
 
 def commit(shape_id: str, lsn: int, op: int = 0) -> ShapeFragment:
@@ -135,7 +135,7 @@ def test_removal_is_kept_until_its_transaction_has_ended() -> None:
 def test_unpack_reads_what_pack_writes(case: Case, rng: Random) -> None:
     """The state that any history leaves survives as bytes, and reports the same."""
     job = run_job(random_batches(rng, [case.stream], case.flushes), shape_groups=3)
-    for packed, report in job.checkpoint.groups.values():
+    for packed, report in job.checkpoint.groups():
         group = ShapeGroup.unpack(packed)
         group.check_invariants()
         assert group.pack() == packed

@@ -6,15 +6,25 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from flushtracker.changes import Change, Column, Delete, Insert, Relation, Row, TransactionFragment, Truncate, Update
 from flushtracker.errors import DecodeError, ShapeError
-from flushtracker.event_router import EventRouter, RoutedFragment
-from flushtracker.shape_definition import ShapeDefinition
-from flushtracker.shape_index import ShapeIndex
-from flushtracker.shapes import BoundShape, Shape
-from tests.unit.plain_scan import PlainRouter
-from tests.unit.random_wal import RANDOMS
-from tests.unit.tables import FULL_USERS, KEYLESS_USERS, LSN, USERS, at, relation, transaction
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter, RoutedFragment
+from flushtracker.shapes.shape import BoundShape, Shape
+from flushtracker.shapes.shape_index import ShapeIndex
+from flushtracker.wal.changes import (
+    Change,
+    Column,
+    Delete,
+    Insert,
+    Relation,
+    Row,
+    TransactionFragment,
+    Truncate,
+    Update,
+)
+from tests.support.plain_scan import PlainRouter
+from tests.support.random_wal import RANDOMS
+from tests.support.tables import FULL_USERS, KEYLESS_USERS, LSN, USERS, at, relation, transaction
 
 ORDERS = relation("orders", "id* region day qty")
 FULL_ORDERS = relation("orders", "id region day qty", "full")

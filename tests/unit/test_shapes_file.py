@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import ConfigError, ShapeError
-from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
-from flushtracker.shapes_file import load_shapes, parse_table
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.shapes_file import load_shapes, parse_table
 
 DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
 TABLE = 'of the form schema.name, where quotes keep what PostgreSQL would fold: "My Schema".name'

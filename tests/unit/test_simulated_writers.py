@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from flushtracker.changes import LogItem
-from flushtracker.events import FlushNotification, ShapeChangesEvent
-from flushtracker.log_offset import LogOffset
-from flushtracker.shape_definition import FlushPolicy, ShapeDefinition
-from flushtracker.simulated_writers import SimulatedWriters
-from tests.unit.tables import COMMIT
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
+from flushtracker.replay.simulated_writers import SimulatedWriters
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.tables import COMMIT
 
 ITEM_BYTES = 46
 """What one item of these tests takes as JSON."""

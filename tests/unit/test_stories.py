@@ -7,12 +7,12 @@ it: both confirm all before it, and not it.
 
 import pytest
 
-from flushtracker.errors import HoleError
-from flushtracker.log_offset import LogOffset
-from flushtracker.reports import SourceTracker
-from flushtracker.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
-from tests.spark.sample_source import SampleSource
-from tests.unit.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
+from flushtracker.errors import GapError
+from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.tracking.source_tracker import SourceTracker
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
+from tests.support.sample_source import SampleSource
 
 EVERY_GROUPING = pytest.mark.parametrize("shape_groups", [0, 1, 3, 16])
 
@@ -36,7 +36,7 @@ class Story:
 
     @property
     def is_idle(self) -> bool:
-        return self.job.trackers[self.source.name].is_empty()
+        return self.job.is_caught_up(self.source.name)
 
     def restart(self, checkpoint: Checkpoint | None = None) -> None:
         """Start the job anew, from what it has committed unless another checkpoint is given."""
@@ -422,7 +422,7 @@ def test_another_timeline_is_tracked_apart() -> None:
     assert (job.ack_lsn(old.name), job.ack_lsn(new.name)) == (1100, 1080)
 
 
-def test_missing_fragment_is_a_hole_that_names_both_offsets() -> None:
+def test_missing_fragment_is_a_gap_that_names_both_offsets() -> None:
     """What retention has removed, or a file read out of turn leaves out, stops the job before any ack of the batch."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"))
@@ -432,17 +432,17 @@ def test_missing_fragment_is_a_hole_that_names_both_offsets() -> None:
         r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but what was seen "
         r"ends with transaction 0/44C, read at a\.jsonl:1; what lies between is missing"
     )
-    with pytest.raises(HoleError, match=message):
+    with pytest.raises(GapError, match=message):
         story.batch(story.source.transaction(1300, "users"), story.source.flushed("users", 1300))
     assert story.ack_lsn == 1098
     assert story.job.checkpoint is committed
 
 
-def test_first_fragment_without_a_start_is_a_hole() -> None:
+def test_first_fragment_without_a_start_is_a_gap() -> None:
     """With neither state nor ack, nobody knows what came before the first fragment."""
     story = Story()
     story.source.transaction(1100, "users")
-    with pytest.raises(HoleError, match=r"first fragment of source 7301/1/shapes follows 0/44C\+0 and is not marked"):
+    with pytest.raises(GapError, match=r"first fragment of source 7301/1/shapes follows 0/44C\+0 and is not marked"):
         story.batch(story.source.transaction(1200, "users"))
 
 
@@ -450,7 +450,7 @@ def test_first_fragment_without_a_start_is_a_hole() -> None:
 
 
 @EVERY_GROUPING
-def test_transaction_over_two_batches_is_neither_hole_nor_acked_between(shape_groups: int) -> None:
+def test_transaction_over_two_batches_is_neither_gap_nor_acked_between(shape_groups: int) -> None:
     """One fragment in this batch, the commit in the next: what is open is not acknowledged, not even when flushed."""
     story = Story(shape_groups)
     story.batch(story.source.transaction(1100))

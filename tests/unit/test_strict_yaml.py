@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.errors import ConfigError
-from flushtracker.strict_yaml import YamlMapping, read_yaml
 
 DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
 

@@ -4,8 +4,12 @@ import json
 
 import pytest
 
-from flushtracker.kafka.keys import flush_key, fragment_key, shape_key
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.kafka.records import Event, Record, fragment_key, record_of
 from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
 
 DAY_MS = 86_400_000
 # What a broker reports of a topic that was created without a word on its configuration.
@@ -102,11 +106,32 @@ def test_an_unknown_role_is_a_mistake_of_the_program() -> None:
         topic_settings("acks", retention_ms=1)
 
 
+def keys_of(source: str, shape_id: str) -> list[tuple[str, str]]:
+    """Stream and key of a shape's record of each kind."""
+    at = LogOffset(100, 4)
+    events: list[Event] = [FlushNotification(source, kind, shape_id, at) for kind in ("flushed", "removed")]
+    events.append(ShapeChangesEvent(source, shape_id, 7, at, has_begin=True, commit=None))
+    events.append(ShapeEntry(source, ShapeDefinition(shape_id, ("public", "t")), 16385, at))
+    return [(record.stream, record.key) for record in map(record_of, events)]
+
+
 def test_no_two_keys_are_the_same() -> None:
-    """Whatever the names hold: slashes, quotes and commas are in real ones."""
+    """Whatever the names contain: slashes, quotes and commas are in real ones."""
     names = ["a", "a/b", 'a","b', "b", "", "ä\n", "a,b"]
-    keys = [flush_key(source, shape, kind) for source in names for shape in names for kind in ("flushed", "removed")]
-    keys += [shape_key(source, shape) for source in names for shape in names]
-    assert len(set(keys)) == len(keys) == len(names) ** 2 * 3
-    assert json.loads(flush_key('a","b', "ä\n", "removed")) == ['a","b', "ä\n", "removed"]
+    keys = [key for source in names for shape_id in names for key in keys_of(source, shape_id)]
+    assert len(set(keys)) == len(keys) == len(names) ** 2 * 4
+    assert json.loads(dict(keys_of('a","b', "ä\n"))["flushes"]) == ['a","b', "ä\n", "removed"]
+
+
+def test_a_shapes_changes_and_its_registry_entry_share_a_key() -> None:
+    """And the entry of the source itself never replaces a shape's."""
+    keys = dict(keys_of("7301/1/shapes", "users"))
+    assert keys["shape_changes"] == keys["shapes"] == '["7301/1/shapes","users"]'
+    assert record_of(SourceEntry("7301/1/shapes", LogOffset(9, 0))).key == '["7301/1/shapes",""]'
+
+
+def test_every_fragment_of_a_source_has_the_sources_key() -> None:
+    """So all of them are in one partition, in order."""
+    event = FragmentEvent("7301/1/shapes", 7, 100, LogOffset(9, 0), LogOffset(100, 4), False, True, None)  # noqa: FBT003  fields
+    assert record_of(event) == Record("fragments", "7301/1/shapes", event.to_json())
     assert fragment_key("7301/1/shapes") == "7301/1/shapes"

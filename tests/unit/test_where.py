@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.changes import Row
-from flushtracker.where import parse_where
-from flushtracker.where.like_pattern import LikePattern
-from flushtracker.where.sql_values import NAN
-from tests.unit.where_table import NULLS, UUID, outcome, relation
+from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.like_pattern import LikePattern
+from flushtracker.shapes.where.sql_values import NAN
+from flushtracker.wal.changes import Row
+from tests.support.where_table import NULLS, UUID, outcome, relation
 
 T, F, UNKNOWN = "t", "f", None
 

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
-from flushtracker.where import parse_where
-from flushtracker.where.sql_values import TYPES
-from tests.unit.where_table import COLUMNS, NULLS, relation
+from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.sql_values import TYPES
+from tests.support.where_table import COLUMNS, NULLS, relation
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""``CaptureLoop``: from the slot to the topics and back, over reconnects, until it is told to stop.
+
+One thread reads, routes and publishes; where the brokers are slow, it waits, and the server waits with it. The status
+updates have threads of their own. A connection that is lost is made again, after a pause that grows; everything that
+is not confirmed is then sent again, and published again.
+"""
+
+import logging
+import time
+from contextlib import ExitStack, closing
+from threading import Event
+from typing import Final
+
+from flushtracker.capture.capture_config import CaptureConfig
+from flushtracker.capture.capture_connection import CaptureConnection
+from flushtracker.capture.captured_source import CapturedSource
+from flushtracker.capture.collector import Collector
+from flushtracker.capture.shapes_watch import ShapesWatch
+from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.capture.status_sender import StatusSender
+from flushtracker.delta.ack_reader import AckReader
+from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
+from flushtracker.kafka.publisher import STOP_WAIT_S, KafkaPublisher
+from flushtracker.postgres.connection import connect
+from flushtracker.postgres.replication_stream import ReplicationStream
+from flushtracker.postgres.server_tables import ServerTables
+from flushtracker.postgres.slot import check_server, read_slot
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.source_name import base_source
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 10.0
+
+
+class CaptureLoop:
+    """Everything of ``config``, until ``stop`` is set; ``new_epoch`` goes on under a new source."""
+
+    def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False) -> None:
+        self._config = config
+        self._stop = stop
+        self._new_epoch = new_epoch
+        self._shapes = ShapesWatch(config.shapes)
+        self._publisher = KafkaPublisher(config.kafka, stop)
+        self._source: CapturedSource | None = None
+        self.has_answered = False
+        """Whether the server was found, and fit for capture: from then on its absence is waited for."""
+
+    @property
+    def source(self) -> str | None:
+        """The source that is captured, once that is known."""
+        return None if self._source is None else self._source.name
+
+    def run(self) -> None:
+        """Capture until told to stop; what is not confirmed by then is sent again to whoever captures next.
+
+        Raises:
+            FlushtrackerError: what trying again cannot mend; on the first connection, a server that is away, too.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while not self._stop.is_set():
+            started = time.monotonic()
+            try:
+                self._capture()
+            except PostgresUnavailableError as error:
+                if not self.has_answered:
+                    raise
+                if time.monotonic() - started > _LONGEST_PAUSE_S:
+                    pause_s = _FIRST_PAUSE_S
+                logger.warning("connection lost again_in_s=%.1f reason=%s", pause_s, error)
+                self._stop.wait(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except BrokerUnavailableError:
+                if not self._stop.is_set():
+                    raise
+        try:
+            self._publisher.flush(STOP_WAIT_S)
+        except BrokerUnavailableError as error:
+            logger.warning("stopped without kafka reason=%s", error)
+        self._publisher.close()
+
+    def _capture(self) -> None:
+        """One connection's life."""
+        postgres, intervals = self._config.postgres, self._config.intervals
+        with ExitStack() as connections:
+            control = connections.enter_context(closing(connect(postgres.connection)))
+            check_server(control)
+            tables = ServerTables(control, postgres.publication)
+            read_slot(control, postgres.slot)
+            # From here on only time is missing: for the server to come back, or to let go of an earlier process.
+            self.has_answered = True
+            stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
+            identity = stream.identify_system()
+            stream.start(postgres.slot, postgres.publication)
+            # Only now is the slot ours, and stays where it is until it is told otherwise.
+            confirmed_lsn = read_slot(control, postgres.slot).confirmed_lsn
+            status, acks = StandbyStatus(confirmed_lsn), self._ack_reader()
+
+            def last_ack() -> int | None:
+                return None if self._source is None else acks.last_ack(self._source.name)
+
+            sender = StatusSender(
+                stream, status, last_ack, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000
+            )
+            with sender:
+                source = self._open_source(base_source(identity.system_id, identity.timeline, postgres.slot))
+                source.connect(
+                    status,
+                    wal_lsn=identity.wal_lsn,
+                    confirmed_lsn=confirmed_lsn,
+                    last_ack=self._ack_reader().last_ack(source.name),
+                )
+                subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
+                converter = FragmentConverter(self._config.max_batch_size, self._config.max_tx_size)
+                collector = Collector(
+                    source.name, confirmed_lsn, subscriptions, source.outbox, converter, source.last_transaction
+                )
+                logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
+                CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, self._stop)
+
+    def _open_source(self, base: str) -> CapturedSource:
+        if self._source is None or self._source.base != base:
+            self._source = CapturedSource(self._config, base, self._publisher, new_epoch=self._new_epoch)
+            self._new_epoch = False
+        return self._source
+
+    def _ack_reader(self) -> AckReader:
+        return AckReader(self._config.acks, self._config.storage_options)

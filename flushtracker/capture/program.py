@@ -1,0 +1,43 @@
+"""``flushtracker capture``: the capture process, from its arguments to its exit code."""
+
+import argparse
+import logging
+import sys
+from contextlib import closing
+from threading import Event
+
+from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
+from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.postgres.connection import connect
+from flushtracker.postgres.slot import check_server, create_publication, create_slot
+from flushtracker.process.program import log_to_stderr
+from flushtracker.process.stop_signals import set_on_signals
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Capture until SIGTERM or Ctrl-C."""
+    log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
+    config = load_capture_config(arguments.config)
+    stop = Event()
+    set_on_signals(stop)
+    if arguments.create:
+        _create(config)
+    require_topics(config.kafka, ROLES)
+    CaptureLoop(config, stop, new_epoch=arguments.new_epoch).run()
+    return 0
+
+
+def _create(config: CaptureConfig) -> None:
+    admin = TopicAdmin(config.kafka)
+    missing = [role for role, topic in admin.facts(ROLES).items() if topic is None]
+    if missing:
+        admin.create(missing)
+        print(f"flushtracker capture: created the topics of {', '.join(missing)}", file=sys.stderr)
+    with closing(connect(config.postgres.connection)) as connection:
+        check_server(connection)
+        if create_publication(connection, config.postgres.publication):
+            print(f"flushtracker capture: created publication {config.postgres.publication}", file=sys.stderr)
+        if create_slot(connection, config.postgres.slot):
+            print(f"flushtracker capture: created slot {config.postgres.slot}", file=sys.stderr)

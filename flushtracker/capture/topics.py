@@ -1,0 +1,48 @@
+"""``flushtracker topics``: reports what is wrong with the topics of the streams, and creates missing ones."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from flushtracker.errors import ConfigError
+from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import TopicFacts, topic_faults
+
+_MAX_TIMEOUT_S: Final = 10
+"""Whoever waits for the answer at a terminal would rather ask again."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check the topics once, and create what is missing with ``--create``."""
+    config = load_kafka_config(arguments.config)
+    admin = TopicAdmin(config, timeout_s=min(config.retry_timeout_ms / 1000, _MAX_TIMEOUT_S))
+    facts = admin.facts()
+    missing = [role for role, topic in facts.items() if topic is None]
+    if missing and arguments.create:
+        admin.create(missing)
+        facts = admin.facts()
+    created = missing if arguments.create else []
+    wrong = _report(config, facts, created)
+    if wrong:
+        hint = "" if arguments.create or not missing else "; --create creates those that are missing"
+        raise ConfigError(f"{wrong} of {len(facts)} topics at {config.bootstrap_servers} are missing or wrong{hint}")
+    return 0
+
+
+def _report(config: KafkaConfig, facts: Mapping[str, TopicFacts | None], created: Sequence[str]) -> int:
+    """Print each topic with all its faults; returns how many are missing or wrong."""
+    wrong = 0
+    for role, topic in facts.items():
+        if topic is None:
+            print(f"{role}: there is no topic {config.topics.by_role()[role]}")
+            wrong += 1
+            continue
+        faults = topic_faults(role, topic, retention_ms=config.retention_ms)
+        state = "wrong" if faults else "created" if role in created else "right"
+        partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
+        print(f"{role}: topic {topic.name}, {partitions}: {state}")
+        for fault in faults:
+            print(f"  {fault}")
+        wrong += bool(faults)
+    return wrong

@@ -1,0 +1,285 @@
+"""The command ``flushtracker``: its subcommands, their arguments, and the exit codes of each.
+
+A subcommand's program is imported only when it runs: ``--help`` needs no Spark, and a program only its own extra.
+``jobs/*.py`` call :func:`main` with the name of their subcommand.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from flushtracker import __version__
+from flushtracker.errors import ConfigError
+from flushtracker.process.program import run_program
+
+_Parser: TypeAlias = argparse.ArgumentParser
+
+_DESCRIPTION: Final = """\
+The largest LSN that a PostgreSQL replication slot may confirm while many
+writers flush at their own pace.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A subcommand: ``run(arguments)`` of the module ``program``, which needs ``extra``, returns the exit code."""
+
+    name: str
+    program: str
+    extra: str
+    description: str
+    exit_codes: str
+    add_arguments: Callable[[_Parser], None]
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the description, for the list of subcommands."""
+        return " ".join(self.description.partition("\n\n")[0].split())
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Import the program and run it; raises ``ConfigError`` where one of its packages is not installed."""
+        try:
+            program = import_module(self.program)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if not self.extra or package == "flushtracker":
+                raise
+            raise ConfigError(f"{package} is not installed; run: pip install 'flushtracker[{self.extra}]'") from error
+        exit_code: int = program.run(arguments)
+        return exit_code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv``, by default the process's own, and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    command: _Command = arguments.command
+    return run_program(f"flushtracker {command.name}", partial(command.run, arguments), verbose=arguments.verbose)
+
+
+def _parser() -> _Parser:
+    parser = argparse.ArgumentParser(prog="flushtracker", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"flushtracker {__version__}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog=f"exit codes: {command.exit_codes}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(command=command)
+    return parser
+
+
+def _add_track(parser: _Parser) -> None:
+    _add_config(parser, "such as conf/track_flushes.yaml")
+    parser.add_argument(
+        "--recover",
+        action="store_true",
+        help="set the checkpoint aside and begin with what capture sent since its last start; for one start only",
+    )
+    parser.add_argument(
+        "--abandon",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="with --recover: skip everything of a source for which capture will never run again; may be repeated",
+    )
+    _add_verbose(parser, "Spark's own log, and a traceback with an error")
+
+
+def _add_capture(parser: _Parser) -> None:
+    _add_config(parser, "such as conf/capture.yaml")
+    parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
+    parser.add_argument(
+        "--new-epoch", action="store_true", help="continue under a new source, after the server was restored"
+    )
+    _add_verbose(parser, "a more detailed log, and a traceback with an error")
+
+
+def _add_topics(parser: _Parser) -> None:
+    _add_config(parser, "such as conf/kafka.yaml")
+    parser.add_argument("--create", action="store_true", help="create missing topics")
+    _add_verbose(parser)
+
+
+def _add_replay(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("--recording", type=Path, required=True, metavar="DIR", help="a directory with frames.bin.gz, or such a file")
+    add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
+    output = parser.add_mutually_exclusive_group(required=True)
+    output.add_argument("--out", type=Path, metavar="DIR", help="write the streams as files")
+    output.add_argument("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml: publish to its topics")
+    add("--source", type=_name, default="recording/1/shapes", metavar="NAME", help="default: %(default)s")
+    add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes in a fragment (default: %(default)s)")
+    add(
+        "--max-tx-size", type=_limit, metavar="N", help="changes in a transaction; more is an error (default: no limit)"
+    )
+    add(
+        "--fragments-per-file",
+        type=_limit,
+        default=12,
+        metavar="N",
+        help="fragments in a file, or confirmed together by Kafka, at least (default: %(default)s)",
+    )
+    add("--rate", type=_limit, metavar="N", help="fragments a second, about (default: no limit)")
+    _add_verbose(parser)
+
+
+def _add_report(parser: _Parser) -> None:
+    _add_config(parser, "the one that `flushtracker track` runs with")
+    parser.add_argument("--source", metavar="NAME", help="which source, where the table has several")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s"
+    )
+    _add_verbose(parser)
+
+
+def _add_demo(parser: _Parser) -> None:
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("data/demo"),
+        metavar="DIR",
+        help="all data and logs, emptied at the start (default: %(default)s)",
+    )
+    parser.add_argument("--seconds", type=_limit, metavar="N", help="stop N seconds after everything has started")
+    _add_verbose(parser)
+
+
+def _add_config(parser: _Parser, example: str) -> None:
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=example)
+
+
+def _add_verbose(parser: _Parser, effect: str = "a traceback with an error") -> None:
+    parser.add_argument("--verbose", action="store_true", help=effect)
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a source needs a name")
+    return text
+
+
+_COMMANDS: Final = (
+    _Command(
+        "track",
+        "flushtracker.spark.program",
+        "spark",
+        """\
+Track flushes: fragments and flush notifications in, transaction-aligned LSN
+acks in a Delta table out.
+
+Runs Spark itself; on a cluster, run jobs/track_flushes.py by spark-submit.
+""",
+        """0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
+1 unexpected error; 2 the configuration or the machine; 3 bad input: a gap, or
+a fragment that cannot be read; 4 the checkpoint; 5 a Delta table; 6 Kafka is
+unavailable
+""",
+        _add_track,
+    ),
+    _Command(
+        "capture",
+        "flushtracker.capture.program",
+        "capture",
+        """\
+Capture WAL: a PostgreSQL slot in, fragments and shape changes out to Kafka,
+and the acks back to the slot.
+
+One process reads one slot. After a restart it continues from the slot's
+confirmed LSN; everything after that is sent again.
+""",
+        """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
+configuration, the shapes or the topics; 3 the stream cannot be read; 5 the ack
+table; 6 Kafka; 7 PostgreSQL, also where the slot is lost or its history differs
+""",
+        _add_capture,
+    ),
+    _Command(
+        "topics",
+        "flushtracker.capture.topics",
+        "",
+        """\
+Check the Kafka topics of the streams, and create missing ones.
+
+Reports everything that is wrong with the topics named in the configuration.
+With --create it creates missing ones with the right settings. An existing topic
+is never altered or deleted.
+""",
+        """0 all topics are right; 1 unexpected error; 2 a topic is missing or
+wrong, the arguments or the configuration; 6 Kafka is unavailable, or refuses a
+request
+""",
+        _add_topics,
+    ),
+    _Command(
+        "replay",
+        "flushtracker.replay.program",
+        "",
+        """\
+Replay a recording of PostgreSQL's WAL as the streams that `track` reads.
+
+Decodes the recording, routes its changes over the shapes, and writes the
+streams fragments, flushes and shape_changes: as directories of files below
+DIR, or to the Kafka topics that FILE names. The notifications in flushes are
+those of simulated writers, each with its shape's flush policy.
+
+The streams begin with the recording, so they must be empty: the directories
+without files, the topic of fragments without records. The topics must exist
+with the right settings; see `flushtracker topics`.
+""",
+        """0 done; 1 unexpected error; 2 the arguments, the shapes, the output
+or the topics; 3 a bad recording; 6 Kafka is unavailable, or refuses a request
+""",
+        _add_replay,
+    ),
+    _Command(
+        "report",
+        "flushtracker.report.program",
+        "report",
+        """\
+Report how the ack advanced and which shape held it back, as tables and a plot.
+
+Fails unless the last ack is the last commit. Needs no Java.
+""",
+        """0 the last ack is the last commit; 1 it is not, or an unexpected
+error; 2 the arguments or the configuration; 3 a fragment cannot be read; 5 no
+ack table, or an empty one
+""",
+        _add_report,
+    ),
+    _Command(
+        "demo",
+        "flushtracker.demo.program",
+        "demo",
+        """\
+Run everything on this machine, with a live view: a PostgreSQL server, a Kafka
+broker, capture, tracker, writers and a workload.
+
+The view shows how far the WAL is written, received, acknowledged and confirmed,
+how much of it the slot retains, and which shape holds it back. Ctrl-C stops
+everything.
+""",
+        """0 stopped by Ctrl-C, SIGTERM or --seconds; 2 the arguments or the
+machine; otherwise the code of the part that failed
+""",
+        _add_demo,
+    ),
+)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""The job's configuration: ``conf/*.yaml`` → frozen dataclasses.
+
+Paths are kept as written: relative ones count from the current directory, and a URI such as ``s3://…`` is a path too.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+
+AVAILABLE_NOW: Final = "available_now"
+_DEFAULT_GRACE_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+_OWN_KAFKA_OPTIONS: Final = {
+    "subscribe": "source.fragments and source.flushes name the topics",
+    "subscribepattern": "source.fragments and source.flushes name the topics",
+    "assign": "source.fragments and source.flushes name the topics",
+    "kafka.bootstrap.servers": "it is source.bootstrap_servers",
+    "failondataloss": "a record that is gone must end the job",
+    "startingoffsets": "the checkpoint says where to go on, and --recover where to begin anew",
+    "startingoffsetsbytimestamp": "the checkpoint says where to go on, and --recover where to begin anew",
+    "startingtimestamp": "the checkpoint says where to go on, and --recover where to begin anew",
+    "endingoffsets": "a stream has no end",
+    "endingoffsetsbytimestamp": "a stream has no end",
+    "endingtimestamp": "a stream has no end",
+    "includeheaders": "headers mean nothing here",
+}
+"""Options of Spark's Kafka source that this job sets itself or must not have, in lower case, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesTransport:
+    """Events as files of JSON lines, one directory for each stream."""
+
+    format: ClassVar[Literal["files"]] = "files"
+    retry_timeout_ms: ClassVar[int] = 0
+    fragments: str
+    flushes: str
+    max_files_per_trigger: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTransport:
+    """Events as records of two topics.
+
+    ``options`` are those of Spark's Kafka source, ``kafka.*`` those of its client. ``retention_ms`` is how long the
+    topic of fragments must keep a record at least, ``retry_timeout_ms`` how long a broker may be away.
+    """
+
+    format: ClassVar[Literal["kafka"]] = "kafka"
+    bootstrap_servers: str
+    fragments: str
+    flushes: str
+    options: SecretOptions = field(default_factory=SecretOptions)
+    retention_ms: int = 7 * _DAY_MS
+    retry_timeout_ms: int = 600_000
+
+
+Transport: TypeAlias = FilesTransport | KafkaTransport
+"""How the events arrive; one type for each ``source.format``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfig:
+    """What Spark keeps; ``shape_groups`` (0: one for each shape) and ``shuffle_partitions`` never change afterwards."""
+
+    checkpoint: str
+    shape_groups: int = 16
+    max_pending_transactions: int = 4096
+    shuffle_partitions: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConfig:
+    """The Delta tables that the job writes."""
+
+    acks: str
+    dead_letters: str
+    storage_options: SecretOptions = field(default_factory=SecretOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class StallConfig:
+    """A pending shape without progress for this long is stalled."""
+
+    grace_ms: int = _DEFAULT_GRACE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """All of it. ``trigger_ms`` is ``None`` for a job that takes what is there and ends."""
+
+    transport: Transport
+    state: StateConfig
+    sink: SinkConfig
+    stall: StallConfig
+    trigger_ms: int | None
+
+
+def load_config(path: Path) -> JobConfig:
+    """Read a configuration file of ``flushtracker track``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    root = read_yaml(path)
+    root.allow("source", "state", "sink", "stall", "trigger")
+    config = JobConfig(
+        transport=_transport(root.mapping("source")),
+        state=_state(root.mapping("state")),
+        sink=_sink(root.mapping("sink")),
+        stall=_stall(root.optional_mapping("stall")),
+        trigger_ms=_trigger_ms(root),
+    )
+    _refuse_shared_places(root)
+    return config
+
+
+def _transport(source: YamlMapping) -> Transport:
+    kind = source.text("format").value
+    if kind == FilesTransport.format:
+        return _files_transport(source)
+    if kind == KafkaTransport.format:
+        return _kafka_transport(source)
+    raise source.wrong("format", "files or kafka")
+
+
+def _files_transport(source: YamlMapping) -> FilesTransport:
+    source.allow("format", "fragments", "flushes", "max_files_per_trigger")
+    return FilesTransport(
+        fragments=source.text("fragments").value,
+        flushes=source.text("flushes").value,
+        max_files_per_trigger=source.integer("max_files_per_trigger", default=100, at_least=1),
+    )
+
+
+def _kafka_transport(source: YamlMapping) -> KafkaTransport:
+    source.allow("format", "bootstrap_servers", "fragments", "flushes", "options", "retention", "retry_timeout")
+    options = source.optional_mapping("options")
+    for name in options or ():
+        if reason := _OWN_KAFKA_OPTIONS.get(name.lower()):
+            raise source.mapping("options").error(name, f"cannot be set: {reason}")
+    defaults = KafkaTransport("", "", "")
+    return KafkaTransport(
+        bootstrap_servers=source.text("bootstrap_servers").value,
+        fragments=_topic(source, "fragments"),
+        flushes=_topic(source, "flushes"),
+        options=SecretOptions(options.scalars() if options is not None else None),
+        retention_ms=source.optional_duration_ms("retention") or defaults.retention_ms,
+        retry_timeout_ms=source.optional_duration_ms("retry_timeout") or defaults.retry_timeout_ms,
+    )
+
+
+def _topic(source: YamlMapping, key: str) -> str:
+    """The name of a topic; with a comma or the like Spark would read it as several."""
+    name = source.text(key).value
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        raise source.wrong(key, "a topic's name: letters, digits, '.', '_' and '-'")
+    return name
+
+
+def _state(state: YamlMapping) -> StateConfig:
+    state.allow("checkpoint", "shape_groups", "max_pending_transactions", "shuffle_partitions")
+    return StateConfig(
+        checkpoint=state.text("checkpoint").value,
+        shape_groups=state.integer("shape_groups", default=16, at_least=0),
+        max_pending_transactions=state.integer("max_pending_transactions", default=4096, at_least=1),
+        shuffle_partitions=state.integer("shuffle_partitions", default=4, at_least=1),
+    )
+
+
+def _sink(sink: YamlMapping) -> SinkConfig:
+    sink.allow("acks", "dead_letters", "storage_options")
+    options = sink.optional_mapping("storage_options")
+    return SinkConfig(
+        acks=sink.text("acks").value,
+        dead_letters=sink.text("dead_letters").value,
+        storage_options=SecretOptions(options.scalars() if options is not None else None),
+    )
+
+
+def _stall(stall: YamlMapping | None) -> StallConfig:
+    if stall is None:
+        return StallConfig()
+    stall.allow("grace")
+    grace_ms = stall.optional_duration_ms("grace")
+    return StallConfig() if grace_ms is None else StallConfig(grace_ms)
+
+
+def _trigger_ms(root: YamlMapping) -> int | None:
+    trigger = root.text("trigger").value
+    if trigger == AVAILABLE_NOW:
+        return None
+    try:
+        return parse_duration_ms(trigger)
+    except ValueError:
+        # Without its cause, which shows what a variable may hold.
+        raise root.wrong("trigger", f"{AVAILABLE_NOW}, or an interval: {DURATION_FORM}") from None
+
+
+def _refuse_shared_places(root: YamlMapping) -> None:
+    """Two streams or tables in one place would read each other's events."""
+    streams = [("source", "fragments"), ("source", "flushes")]
+    paths = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
+    if root.mapping("source").text("format").value == FilesTransport.format:
+        paths = streams + paths
+    else:
+        _refuse_same(root, streams)
+    _refuse_same(root, paths)
+
+
+def _refuse_same(root: YamlMapping, places: list[tuple[str, str]]) -> None:
+    taken: dict[str, str] = {}
+    for section, key in places:
+        mapping = root.mapping(section)
+        path = mapping.text(key).value.rstrip("/")
+        if path in taken:
+            raise mapping.error(key, f"is the same as {taken[path]}; each needs one of its own")
+        taken[path] = f"{section}.{key}"

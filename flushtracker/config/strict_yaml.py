@@ -1,0 +1,299 @@
+"""Strict reading of configuration files: every key is known, every value has its type, every error has its line.
+
+A file is read as a tree of YAML nodes and never turned into objects, so that no tag can construct anything, an alias
+costs nothing until it is looked at, and each value still knows its line. The caller asks a :class:`YamlMapping` for its
+keys one by one, by type.
+
+``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show what the file
+says, ``${NAME}`` itself, never what the variable holds: it may be a secret.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import yaml
+
+from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.errors import ConfigError, ShapeError
+
+_SHOWN_LENGTH: Final = 60
+_WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_VARIABLE: Final = re.compile(r"(?P<escaped>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
+
+_YAML: Final = "tag:yaml.org,2002:"
+_TEXT: Final = _YAML + "str"
+_NULL: Final = _YAML + "null"
+_TYPE_NAMES: Final = {
+    _TEXT: "a text",
+    _NULL: "empty",
+    _YAML + "bool": "true or false",
+    _YAML + "int": "a number",
+    _YAML + "float": "a number",
+    _YAML + "timestamp": "a date",
+    _YAML + "map": "a mapping",
+    _YAML + "seq": "a list",
+}
+"""What the tags that YAML itself gives to values mean. No other tag is taken."""
+
+
+def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMapping":
+    """The mapping that a file holds.
+
+    Raises:
+        ConfigError: the file cannot be read, is not UTF-8, not YAML, empty, or holds something else than a mapping.
+    """
+    place = _Place(str(path), environ)
+    text = _read_text(path, place)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        fact = ", ".join(filter(None, (error.context, error.problem)))
+        place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        place.refuse(line, f"not YAML: it has the control character U+{error.character:04X}", error)
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply") from error
+    if node is None:
+        raise ConfigError(f"{path} is empty")
+    if not isinstance(node, yaml.MappingNode):
+        place.refuse(_line(node), "a mapping of keys to values is expected")
+    return YamlMapping(node, place, "", 1)
+
+
+def _read_text(path: Path, place: "_Place") -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        place.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlText:
+    """A text: its value, and as ``str`` the form for messages, in quotes, with each variable still as ``${NAME}``."""
+
+    value: str
+    shown: str
+    line: int
+
+    def __str__(self) -> str:
+        return _quoted(self.shown)
+
+
+class YamlMapping:
+    """A mapping of the file; ask for its keys by type, and name all that there may be with :meth:`allow`.
+
+    ``line`` is where it starts. Each reader raises :class:`ConfigError` naming the file, the line and the key.
+    """
+
+    def __init__(self, node: yaml.MappingNode, place: "_Place", name: str, line: int) -> None:
+        self.line = line
+        self._place = place
+        self._name = name
+        self._separator = "."
+        self._values: dict[str, tuple[int, yaml.Node]] = {}
+        for key_node, value in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                place.refuse(_line(key_node), f"{name or 'the file'} has a key that is not a text")
+            key = key_node.value
+            if key in self._values:
+                place.refuse(_line(key_node), f"{self._label(key)} stands here twice, first in line {self._line(key)}")
+            self._values[key] = (_line(key_node), value)
+
+    def renamed(self, name: str) -> "YamlMapping":
+        """The same mapping, called by another name in messages: ``shape users-eu`` says more than ``shapes[3]``."""
+        twin = YamlMapping.__new__(YamlMapping)
+        twin.line, twin._place, twin._values = self.line, self._place, self._values
+        twin._name, twin._separator = name, ": "
+        return twin
+
+    def allow(self, *known: str) -> None:
+        """Refuse every key but these."""
+        for key, (line, _) in self._values.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=2)
+                advice = f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(known)}"
+                self._place.refuse(line, f"{self._label(key)} is not known; {advice}")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def scalars(self) -> dict[str, str]:
+        """All keys and values of a mapping whose keys are free, a number or a flag as the text that stands there."""
+        return {key: self._scalar(self._label(key), *self._required(key)).value for key in self._values}
+
+    def text(self, key: str, *, empty: bool = False) -> YamlText:
+        """A text that must be there, and must not be empty unless ``empty`` says so."""
+        return self._text(self._label(key), *self._required(key), empty=empty)
+
+    def optional_text(self, key: str) -> YamlText | None:
+        """A text, or ``None`` where the key is absent."""
+        return self.text(key) if key in self else None
+
+    def optional_integer(self, key: str, *, at_least: int, at_most: int = 2**31 - 1) -> int | None:
+        """A whole number within its limits, or ``None`` where the key is absent."""
+        if key not in self:
+            return None
+        line, node = self._required(key)
+        # A plain ${NAME} is a text to YAML, and a number once it is filled in; "16" in quotes is a text for good.
+        quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
+        scalar = self._scalar(self._label(key), line, node)
+        if quoted or not _WHOLE_NUMBER.fullmatch(scalar.value):
+            raise self.wrong(key, "a whole number")
+        number = int(scalar.value)
+        if not at_least <= number <= at_most:
+            limit = f"a number of at least {at_least}" if number < at_least else f"a number of at most {at_most}"
+            raise self.wrong(key, limit)
+        return number
+
+    def integer(self, key: str, *, default: int, at_least: int) -> int:
+        """A whole number within its limits, or ``default`` where the key is absent."""
+        number = self.optional_integer(key, at_least=at_least)
+        return default if number is None else number
+
+    def optional_duration_ms(self, key: str) -> int | None:
+        """Milliseconds of a duration like ``60 seconds``, or ``None`` where the key is absent."""
+        if key not in self:
+            return None
+        try:
+            return parse_duration_ms(self.text(key).value)
+        except ValueError:
+            # Without its cause, which shows the value, and with it what a variable holds.
+            raise self.wrong(key, DURATION_FORM) from None
+
+    def mapping(self, key: str) -> "YamlMapping":
+        """A mapping that must be there."""
+        line, node = self._required(key)
+        return self._mapping(self._label(key), line, node)
+
+    def optional_mapping(self, key: str) -> "YamlMapping | None":
+        """A mapping, or ``None`` where the key is absent."""
+        return self.mapping(key) if key in self else None
+
+    def mappings(self, key: str) -> tuple["YamlMapping", ...]:
+        """A list of mappings that must be there; it may be empty."""
+        items = self._items(key)
+        return tuple(self._mapping(f"{self._label(key)}[{i}]", _line(node), node) for i, node in enumerate(items))
+
+    def optional_texts(self, key: str) -> tuple[YamlText, ...] | None:
+        """A list of texts, none empty and none twice, or ``None`` where the key is absent. The list may be empty."""
+        if key not in self:
+            return None
+        label = self._label(key)
+        items = enumerate(self._items(key))
+        texts = tuple(self._text(f"{label}[{i}]", _line(node), node, empty=False) for i, node in items)
+        seen = set()
+        for text in texts:
+            if text.value in seen:
+                self._place.refuse(text.line, f"{label} names {text} twice")
+            seen.add(text.value)
+        return texts
+
+    def wrong(self, key: str, expected: str) -> ConfigError:
+        """The error of a value that is not what is ``expected`` there."""
+        line, node = self._required(key)
+        shown = _quoted(node.value) if isinstance(node, yaml.ScalarNode) else _kind(node)
+        return self._place.error(line, f"{self._label(key)} is {shown}, not {expected}")
+
+    def error(self, key: str, fact: str) -> ConfigError:
+        """An error about a key, or about the whole mapping where the key is absent."""
+        line = self._line(key) if key in self else self.line
+        return self._place.error(line, f"{self._label(key)} {fact}")
+
+    def shape_error(self, key: str, fact: str) -> ShapeError:
+        """Like :meth:`error`, where what is wrong is a shape's definition."""
+        line = self._line(key) if key in self else self.line
+        return ShapeError(f"{self._place.file} line {line}: {self._name}: {fact}")
+
+    def _line(self, key: str) -> int:
+        return self._values[key][0]
+
+    def _label(self, key: str) -> str:
+        return f"{self._name}{self._separator}{key}" if self._name else key
+
+    def _required(self, key: str) -> tuple[int, yaml.Node]:
+        if key not in self:
+            self._place.refuse(self.line, f"{self._label(key)} is missing")
+        return self._values[key]
+
+    def _mapping(self, label: str, line: int, node: yaml.Node) -> "YamlMapping":
+        if not isinstance(node, yaml.MappingNode) or node.tag not in _TYPE_NAMES:
+            self._place.refuse(line, f"{label} is {_kind(node)}, not a mapping of keys to values")
+        return YamlMapping(node, self._place, label, line)
+
+    def _items(self, key: str) -> list[yaml.Node]:
+        line, node = self._required(key)
+        if not isinstance(node, yaml.SequenceNode) or node.tag not in _TYPE_NAMES:
+            self._place.refuse(line, f"{self._label(key)} is {_kind(node)}, not a list")
+        items: list[yaml.Node] = node.value
+        return items
+
+    def _text(self, label: str, line: int, node: yaml.Node, *, empty: bool) -> YamlText:
+        scalar = self._scalar(label, line, node)
+        if node.tag != _TEXT:
+            self._place.refuse(line, f"{label} is {_kind(node)}; put it in quotes if a text is meant")
+        if not scalar.value and not empty:
+            self._place.refuse(line, f"{label} is empty{f', filled in from {scalar}' if scalar.shown else ''}")
+        return scalar
+
+    def _scalar(self, label: str, line: int, node: yaml.Node) -> YamlText:
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in _TYPE_NAMES:
+            self._place.refuse(line, f"{label} is {_kind(node)}, not a single value")
+        if node.tag == _NULL:
+            self._place.refuse(line, f"{label} has no value; give it one or leave the key out")
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in node.value):
+            self._place.refuse(
+                line, f"{label} has a NUL or half a surrogate pair, which no name, path or text can hold"
+            )
+        return YamlText(self._filled_in(label, line, node.value), node.value, line)
+
+    def _filled_in(self, label: str, line: int, text: str) -> str:
+        def value_of(found: re.Match[str]) -> str:
+            if found["escaped"]:
+                return "${"
+            if found["broken"]:
+                self._place.refuse(line, f"{label} has a ${{ that is not ${{NAME}}; a literal one is written $${{")
+            name = found["name"]
+            if name not in self._place.environ:
+                self._place.refuse(line, f"{label} names the environment variable {name}, which is not set")
+            return self._place.environ[name]
+
+        return _VARIABLE.sub(value_of, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The file that messages name, and the variables that its values may name."""
+
+    file: str
+    environ: Mapping[str, str]
+
+    def error(self, line: int, fact: str) -> ConfigError:
+        return ConfigError(f"{self.file} line {line}: {fact}")
+
+    def refuse(self, line: int, fact: str, cause: Exception | None = None) -> NoReturn:
+        raise self.error(line, fact) from cause
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _kind(node: yaml.Node) -> str:
+    return _TYPE_NAMES.get(node.tag, f"tagged {node.tag.removeprefix(_YAML)}, which is not known")
+
+
+def _quoted(text: str) -> str:
+    """On one line and of bounded length, whatever the file has there."""
+    return repr(text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "…")

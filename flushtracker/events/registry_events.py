@@ -1,0 +1,151 @@
+"""The entries of the ``shapes`` topic, the registry: which shapes a source has had, and where each starts and ends.
+
+The topic is compacted, and an entry replaces the one before with the same key. Entries of type ``shape`` are for
+whoever needs a shape's definition; the one of type ``source`` is capture's own mark that a source has begun. Reading is
+as strict as :mod:`flushtracker.events.stream_events` is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from flushtracker.errors import DecodeError
+from flushtracker.events.strict_json import (
+    dump_event,
+    get_field,
+    integer_field,
+    load_event,
+    offset_field,
+    offset_json,
+    text_field,
+    typed_field,
+)
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.wal.changes import TableName
+from flushtracker.wal.log_offset import LogOffset
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeEntry:
+    """One shape of a source, from its first transaction to its last.
+
+    Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
+    ``definition`` is complete: what the catalog has added, such as partitions and a primary key, stands in it.
+    ``table_oid`` tells its table from a later one of the same name. ``ended_because`` is what made it impossible to
+    deliver, ``None`` where its owner removed it.
+    """
+
+    source: str
+    definition: ShapeDefinition
+    table_oid: int
+    starts_after: LogOffset
+    removed_at: LogOffset | None = None
+    ended_because: str | None = None
+
+    def to_json(self) -> str:
+        return dump_event(
+            self.source,
+            type="shape",
+            shape_id=self.definition.id,
+            definition=_definition_json(self.definition),
+            table_oid=self.table_oid,
+            starts_after=offset_json(self.starts_after),
+            removed_at=None if self.removed_at is None else offset_json(self.removed_at),
+            ended_because=self.ended_because,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """A source has begun: its first fragment follows ``starts_after``."""
+
+    source: str
+    starts_after: LogOffset
+
+    def to_json(self) -> str:
+        return dump_event(self.source, type="source", starts_after=offset_json(self.starts_after))
+
+
+RegistryEntry: TypeAlias = ShapeEntry | SourceEntry
+
+
+def parse_registry_entry(text: str | bytes) -> RegistryEntry:
+    """Read one entry; raises ``DecodeError``."""
+    fields = load_event(text, "registry entry")
+    kind = typed_field(fields, "type", str)
+    source = text_field(fields, "source")
+    starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
+    if kind == "source":
+        return SourceEntry(source, starts_after)
+    if kind != "shape":
+        raise DecodeError(f"type is {kind!r:.40}, expected 'shape' or 'source'")
+    return ShapeEntry(
+        source=source,
+        definition=_definition(text_field(fields, "shape_id"), typed_field(fields, "definition", dict)),
+        table_oid=integer_field(fields, "table_oid", 0),
+        starts_after=starts_after,
+        removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
+        ended_because=_optional_text(fields, "ended_because"),
+    )
+
+
+def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
+    return {
+        "table": definition.table,
+        "columns": definition.columns,
+        "where": definition.where,
+        "replica": definition.replica,
+        "primary_key": definition.primary_key,
+        "partitions": definition.partitions,
+        "depends_on": definition.depends_on,
+        "flush": {
+            "bytes": definition.flush.bytes,
+            "interval_ms": definition.flush.interval_ms,
+            "chunk_bytes": definition.flush.chunk_bytes,
+        },
+    }
+
+
+def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
+    replica = text_field(fields, "replica")
+    if replica not in {"default", "full"}:
+        raise DecodeError(f"replica is {replica!r:.40}, expected 'default' or 'full'")
+    flush = typed_field(fields, "flush", dict)
+    return ShapeDefinition(
+        id=shape_id,
+        table=_table(get_field(fields, "table")),
+        columns=_optional_texts(fields, "columns"),
+        where=_optional_text(fields, "where"),
+        replica="full" if replica == "full" else "default",
+        primary_key=_optional_texts(fields, "primary_key"),
+        partitions=tuple(_table(names) for names in typed_field(fields, "partitions", list)),
+        depends_on=_texts(get_field(fields, "depends_on"), "depends_on"),
+        flush=FlushPolicy(
+            *(_optional_integer(flush, name) for name in ("bytes", "interval_ms", "chunk_bytes")),
+        ),
+    )
+
+
+def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:
+    return None if get_field(fields, name) is None else text_field(fields, name)
+
+
+def _optional_integer(fields: Mapping[str, Any], name: str) -> int | None:
+    return None if get_field(fields, name) is None else integer_field(fields, name, 1)
+
+
+def _optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    return None if get_field(fields, name) is None else _texts(fields[name], name)
+
+
+def _texts(value: object, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(type(text) is str for text in value):
+        raise DecodeError(f"{name} is not a list of texts")
+    return tuple(value)
+
+
+def _table(value: object) -> TableName:
+    names = _texts(value, "a table")
+    if len(names) != 2:
+        raise DecodeError(f"a table has {len(names)} names, expected a schema and a name")
+    return names[0], names[1]

@@ -1,0 +1,220 @@
+"""The JSON events of version 1 that travel between capture, writers and tracker: one object each, read and written.
+
+Reading is strict: what is missing, of another type or contradicts itself is a :class:`DecodeError` that says so. Keys
+that version 1 does not know are ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flushtracker.errors import DecodeError
+from flushtracker.events.strict_json import (
+    MAX_BIGINT,
+    dump_event,
+    get_field,
+    integer_field,
+    load_event,
+    objects_field,
+    offset_field,
+    offset_json,
+    text_field,
+    typed_field,
+)
+from flushtracker.wal.changes import Commit, LogItem, Operation, Row
+from flushtracker.wal.log_offset import LogOffset
+
+_OPERATIONS: Final[dict[str, Operation]] = {
+    "insert": "insert",
+    "update": "update",
+    "delete": "delete",
+    "truncate": "truncate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentShape:
+    """A shape's part of a fragment; ``last_offset`` is ``None`` where the fragment has nothing for it."""
+
+    shape_id: str
+    last_offset: LogOffset | None
+    change_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentEvent:
+    """A fragment's metadata, one link of its source's chain. ``xid`` is ``None`` for a keepalive."""
+
+    source: str
+    xid: int | None
+    lsn: int
+    follows: LogOffset
+    last_log_offset: LogOffset
+    start: bool
+    has_begin: bool
+    commit: Commit | None
+    shapes: tuple[FragmentShape, ...] = ()
+
+    def to_json(self) -> str:
+        shapes = [
+            {
+                "shape_id": shape.shape_id,
+                "last_offset": None if shape.last_offset is None else offset_json(shape.last_offset),
+                "change_count": shape.change_count,
+            }
+            for shape in self.shapes
+        ]
+        return dump_event(
+            self.source,
+            xid=self.xid,
+            lsn=self.lsn,
+            follows=offset_json(self.follows),
+            last_log_offset=offset_json(self.last_log_offset),
+            start=self.start,
+            has_begin=self.has_begin,
+            commit=_commit_json(self.commit),
+            shapes=shapes,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "FragmentEvent":
+        """Read one event; raises ``DecodeError``."""
+        fields = load_event(text, "fragment")
+        lsn = integer_field(fields, "lsn", 0)
+        event = cls(
+            source=text_field(fields, "source"),
+            xid=None if get_field(fields, "xid") is None else integer_field(fields, "xid", 0),
+            lsn=lsn,
+            follows=offset_field(fields, "follows", least_tx_offset=-1),
+            last_log_offset=offset_field(fields, "last_log_offset"),
+            start=typed_field(fields, "start", bool),
+            has_begin=typed_field(fields, "has_begin", bool),
+            commit=_commit(fields),
+            shapes=tuple(_fragment_shape(shape) for shape in objects_field(fields, "shapes")),
+        )
+        event._check()
+        return event
+
+    def _check(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.last_log_offset.tx_offset != self.lsn:
+            raise DecodeError(f"last_log_offset {self.last_log_offset} is not of the transaction at lsn {self.lsn}")
+        if self.follows >= self.last_log_offset:
+            raise DecodeError(f"follows {self.follows} is not below last_log_offset {self.last_log_offset}")
+        if self.xid is None and (self.shapes or self.commit is None):
+            raise DecodeError("a keepalive (xid null) has shapes or no commit")
+        limit = LogOffset(self.lsn, min(self.last_log_offset.op_offset + 1, MAX_BIGINT))
+        for shape in self.shapes:
+            last_offset = shape.last_offset
+            if last_offset is not None and not LogOffset(self.lsn, 0) <= last_offset <= limit:
+                raise DecodeError(f"last_offset {last_offset} of shape {shape.shape_id!r} is outside the fragment")
+
+
+@dataclass(frozen=True, slots=True)
+class FlushNotification:
+    """``flushed``: all sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it."""
+
+    source: str
+    type: str
+    shape_id: str
+    offset: LogOffset
+
+    def to_json(self) -> str:
+        return dump_event(self.source, type=self.type, shape_id=self.shape_id, offset=offset_json(self.offset))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "FlushNotification":
+        """Read one event; raises ``DecodeError``."""
+        fields = load_event(text, "flush notification")
+        kind = typed_field(fields, "type", str)
+        if kind not in {"flushed", "removed"}:
+            raise DecodeError(f"type is {kind!r:.40}, expected 'flushed' or 'removed'")
+        return cls(text_field(fields, "source"), kind, text_field(fields, "shape_id"), offset_field(fields, "offset"))
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChangesEvent:
+    """What one fragment brings to one shape; ``has_begin`` on the first that the shape gets of the transaction."""
+
+    source: str
+    shape_id: str
+    xid: int
+    last_log_offset: LogOffset
+    has_begin: bool
+    commit: Commit | None
+    items: tuple[LogItem, ...] = ()
+
+    def to_json(self) -> str:
+        return dump_event(
+            self.source,
+            shape_id=self.shape_id,
+            xid=self.xid,
+            last_log_offset=offset_json(self.last_log_offset),
+            has_begin=self.has_begin,
+            commit=_commit_json(self.commit),
+            items=[_item_json(item) for item in self.items],
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
+        """Read one event; raises ``DecodeError``."""
+        fields = load_event(text, "shape changes")
+        return cls(
+            source=text_field(fields, "source"),
+            shape_id=text_field(fields, "shape_id"),
+            xid=integer_field(fields, "xid", 0),
+            last_log_offset=offset_field(fields, "last_log_offset"),
+            has_begin=typed_field(fields, "has_begin", bool),
+            commit=_commit(fields),
+            items=tuple(_item(item) for item in objects_field(fields, "items")),
+        )
+
+
+def _commit(fields: Mapping[str, Any]) -> Commit | None:
+    if get_field(fields, "commit") is None:
+        return None
+    value = typed_field(fields, "commit", dict)
+    return Commit(text_field(value, "commit_timestamp"), integer_field(value, "end_lsn", 0))
+
+
+def _commit_json(commit: Commit | None) -> dict[str, object] | None:
+    return None if commit is None else {"commit_timestamp": commit.commit_timestamp, "end_lsn": commit.end_lsn}
+
+
+def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
+    # Spark cannot tell an absent last_offset from null, so neither does this; the change count tells both.
+    last_offset = None if fields.get("last_offset") is None else offset_field(fields, "last_offset")
+    shape = FragmentShape(text_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0))
+    if (shape.last_offset is None) != (shape.change_count == 0):
+        raise DecodeError(
+            f"shape {shape.shape_id!r} has change_count {shape.change_count} and last_offset {last_offset}"
+        )
+    return shape
+
+
+def _item(fields: dict[str, Any]) -> LogItem:
+    operation = typed_field(fields, "operation", str)
+    if operation not in _OPERATIONS:
+        raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
+    key = None if get_field(fields, "key") is None else text_field(fields, "key")
+    return LogItem(
+        offset_field(fields, "offset"), _OPERATIONS[operation], key, _row(fields, "value"), _row(fields, "old_value")
+    )
+
+
+def _row(fields: Mapping[str, Any], name: str) -> Row | None:
+    if fields.get(name) is None:
+        return None
+    row = typed_field(fields, name, dict)
+    if not all(value is None or type(value) is str for value in row.values()):
+        raise DecodeError(f"{name} holds something that is neither text nor null")
+    return row
+
+
+def _item_json(item: LogItem) -> dict[str, object]:
+    fields: dict[str, object] = {"offset": offset_json(item.offset), "operation": item.operation, "key": item.key}
+    if item.value is not None:
+        fields["value"] = item.value
+    if item.old_value is not None:
+        fields["old_value"] = item.old_value
+    return fields

@@ -1,0 +1,86 @@
+"""Strict reading of JSON events: what is missing or of another type is a ``DecodeError`` that says so.
+
+Every event is one object with ``v`` and ``source``. Numbers are at most 2**63 − 1, since a Spark ``bigint`` holds them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from flushtracker.errors import DecodeError
+from flushtracker.wal.log_offset import LogOffset
+
+VERSION: Final = 1
+MAX_BIGINT: Final = 2**63 - 1
+
+_T = TypeVar("_T")
+
+
+def dump_event(source: str, **fields: object) -> str:
+    return json.dumps({"v": VERSION, "source": source, **fields}, separators=(",", ":"), ensure_ascii=False)
+
+
+def load_event(text: str | bytes, what: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"{what} is not JSON: {_reason(error)}") from error
+    if not isinstance(fields, dict):
+        raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
+    version = get_field(fields, "v")
+    if type(version) is not int or version != VERSION:
+        raise DecodeError(f"{what} has v {version!r:.40}, this program reads v {VERSION}")
+    return fields
+
+
+def _reason(error: Exception) -> str:
+    """Say where the text breaks, never what it holds."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return type(error).__name__
+
+
+def get_field(fields: Mapping[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise DecodeError(f"{name} is missing")
+    return fields[name]
+
+
+def typed_field(fields: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
+    value = get_field(fields, name)
+    if type(value) is not kind:
+        raise DecodeError(f"{name} is a {type(value).__name__}, expected a {kind.__name__}")
+    return value
+
+
+def text_field(fields: Mapping[str, Any], name: str) -> str:
+    value = typed_field(fields, name, str)
+    if not value:
+        raise DecodeError(f"{name} is empty")
+    return value
+
+
+def integer_field(fields: Mapping[str, Any], name: str, least: int) -> int:
+    value = typed_field(fields, name, int)
+    if not least <= value <= MAX_BIGINT:
+        raise DecodeError(f"{name} is {value}, expected {least} to {MAX_BIGINT}")
+    return value
+
+
+def objects_field(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    values = typed_field(fields, name, list)
+    if not all(type(value) is dict for value in values):
+        raise DecodeError(f"{name} holds something that is not an object")
+    return values
+
+
+def offset_field(fields: Mapping[str, Any], name: str, least_tx_offset: int = 0) -> LogOffset:
+    value = typed_field(fields, name, dict)
+    try:
+        return LogOffset(integer_field(value, "tx_offset", least_tx_offset), integer_field(value, "op_offset", 0))
+    except DecodeError as error:
+        raise DecodeError(f"{name}: {error}") from error
+
+
+def offset_json(offset: LogOffset) -> dict[str, int]:
+    return {"tx_offset": offset.tx_offset, "op_offset": offset.op_offset}

@@ -1,0 +1,205 @@
+"""Jars locked in an ``ivy.xml``: fetched once with the Ivy that comes with pyspark, and found again afterwards.
+
+Two variables say otherwise:
+
+``FLUSHTRACKER_JARS``
+    a folder that already holds the jars, laid out as ``.jars`` is; nothing is fetched.
+``FLUSHTRACKER_MAVEN``
+    the URL of another Maven repository to fetch from.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+from flushtracker.errors import ConfigError
+from flushtracker.jvm.java import check_java
+
+_CHECKOUT: Final = Path(__file__).parents[2]
+_WAYS_OUT: Final = (
+    "Set FLUSHTRACKER_MAVEN to the URL of another Maven repository, or FLUSHTRACKER_JARS to a folder with the jars"
+)
+
+# Ivy's own cache would keep what another repository once answered, so each fetch has a cache of its own. Without POMs
+# each jar is one request. A server that stays silent ends the fetch instead of holding it up for good.
+_SETTINGS: Final = """\
+<ivysettings>
+  <settings defaultResolver="maven"/>
+  <caches defaultCacheDir={cache}/>
+  <timeout-constraints>
+    <timeout-constraint name="patience" connectionTimeout="10000" readTimeout="60000"/>
+  </timeout-constraints>
+  <resolvers>
+    <ibiblio name="maven" m2compatible="true" usepoms="false" timeoutConstraint="patience"{root}/>
+  </resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """The jars that ``ivy_xml`` names, each with its version and ``transitive="false"``.
+
+    ``owner`` is who needs them, for messages; ``command`` fetches them; ``folder``, where they have one to themselves
+    below ``.jars``, ends in a slash.
+    """
+
+    ivy_xml: Path
+    owner: str
+    megabytes: int
+    command: str
+    folder: str = ""
+
+    def names(self) -> tuple[str, ...]:
+        """The file name of each jar below ``.jars``, such as ``delta-storage-4.4.0.jar``."""
+        dependencies = ElementTree.parse(self.ivy_xml).iter("dependency")  # noqa: S314  our own file, part of the package
+        return tuple(f"{self.folder}{jar.attrib['name']}-{jar.attrib['rev']}.jar" for jar in dependencies)
+
+    def paths(self, environ: Mapping[str, str] = os.environ) -> list[Path]:
+        """The jars; cheap, and starts no JVM.
+
+        Raises:
+            ConfigError: one is missing or no jar at all; the message says how to get it.
+        """
+        folder = _jar_folder(environ)
+        faults = self._faults(folder)
+        if not faults:
+            return [folder / name for name in self.names()]
+        if environ.get("FLUSHTRACKER_JARS"):
+            raise ConfigError(f"FLUSHTRACKER_JARS is {folder}: {'; '.join(faults)}. Put them there, or unset it")
+        raise ConfigError(
+            f"{self._count(faults)} of {self.owner}'s extra jars are not in {folder}: run `{self.command}`, "
+            "or set FLUSHTRACKER_JARS to a folder that has them"
+        )
+
+    def fetch(self, environ: Mapping[str, str] = os.environ) -> list[Path]:
+        """Fetch the jars unless they are there, and return them.
+
+        A fetch that is cut short leaves no jar under its own name, so the next call starts again.
+
+        Raises:
+            ConfigError: they cannot be had, or ``FLUSHTRACKER_JARS`` names a folder where some are missing.
+        """
+        folder = _jar_folder(environ)
+        if environ.get("FLUSHTRACKER_JARS") or not self._faults(folder):
+            return self.paths(environ)
+        repository = environ.get("FLUSHTRACKER_MAVEN")
+        shown = _without_password(repository) if repository else "Maven Central"
+        java = check_java(environ)
+        _say(f"fetching {len(self.names())} jars for {self.owner} (about {self.megabytes} MB) from {shown} ...")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._fetch_into(folder, java.launcher, repository, shown)
+        except OSError as error:
+            raise ConfigError(f"the jars for {self.owner} cannot be kept in {folder}: {error}") from error
+        _say(f"the jars are in {folder}")
+        return self.paths(environ)
+
+    def _fetch_into(self, folder: Path, java: Path, repository: str | None, shown: str) -> None:
+        log_file = folder / "fetch.log"
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
+            fetched = Path(scratch) / "jars"
+            pattern = f"{fetched}/{self.folder}[artifact]-[revision].[ext]"
+            log = _run_ivy(self.ivy_xml, java, Path(scratch), repository, pattern)
+            if repository:
+                log = log.replace(repository, shown)
+            faults = self._faults(fetched)
+            if faults:
+                log_file.write_text(log, encoding="utf-8")
+                raise ConfigError(
+                    f"{self._count(faults)} jars for {self.owner} could not be fetched from {shown}, {_reason(log)} "
+                    f"(Ivy's log: {log_file}). {_WAYS_OUT}"
+                )
+            for name in self.names():
+                (folder / name).parent.mkdir(exist_ok=True)
+                (fetched / name).replace(folder / name)
+            log_file.unlink(missing_ok=True)
+
+    def _faults(self, folder: Path) -> list[str]:
+        """What is wrong in the folder, one text for each jar that cannot be used."""
+        faults = []
+        for name in self.names():
+            path = folder / name
+            if not path.is_file():
+                faults.append(f"{name} is missing")
+            elif not zipfile.is_zipfile(path):
+                faults.append(f"{name} is cut short or no jar")
+        return faults
+
+    def _count(self, faults: list[str]) -> str:
+        return f"{len(faults)} of {len(self.names())}"
+
+
+def _jar_folder(environ: Mapping[str, str]) -> Path:
+    """``FLUSHTRACKER_JARS``, else ``.jars`` of the checkout, or of the current directory for an installed wheel."""
+    named = environ.get("FLUSHTRACKER_JARS")
+    if named:
+        return Path(named).absolute()
+    home = _CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else Path.cwd()
+    return home / ".jars"
+
+
+def _run_ivy(ivy_xml: Path, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
+    """Let Ivy put the jars where ``pattern`` says; returns what it printed, whatever came of it."""
+    root = f" root={quoteattr(repository)}" if repository else ""
+    settings = scratch / "ivysettings.xml"
+    settings.write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache")), root=root), encoding="utf-8")
+    command = [str(java), "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(ivy_xml)]
+    done = subprocess.run(  # noqa: S603  every part of the command is ours, or the user's own Java
+        [*command, "-retrieve", pattern],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.stdout
+
+
+def _reason(log: str) -> str:
+    """Why Ivy gave up, in its own or Java's words: ``ConnectException: Connection refused``, ``…: not found``."""
+    for pattern in (r"\(java[\w.]*\.(\w+(?:: [^)\n]{1,120})?)\)", r":: \S+#(\S+: [^:\n]+)", r"((?:Error|Exception).+)"):
+        found = re.search(pattern, log)
+        if found:
+            return found[1].strip()
+    return "Ivy gave no reason"
+
+
+def _ivy_jar() -> Path:
+    """The Ivy inside pyspark; found without importing pyspark, which takes a second."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("pyspark is not installed: run `make run` or `pip install -e .`")
+    folder = Path(spec.origin).parent / "jars"
+    found = sorted(folder.glob("ivy-*.jar"))
+    if not found:
+        raise ConfigError(f"pyspark has no ivy-*.jar in {folder}: {_WAYS_OUT}")
+    return found[-1]
+
+
+def _without_password(repository: str) -> str:
+    """The URL as it may be shown; raises :class:`ConfigError` on what is no URL."""
+    try:
+        parts = urlsplit(repository)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in {"http", "https", "file"}:
+        raise ConfigError("FLUSHTRACKER_MAVEN is not a URL that starts with https://, http:// or file://")
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,50 @@
+"""The two sets of jars, locked in an XML file each: ``python -m flushtracker.jvm.jars spark broker`` fetches them.
+
+:mod:`flushtracker.jvm.ivy_jars` names the variables that take them from elsewhere.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from flushtracker.errors import ConfigError
+from flushtracker.jvm.ivy_jars import JarSet
+
+SPARK_JARS: Final = JarSet(
+    ivy_xml=Path(__file__).with_name("spark_jars.xml"),
+    owner="Spark",
+    megabytes=25,
+    command="python -m flushtracker.jvm.jars spark",
+)
+"""What Spark needs beside its own jars, directly in ``.jars``."""
+
+BROKER_JARS: Final = JarSet(
+    ivy_xml=Path(__file__).with_name("broker_jars.xml"),
+    owner="the broker",
+    megabytes=43,
+    command="python -m flushtracker.jvm.jars broker",
+    folder="kafka/",
+)
+"""A whole Kafka broker, for tests and demonstrations, in ``.jars/kafka``."""
+
+_SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS}
+
+
+def main(names: list[str]) -> int:
+    """Fetch the named sets, silently where they are there already; returns the exit code."""
+    if not names or set(names) - _SETS.keys():
+        sys.stderr.write(f"flushtracker: name the jars to fetch: {' or '.join(_SETS)}, or both\n")
+        return ConfigError.exit_code
+    try:
+        for name in names:
+            _SETS[name].fetch()
+    except ConfigError as error:
+        sys.stderr.write(f"flushtracker: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

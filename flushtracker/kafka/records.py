@@ -1,0 +1,54 @@
+"""Event → record: the stream that an event belongs to, the key that decides its partition, and its JSON.
+
+In a compacted topic the key also decides which record replaces which. Compound keys are JSON arrays, so two different
+ones are never the same text, whatever the names contain.
+"""
+
+import json
+from typing import NamedTuple, TypeAlias
+
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+
+Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | RegistryEntry
+
+
+class Record(NamedTuple):
+    """An event as it is published; ``stream`` is one of ``topic_rules.ROLES``."""
+
+    stream: str
+    key: str
+    value: str
+
+
+def record_of(event: Event) -> Record:
+    """The record of any event.
+
+    - A fragment's key is its source: all fragments of a source are in one partition, in order.
+    - A flush notification's key has its type, because in the compacted topic ``removed`` must not replace ``flushed``.
+    - A shape's registry entry and its changes share a key: all changes of a shape are in one partition, in order.
+
+    >>> from flushtracker.wal.log_offset import LogOffset
+    >>> record_of(FlushNotification("7301/1/shapes", "flushed", "users-eu", LogOffset(100, 4))).key
+    '["7301/1/shapes","users-eu","flushed"]'
+    """
+    match event:
+        case FragmentEvent():
+            return Record("fragments", fragment_key(event.source), event.to_json())
+        case ShapeChangesEvent():
+            return Record("shape_changes", _compound_key(event.source, event.shape_id), event.to_json())
+        case FlushNotification():
+            return Record("flushes", _compound_key(event.source, event.shape_id, event.type), event.to_json())
+        case ShapeEntry():
+            return Record("shapes", _compound_key(event.source, event.definition.id), event.to_json())
+        case SourceEntry():
+            return Record("shapes", _compound_key(event.source, ""), event.to_json())
+
+
+def fragment_key(source: str) -> str:
+    """The key of every fragment of ``source``, to find them in the topic."""
+    return source
+
+
+def _compound_key(*names: str) -> str:
+    return json.dumps(names, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,116 @@
+"""``ServerTables``: what capture asks of the server beside the stream, over an ordinary connection."""
+
+import time
+from dataclasses import replace
+from typing import Final
+
+from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
+from flushtracker.postgres.catalog import Catalog
+from flushtracker.postgres.connection import Connection, require_open, rows
+from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shape import Shape
+from flushtracker.wal.changes import TableName
+
+_HEARTBEAT_PREFIX: Final = "flushtracker"
+_VISIBLE_S: Final = 5.0
+_LOOK_S: Final = 0.02
+_XIDS: Final = 2**32
+
+
+class ServerTables:
+    """Every method raises ``PostgresUnavailableError`` where the connection is lost."""
+
+    def __init__(self, connection: Connection, publication: str) -> None:
+        self._connection = connection
+        self._catalog = Catalog(connection)
+        self._publication = publication
+        self._publication_oid = check_publication(connection, publication)
+
+    def wal_end(self) -> int:
+        return wal_end(self._connection)
+
+    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
+        """The partitioned tables that a table is a partition of, once others can see what transaction ``xid`` did.
+
+        The stream may be ahead of that: it sends what is in the WAL, and a commit that waits for a synchronous standby
+        is there already, while the catalog still shows what was before.
+
+        Raises:
+            PostgresUnavailableError: it cannot be seen within seconds; a later connection will be sent it again.
+        """
+        deadline = time.monotonic() + _VISIBLE_S
+        while not is_visible(current_snapshot(self._connection), xid):
+            if time.monotonic() > deadline:
+                raise PostgresUnavailableError(
+                    f"transaction {xid} has committed, but others cannot see it yet: it waits for a synchronous "
+                    "standby, which must not be capture itself"
+                )
+            time.sleep(_LOOK_S)
+        return self._catalog.ancestors(oid)
+
+    def require_open(self) -> None:
+        """Raise ``PostgresUnavailableError`` where the server has ended the connection."""
+        require_open(self._connection)
+
+    def require_publication(self) -> None:
+        """Raise ``PostgresError`` where the publication is another one than at the start.
+
+        While there was none, the server has sent nothing of what was written.
+        """
+        if check_publication(self._connection, self._publication) != self._publication_oid:
+            raise PostgresError(
+                f"publication {self._publication} was dropped and made anew: what was written meanwhile was not sent, "
+                "and never will be; define the shapes anew, under new ids, and start again"
+            )
+
+    def emit_heartbeat(self) -> None:
+        """Write a few bytes of WAL, so that the slot can move on."""
+        emit_heartbeat(self._connection, _HEARTBEAT_PREFIX)
+
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
+        """Fill in the partitions, and the primary key where the stream does not tell it; check that it can be kept.
+
+        Raises:
+            ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
+            PostgresError: the table is not in the publication.
+        """
+        facts = self._catalog.table(definition.table)
+        if facts is None:
+            table = ".".join(definition.table)
+            raise ShapeError(f"shape {definition.id!r}: there is no table {table} in this database")
+        relations = [table.relation for table in facts.partitions] or [facts.relation]
+        primary_key = definition.primary_key
+        # Under REPLICA IDENTITY FULL every column is flagged as key; otherwise the flags are the key.
+        if primary_key is None and any(relation.replica_identity == "full" for relation in relations):
+            primary_key = facts.primary_key or None
+        partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
+        resolved = replace(definition, primary_key=primary_key, partitions=partitions)
+        shape = Shape(resolved)
+        for relation in relations:
+            shape.bind(relation)
+        if not facts.is_partitioned or partitions:
+            check_publication(self._connection, self._publication, partitions or (definition.table,))
+        return resolved, facts.oid
+
+
+def current_snapshot(connection: Connection) -> str:
+    """As PostgreSQL writes it: ``xmin:xmax:xid,xid,…``, of which the last are still in progress."""
+    ((snapshot,),) = rows(connection, "SELECT txid_current_snapshot()::text")
+    return str(snapshot)
+
+
+def is_visible(snapshot: str, xid: int) -> bool:
+    """Whether what ``xid`` did can be seen in ``snapshot``, given that it was not rolled back.
+
+    A snapshot's ids count on beyond 32 bits; ``xid``, as the stream has it, does not, and is within 2**31 of them.
+
+    >>> [is_visible("100:105:100,103", xid) for xid in (99, 100, 102, 103, 105, 106)]
+    [True, False, True, False, False, False]
+    >>> is_visible("4294967290:4294967300:4294967297", 1), is_visible("4294967290:4294967300:4294967297", 4294967295)
+    (False, True)
+    """
+    _, xmax, running = snapshot.split(":")
+    if (xid - int(xmax)) % _XIDS < _XIDS // 2:
+        return False
+    return xid not in {int(text) % _XIDS for text in running.split(",") if text}

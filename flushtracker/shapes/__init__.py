@@ -1,0 +1,1 @@
+"""Shapes: their definitions, what of a transaction concerns each, and the log items it becomes. Pure."""

@@ -1,0 +1,89 @@
+"""What a ``where`` says, as a tree of frozen values: no types yet, and nothing left of how it was written."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from flushtracker.shapes.where.like_pattern import LikePattern
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` where the other operand decides the type."""
+
+    text: str | None
+    type_oid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    operand: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    operator: str
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``written_as`` is what to call it in an error: a BETWEEN is two comparisons."""
+
+    operator: str
+    left: "Node"
+    right: "Node"
+    written_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    operand: "Node"
+    items: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``pattern`` is ``None`` for NULL."""
+
+    operand: "Node"
+    pattern: LikePattern | None
+    ignore_case: bool
+
+    @property
+    def written_as(self) -> str:
+        return "ILIKE" if self.ignore_case else "LIKE"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class IsTruth:
+    operand: "Node"
+    truth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """AND or OR of all ``parts``; a chain of any length is one of these."""
+
+    operator: str
+    parts: tuple["Node", ...]
+
+
+Node: TypeAlias = (
+    ColumnRef | Constant | Negation | Arithmetic | Comparison | Membership | Like | IsNull | IsTruth | Not | Junction
+)

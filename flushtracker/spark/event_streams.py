@@ -1,0 +1,90 @@
+"""``EventStreams``: what the query needs of a transport, and its implementation for files."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, Protocol
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.config.job_config import FilesTransport, Transport
+from flushtracker.errors import ConfigError, DecodeError, GapError
+from flushtracker.spark.hadoop_files import spark_path
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.kafka_streams import KafkaEventStreams
+from flushtracker.spark.rows import FLUSHES, FRAGMENTS
+from flushtracker.tracking.recovery_plan import RecoveryPlan
+
+# Spark forgets files that are older than the newest by more than this. A forgotten one would be a silent gap.
+_NEVER: Final = "36500d"
+
+
+class EventStreams(Protocol):
+    """Two streams of events, ready to be read.
+
+    ``remedies`` says what to do about an error of the input, by the name of its class.
+    """
+
+    remedies: ClassVar[Mapping[str, str]]
+
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint can only go on with, by name: its offsets mean nothing elsewhere."""
+
+    def read(self, starts: RecoveryPlan) -> DataFrame:
+        """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``."""
+
+
+class FilesEventStreams:
+    """An :class:`~flushtracker.spark.event_streams.EventStreams` of two directories."""
+
+    remedies: ClassVar[Mapping[str, str]] = {
+        GapError.__name__: "put what is missing back in front of this fragment, or let capture restart, which sends "
+        "everything unconfirmed again, and begin with what it sends from then on and a new checkpoint",
+        DecodeError.__name__: "mend it where it is and start again",
+    }
+
+    def __init__(self, spark: SparkSession, config: FilesTransport) -> None:
+        self._spark = spark
+        self._config = config
+
+    def identity(self) -> dict[str, str]:
+        """The two directories."""
+        return {
+            "format": self._config.format,
+            "fragments": spark_path(self._config.fragments),
+            "flushes": spark_path(self._config.flushes),
+        }
+
+    def read(self, starts: RecoveryPlan) -> DataFrame:
+        """Both streams from their first file; ``starts`` are empty, since nothing recovers from files.
+
+        Raises:
+            ConfigError: a stream's directory does not exist.
+        """
+        assert not starts.by_partition  # noqa: S101  JobConfig refuses --recover for files
+        fragments = self._read_directory(self._config.fragments, FRAGMENTS)
+        return fragments.unionByName(self._read_directory(self._config.flushes, FLUSHES))
+
+    def _read_directory(self, directory: str, stream: str) -> DataFrame:
+        reader = self._spark.readStream.format("text").option("maxFileAge", _NEVER)
+        try:
+            lines = reader.option("maxFilesPerTrigger", self._config.max_files_per_trigger).load(spark_path(directory))
+        except JAVA_ERRORS as error:
+            if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
+                raise ConfigError(
+                    f"source.{stream}: there is no directory {directory}; create it, or start what writes there first"
+                ) from error
+            raise ConfigError(
+                f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
+            ) from error
+        return lines.select(F.lit(stream).alias("stream"), "value", F.col("_metadata.file_path").alias("place"))
+
+
+def open_streams(spark: SparkSession, config: Transport) -> EventStreams:
+    """The source that the configuration names.
+
+    Raises:
+        ConfigError: it is not there, or not fit.
+        BrokerError: Kafka does not answer.
+    """
+    return FilesEventStreams(spark, config) if isinstance(config, FilesTransport) else KafkaEventStreams(spark, config)

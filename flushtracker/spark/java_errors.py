@@ -1,0 +1,87 @@
+"""Errors from the JVM: the reason in one line, since py4j's text only names the call, and what ended a query."""
+
+import re
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from flushtracker.config.job_config import JobConfig, KafkaTransport
+from flushtracker.errors import BrokerError, FencedError, FlushtrackerError, GapError, StateError
+
+_SHOWN: Final = 400
+_CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+_FULL: Final = "No space left on device"
+_LOST: Final = re.compile(
+    # Met by an executor that reads, and by the driver that plans.
+    r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
+    re.DOTALL,
+)
+_AWAY: Final = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception[^\n]*"
+    r"|Cannot fetch record for offset[^\n]*"
+)
+
+JAVA_ERRORS = (PySparkException, Py4JJavaError)
+"""What a call into Spark raises: known to Spark, or any Java exception."""
+
+
+def java_reason(error: Exception) -> str:
+    """The first line of the root cause's message, or of the error's own where there is no Java behind it."""
+    if not isinstance(error, Py4JJavaError):
+        return _first_line(str(error))
+    cause = root_cause(error)
+    return f"{cause.getClass().getSimpleName()}: {_first_line(cause.getMessage() or 'no reason given')}"
+
+
+def root_cause(error: Py4JJavaError) -> Any:
+    """The Java exception at the end of the causes."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return cause
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def query_failure(query: StreamingQuery, failure: BaseException | None, config: JobConfig) -> BaseException:
+    """The error to report for a query that ended, given what its ``foreachBatch`` raised, if that was it."""
+    if failure is not None and not isinstance(failure, Py4JJavaError):
+        return failure  # Raised by our own code, on purpose or not.
+    causes = _causes(query, failure)
+    return _known_failure("\n".join(causes), config) or FlushtrackerError(
+        f"the query ended: {causes[-1].partition(chr(10))[0] if causes else 'no reason given'}"
+    )
+
+
+def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
+    checkpoint = config.state.checkpoint
+    if _CONCURRENT in text:
+        return FencedError(f"another driver writes to checkpoint {checkpoint}, so this one ends; let only one run")
+    if _FULL in text:
+        return StateError(
+            f"no space is left under checkpoint {checkpoint}, or on a disk that Spark works on; make room and start "
+            f"again, nothing is lost"
+        )
+    if isinstance(config.transport, KafkaTransport):
+        if lost := _LOST.search(text):
+            fact = " ".join((lost["read"] or lost["planned"]).split())
+            return GapError(f"Kafka no longer has records that this job has yet to read: {fact[:_SHOWN]}")
+        if away := _AWAY.search(text):
+            return BrokerError(f"Kafka at {config.transport.bootstrap_servers} does not answer: {away[0]}")
+    return None
+
+
+def _causes(query: StreamingQuery, failure: Py4JJavaError | None) -> list[str]:
+    """Class and message of each Java exception behind the failure, the root cause last."""
+    cause: Any = failure.java_exception if failure is not None else query._jsq.exception()
+    if failure is None:
+        cause = cause.get() if cause.isDefined() else None
+    causes = []
+    while cause is not None:
+        causes.append(f"{cause.getClass().getName()}: {(cause.getMessage() or '').strip()}")
+        cause = cause.getCause()
+    return causes

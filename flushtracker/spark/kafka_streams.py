@@ -1,0 +1,143 @@
+"""Events from two Kafka topics, read by one Spark source."""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.config.job_config import KafkaTransport
+from flushtracker.errors import ConfigError, DecodeError, GapError
+from flushtracker.kafka.topic_rules import topic_faults
+from flushtracker.spark.kafka_admin import KafkaAdmin
+from flushtracker.spark.rows import FLUSHES, FRAGMENTS
+from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
+
+logger = logging.getLogger(__name__)
+
+_EARLIEST: Final = -2
+_REMEDY: Final = (
+    "restart capture, which sends everything unconfirmed again, then start this job once with --recover, which begins "
+    "with what capture sent last"
+)
+# A broker that is away is waited for by this job, which says so; Spark by itself would hang for minutes in silence.
+_DEFAULTS: Final = {
+    "kafka.default.api.timeout.ms": "15000",
+    "kafka.request.timeout.ms": "10000",
+    "fetchOffset.numRetries": "1",
+    "kafkaConsumer.pollTimeoutMs": "30000",
+}
+
+
+class KafkaEventStreams:
+    """An :class:`~flushtracker.spark.event_streams.EventStreams` of two topics, which exist and are fit.
+
+    Raises:
+        ConfigError: a topic is missing, or set up so that records could be lost.
+        BrokerError: no broker answers.
+    """
+
+    remedies: ClassVar[Mapping[str, str]] = {GapError.__name__: _REMEDY, DecodeError.__name__: _REMEDY}
+
+    def __init__(self, spark: SparkSession, config: KafkaTransport) -> None:
+        self._spark = spark
+        self._config = config
+        with KafkaAdmin(spark, config) as admin:
+            self._cluster_id = admin.cluster_id()
+            self._topics = admin.topics([config.fragments, config.flushes])
+        self._check()
+
+    def _check(self) -> None:
+        faults = []
+        for role in (FRAGMENTS, FLUSHES):
+            facts = self._topics[getattr(self._config, role)].facts
+            if not facts.config:
+                logger.warning("topic not checked topic=%s reason=its configuration may not be read", facts.name)
+                continue
+            faults += [
+                f"{facts.name}: {fault}" for fault in topic_faults(role, facts, retention_ms=self._config.retention_ms)
+            ]
+        if faults:
+            raise ConfigError(f"a topic could lose records: {'; '.join(faults)}")
+
+    def identity(self) -> dict[str, str]:
+        """The cluster, and each topic by name and id: one that was deleted and made anew has another."""
+        return {
+            "format": self._config.format,
+            "cluster": self._cluster_id,
+            "fragments": self._named(self._config.fragments),
+            "flushes": self._named(self._config.flushes),
+        }
+
+    def _named(self, topic: str) -> str:
+        return f"{topic} ({self._topics[topic].topic_id})"
+
+    def read(self, starts: RecoveryPlan) -> DataFrame:
+        """Both topics as one stream; where the checkpoint has no Kafka offsets yet, fragments begin at ``starts``."""
+        topics = f"{self._config.fragments},{self._config.flushes}"
+        first = self._first_offsets(starts) if starts.by_partition else "earliest"
+        records = (
+            self._spark.readStream.format("kafka")
+            .options(**self._options(topics))
+            .option("startingOffsets", first)
+            # Without this, records that are gone would be a silent gap.
+            .option("failOnDataLoss", "true")
+            .load()
+            .withColumn("value", _text("value"))
+        )
+        is_fragment = F.col("topic") == self._config.fragments
+        place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
+        return records.where(~is_fragment | counts(starts)).select(
+            F.when(is_fragment, F.lit(FRAGMENTS)).otherwise(F.lit(FLUSHES)).alias("stream"),
+            "value",
+            place.alias("place"),
+        )
+
+    def fragments(self) -> DataFrame:
+        """What the topic of fragments holds now, as Spark's Kafka source gives it, with ``value`` as text."""
+        reader = self._spark.read.format("kafka").options(**self._options(self._config.fragments))
+        # Records that expire while this reads are no loss: what matters is newer.
+        records = reader.option("startingOffsets", "earliest").option("failOnDataLoss", "false").load()
+        return records.withColumn("value", _text("value"))
+
+    def _options(self, topics: str) -> dict[str, str]:
+        own = {"kafka.bootstrap.servers": self._config.bootstrap_servers, "subscribe": topics}
+        return _DEFAULTS | dict(self._config.options) | own
+
+    def _first_offsets(self, starts: RecoveryPlan) -> str:
+        """Spark wants every partition of every topic named."""
+        fragments, flushes = (self._topics[name].facts for name in (self._config.fragments, self._config.flushes))
+        first = {
+            p: starts.by_partition[p].first if p in starts.by_partition else _EARLIEST
+            for p in range(fragments.partitions)
+        }
+        return json.dumps({fragments.name: first, flushes.name: dict.fromkeys(range(flushes.partitions), _EARLIEST)})
+
+
+def counts(starts: RecoveryPlan) -> Column:
+    """Whether a fragment's record ``(partition, offset, value)`` counts, or was skipped by a recovery."""
+    counted = F.lit(True)  # noqa: FBT003 (a literal)
+    for partition, part in starts.by_partition.items():
+        is_old = (F.col("partition") == partition) & (F.col("offset") < part.end)
+        counted = F.when(is_old, _is_past_its_start(part)).otherwise(counted)
+    return counted
+
+
+def source_of(value: Column) -> Column:
+    """The source that a fragment names, null where it cannot be read."""
+    return F.nullif(F.from_json(value, "source STRING")["source"], F.lit(""))
+
+
+def _is_past_its_start(part: PartitionPlan) -> Column:
+    if not part.sources:
+        return F.lit(False)  # noqa: FBT003 (a literal)
+    pairs = [F.lit(item) for pair in part.sources.items() for item in pair]
+    start = F.try_element_at(F.create_map(*pairs), source_of(F.col("value")))
+    return start.isNotNull() & (F.col("offset") >= start)
+
+
+def _text(column: str) -> Column:
+    """Bytes as text, null where they are not UTF-8: a damaged name must not become another name."""
+    return F.try_validate_utf8(F.col(column).cast("string"))

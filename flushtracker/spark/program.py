@@ -1,0 +1,47 @@
+"""``flushtracker track``: the tracking job as a program, from its arguments to its exit code."""
+
+import argparse
+import logging
+from contextlib import suppress
+from threading import Event
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from flushtracker.config.job_config import load_config
+from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.process.program import log_to_stderr
+from flushtracker.process.stop_signals import set_on_signals
+from flushtracker.spark.jvm_signals import set_on_jvm_signals
+from flushtracker.spark.session import start_session
+from flushtracker.spark.track_flushes_query import Recovery, track_flushes
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Track until everything is read, or until SIGTERM or Ctrl-C."""
+    verbose: bool = arguments.verbose
+    if arguments.abandon and not arguments.recover:
+        raise ConfigError("--abandon is only for --recover")
+    log_to_stderr()
+    # py4j logs what the driver raises once more, with a traceback; it is reported below.
+    logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
+    recovery = Recovery(tuple(arguments.abandon)) if arguments.recover else None
+    config = load_config(arguments.config)
+    stop = Event()
+    set_on_signals(stop)
+    try:
+        spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=verbose)
+    except FlushtrackerError:
+        if stop.is_set():  # The signal ended the JVM too, before it could be told otherwise.
+            return 0
+        raise
+    try:
+        set_on_jvm_signals(stop, spark)
+        if not stop.is_set():
+            track_flushes(spark, config, stop, recovery)
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise FlushtrackerError("Spark's JVM has ended under the job; start again, nothing is lost") from error
+    finally:
+        # Without a JVM there is nothing to stop.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
+    return 0

@@ -1,0 +1,181 @@
+"""The tracker: the largest LSN that may be acknowledged, given what was sent to each shape and flushed by it.
+
+**State.** ``last_seen_offset``, the last commit taken. ``last_global_flushed_offset``, up to which everything is
+flushed. A mapping *shape → (last_sent, last_flushed)* of the pending shapes alone, and a sorted tree
+*last_flushed → shapes* kept in step with it, for the minimum in O(log n).
+
+**Events.** A fragment makes each shape it affects pending up to its ``last_log_offset``. A flush that reaches
+``last_sent`` ends that; any other moves ``last_flushed`` up. A removed shape leaves. Only a commit moves
+``last_seen_offset``.
+
+**The answer.** Nothing pending: everything seen may be acknowledged. Else all before the least ``last_flushed`` may:
+its ``tx_offset − 1``, since that transaction itself is not complete. The −1 costs nothing, because a commit record is
+dozens of bytes long and no two commit LSNs are neighbours.
+
+**Careful about.** All offsets are aligned to transactions (``shape_offsets`` does that): fed with raw storage offsets
+the tracker would wait for flushes that never come. The ack never goes back, whatever the entries do. In bulk the
+entries are replaced *before* the one ack is computed: the commit first and the rows later would acknowledge a
+transaction whose shapes are not in the mapping yet.
+
+The rule is that of Electric's ``FlushTracker``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sortedcontainers import SortedDict
+
+from flushtracker.wal.log_offset import LogOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What one shape (or shape group) was sent and has not flushed: ``last_flushed < last_sent``, both aligned.
+
+    ``since_ms`` is when it became pending or last made progress, in milliseconds of the caller's clock.
+    """
+
+    last_sent: LogOffset
+    last_flushed: LogOffset
+    since_ms: int
+
+    def __post_init__(self) -> None:
+        if self.last_flushed >= self.last_sent:
+            raise ValueError(f"pending range is empty: flushed {self.last_flushed}, sent {self.last_sent}")
+
+
+class FlushTracker:
+    """Tracks one source. Each handler returns the LSN to acknowledge now, or ``None`` when the ack has not moved.
+
+    An LSN returned means: all transactions with a commit LSN up to and including it are safe. ``ack_lsn`` given at
+    the start is what was acknowledged before; nothing at or below it is returned again.
+
+    >>> tracker = FlushTracker()
+    >>> tracker.handle_txn_fragment(LogOffset(100, 4), {"users", "orders"}, is_commit=True, now_ms=0)
+    98
+    >>> tracker.handle_flush_notification("users", LogOffset(100, 4), now_ms=10)
+    >>> tracker.handle_flush_notification("orders", LogOffset(100, 4), now_ms=20)
+    100
+    """
+
+    def __init__(self, ack_lsn: int = -1) -> None:
+        self._ack_lsn = ack_lsn
+        self._pending: dict[str, Pending] = {}
+        self._shapes_by_flushed: SortedDict[LogOffset, set[str]] = SortedDict()
+        self.last_seen_offset = LogOffset.before_all()
+        self.last_global_flushed_offset = LogOffset.before_all()
+
+    @property
+    def ack_lsn(self) -> int:
+        """The greatest LSN acknowledged so far; -1 before the first."""
+        return self._ack_lsn
+
+    @property
+    def pending(self) -> Mapping[str, Pending]:
+        """The pending shapes; a view, not to be changed."""
+        return self._pending
+
+    def is_empty(self) -> bool:
+        """Whether nothing is pending."""
+        return not self._pending
+
+    def handle_txn_fragment(
+        self, last_log_offset: LogOffset, affected_shapes: Iterable[str], *, is_commit: bool, now_ms: int
+    ) -> int | None:
+        """Take a fragment, in stream order; a whole transaction is one with ``is_commit``. O(shapes · log n)."""
+        for shape_id in affected_shapes:
+            entry = self._pending.get(shape_id)
+            if entry is None:
+                entry = Pending(last_log_offset, LogOffset.just_before(last_log_offset.tx_offset), now_ms)
+            else:
+                entry = Pending(max(entry.last_sent, last_log_offset), entry.last_flushed, entry.since_ms)
+            self._put(shape_id, entry)
+        if is_commit:
+            self._see(last_log_offset)
+        return self._advance()
+
+    def handle_flush_notification(self, shape_id: str, offset: LogOffset, *, now_ms: int) -> int | None:
+        """Take an aligned flush; for an unknown shape, or below what it flushed before, nothing changes. O(log n)."""
+        entry = self._pending.get(shape_id)
+        if entry is None or offset <= entry.last_flushed:
+            return None
+        if offset >= entry.last_sent:
+            self._drop(shape_id)
+        else:
+            self._put(shape_id, Pending(entry.last_sent, offset, now_ms))
+        return self._advance()
+
+    def handle_shape_removed(self, shape_id: str) -> int | None:
+        """Forget a shape: it will flush nothing more. An unknown one changes nothing. O(log n)."""
+        self._drop(shape_id)
+        return self._advance()
+
+    def apply(self, entries: Mapping[str, Pending | None], last_seen_offset: LogOffset | None = None) -> int | None:
+        """Take one micro-batch: replace each entry (``None``: caught up), then see the commit, then ack once.
+
+        An entry may go down: a shape new in a transaction that another of its group has flushed in part.
+        """
+        for shape_id, entry in entries.items():
+            if entry is None:
+                self._drop(shape_id)
+            else:
+                self._put(shape_id, entry)
+        if last_seen_offset is not None:
+            self._see(last_seen_offset)
+        return self._advance()
+
+    def blocking_shape(self) -> tuple[str, Pending] | None:
+        """The pending shape that holds the ack back: of those with the least ``last_flushed``, the first by id."""
+        if not self._shapes_by_flushed:
+            return None
+        shape_id = min(self._shapes_by_flushed.peekitem(0)[1])
+        return shape_id, self._pending[shape_id]
+
+    def stalled_shapes(self, now_ms: int, grace_ms: int) -> list[tuple[str, Pending]]:
+        """The shapes pending without progress for at least ``grace_ms``, the one that waits longest first. O(n)."""
+        stalled = [item for item in self._pending.items() if now_ms - item[1].since_ms >= grace_ms]
+        return sorted(stalled, key=lambda item: (item[1].since_ms, item[0]))
+
+    def check_invariants(self) -> None:
+        """Raise ``AssertionError`` where mapping, tree and ack disagree; for tests, O(n)."""
+        by_flushed: dict[LogOffset, set[str]] = {}
+        for shape_id, entry in self._pending.items():
+            by_flushed.setdefault(entry.last_flushed, set()).add(shape_id)
+        if by_flushed != dict(self._shapes_by_flushed):
+            raise AssertionError(f"tree {dict(self._shapes_by_flushed)} is not the mapping's {by_flushed}")
+        if self._ack_lsn < self._ackable_lsn():
+            raise AssertionError(f"ack {self._ack_lsn} is below the {self._ackable_lsn()} that may be acknowledged")
+
+    def _put(self, shape_id: str, entry: Pending) -> None:
+        previous = self._pending.get(shape_id)
+        if previous is None or previous.last_flushed != entry.last_flushed:
+            self._drop(shape_id)
+            self._shapes_by_flushed.setdefault(entry.last_flushed, set()).add(shape_id)
+        self._pending[shape_id] = entry
+
+    def _drop(self, shape_id: str) -> None:
+        entry = self._pending.pop(shape_id, None)
+        if entry is None:
+            return
+        shapes = self._shapes_by_flushed[entry.last_flushed]
+        shapes.discard(shape_id)
+        if not shapes:
+            del self._shapes_by_flushed[entry.last_flushed]
+
+    def _see(self, offset: LogOffset) -> None:
+        self.last_seen_offset = max(self.last_seen_offset, offset)
+
+    def _advance(self) -> int | None:
+        flushed = self._shapes_by_flushed.peekitem(0)[0] if self._pending else self.last_seen_offset
+        self.last_global_flushed_offset = max(self.last_global_flushed_offset, flushed)
+        ackable_lsn = self._ackable_lsn()
+        if ackable_lsn <= self._ack_lsn:
+            return None
+        self._ack_lsn = ackable_lsn
+        return ackable_lsn
+
+    def _ackable_lsn(self) -> int:
+        """What the entries allow now; below ``ack_lsn`` where they went down after an ack."""
+        if self._pending:
+            return self.last_global_flushed_offset.tx_offset - 1
+        return self.last_seen_offset.tx_offset

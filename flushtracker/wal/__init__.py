@@ -1,0 +1,1 @@
+"""PostgreSQL's write-ahead log as values: LSNs, offsets, changes, decoded ``pgoutput``, transaction fragments. Pure."""

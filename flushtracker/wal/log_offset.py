@@ -1,0 +1,84 @@
+"""``LogOffset``: the place of one operation in the WAL's stream of committed transactions."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.wal.lsn import format_lsn, parse_lsn
+
+OP_INFINITY: Final = 2**63 - 1
+"""An ``op_offset`` past every real one. An ``int``, so that it also fits a Spark ``bigint``."""
+
+_INFINITY_TEXT: Final = "inf"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogOffset:
+    """Commit LSN of a transaction and the index of one operation within it, ordered by both.
+
+    The text form is for messages and logs; ``parse`` and ``str`` are inverses for all but :meth:`before_all`.
+
+    >>> LogOffset(23997288, 5) < LogOffset(23997288, 6) < LogOffset(23997300, 0)
+    True
+    >>> str(LogOffset(23997288, 5))
+    '0/16E2B68+5'
+    >>> LogOffset.parse("0/16E2B68+5")
+    LogOffset(tx_offset=23997288, op_offset=5)
+
+    Raises:
+        ValueError: ``tx_offset`` is below -1 or ``op_offset`` is outside 0 to :data:`OP_INFINITY`.
+    """
+
+    tx_offset: int
+    op_offset: int
+
+    def __post_init__(self) -> None:
+        if self.tx_offset < -1 or not 0 <= self.op_offset <= OP_INFINITY:
+            raise ValueError(f"LogOffset ({self.tx_offset}, {self.op_offset}) has a negative or too large part")
+
+    @classmethod
+    def before_all(cls) -> "LogOffset":
+        """Below every other offset."""
+        return cls(-1, 0)
+
+    @classmethod
+    def first(cls) -> "LogOffset":
+        """The least offset that a log can hold."""
+        return cls(0, 0)
+
+    @classmethod
+    def last_before_real_offsets(cls) -> "LogOffset":
+        """Above all that was stored before replication began, below every replicated operation."""
+        return cls(0, OP_INFINITY)
+
+    @classmethod
+    def last_of(cls, tx_offset: int) -> "LogOffset":
+        """Above every operation of the transaction at ``tx_offset``: ``(tx_offset, ∞)``."""
+        return cls(tx_offset, OP_INFINITY)
+
+    @classmethod
+    def just_before(cls, tx_offset: int) -> "LogOffset":
+        """``(tx_offset − 1, 0)``: all before the transaction at ``tx_offset`` is done, nothing of it is.
+
+        No two commit LSNs are neighbours (a commit record is dozens of bytes long), so no transaction lies between.
+        """
+        return cls(tx_offset - 1, 0)
+
+    def reached(self, *, is_commit: bool) -> "LogOffset":
+        """How far a stream is seen with a fragment that ends here; a commit ends its transaction, wherever cut."""
+        return LogOffset.last_of(self.tx_offset) if is_commit else self
+
+    @classmethod
+    def parse(cls, text: str) -> "LogOffset":
+        """Read ``16/B374D848+5``, or ``16/B374D848+inf``; raises ``ValueError`` on anything else."""
+        lsn, plus, op = text.partition("+")
+        if op == _INFINITY_TEXT:
+            return cls(parse_lsn(lsn), OP_INFINITY)
+        if not plus or not (op.isascii() and op.isdigit()):
+            raise ValueError(f"offset {text!r} is not of the form 16/B374D848+5")
+        return cls(parse_lsn(lsn), int(op))
+
+    def __str__(self) -> str:
+        if self.tx_offset < 0:
+            return "before all"
+        op = _INFINITY_TEXT if self.op_offset == OP_INFINITY else str(self.op_offset)
+        return f"{format_lsn(self.tx_offset)}+{op}"

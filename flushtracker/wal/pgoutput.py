@@ -1,0 +1,257 @@
+"""Decoder of PostgreSQL's ``pgoutput`` messages, protocol version 1.
+
+A message is one type byte and the fields that PostgreSQL's manual lists under "Logical Replication Message Formats".
+All integers are big-endian, strings end in a zero byte, text is UTF-8. A message stands alone: which relation a row
+belongs to, and whether messages come in a sensible order, is the business of whoever reads them in sequence.
+
+The bytes come from outside, so nothing about them is taken for granted: each read is checked against the end of the
+message, each flag against the values that version 1 knows, and a message must end where its last field does. Whatever
+is wrong ends in a ``DecodeError`` with the message's type and the byte's position, and never shows a row's values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from flushtracker.wal.changes import Column, Relation
+from flushtracker.wal.pgoutput_reader import I16, I32, U8, U32, MessageReader, TupleValues
+
+OldKind: TypeAlias = Literal["K", "O"]
+"""What an old row holds: ``K`` the key columns alone (the others come as NULL, whatever they are), ``O`` all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A transaction starts; ``final_lsn`` is the LSN of its commit, known already."""
+
+    final_lsn: int
+    commit_timestamp: str
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """A transaction is complete; the commit record lies from ``commit_lsn`` to ``end_lsn``."""
+
+    commit_lsn: int
+    end_lsn: int
+    commit_timestamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationMessage:
+    """A relation as the messages after this one mean it; it may replace an earlier one of the same id."""
+
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class InsertMessage:
+    relation_id: int
+    new: TupleValues
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMessage:
+    """``old_kind`` and ``old`` are both ``None`` when the server sent no old row."""
+
+    relation_id: int
+    old_kind: OldKind | None
+    old: TupleValues | None
+    new: TupleValues
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMessage:
+    relation_id: int
+    old_kind: OldKind
+    old: TupleValues
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateMessage:
+    relation_ids: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The transaction came here by replication, from the server that ``name`` stands for."""
+
+    commit_lsn: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    type_oid: int
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """What ``pg_logical_emit_message`` wrote; one that is not transactional may come outside a transaction."""
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+RowMessage: TypeAlias = InsertMessage | UpdateMessage | DeleteMessage
+Message: TypeAlias = (
+    Begin | CommitMessage | RelationMessage | RowMessage | TruncateMessage | Origin | Type | LogicalMessage
+)
+
+_ROWS: Final = frozenset([b"I", b"U", b"D"])
+_ROW_START: Final = 5
+_REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "index"]]] = {
+    ord("d"): "default",
+    ord("n"): "nothing",
+    ord("f"): "full",
+    ord("i"): "index",
+}
+
+
+def decode(data: bytes) -> Message:
+    """Read one whole message, as one ``XLogData`` of the replication stream carries it.
+
+    >>> decode(bytes.fromhex("42 00000000016e2b68 000000e8d4a51000 000002e6"))
+    Begin(final_lsn=23997288, commit_timestamp='2000-01-12T13:46:40.000000Z', xid=742)
+
+    Raises:
+        DecodeError: ``data`` is not one message of protocol version 1, no more and no less.
+    """
+    known = _MESSAGES.get(data[:1])
+    if known is None:
+        raise MessageReader(data, "message", 0).error("one of the types B, C, D, I, M, O, R, T, U and Y")
+    name, read = known
+    reader = MessageReader(data, name, 1)
+    message = read(reader)
+    if reader.position != len(data):
+        raise reader.error("the end of the message")
+    return message
+
+
+def row_relation_id(data: bytes) -> int | None:
+    """The relation that an Insert, Update or Delete is about, without reading on; ``None`` for all else.
+
+    >>> row_relation_id(bytes.fromhex("49 00004002 4e 0001 6e"))
+    16386
+    """
+    if data[:1] not in _ROWS or len(data) < _ROW_START:
+        return None
+    return int.from_bytes(data[1:_ROW_START], "big")
+
+
+def _begin(reader: MessageReader) -> Begin:
+    final_lsn = reader.lsn("a commit LSN")
+    if final_lsn == 0:
+        raise reader.error("a commit LSN above 0", 1)
+    return Begin(final_lsn, reader.timestamp(), reader.number(U32, "a transaction id"))
+
+
+def _commit(reader: MessageReader) -> CommitMessage:
+    reader.flags("flags, all of them 0", known=0)
+    return CommitMessage(reader.lsn("a commit LSN"), reader.lsn("the LSN of the commit's end"), reader.timestamp())
+
+
+def _relation(reader: MessageReader) -> RelationMessage:
+    relation_id = reader.number(U32, "a relation id")
+    schema, name = reader.schema(), reader.string("a relation name")
+    identity = _REPLICA_IDENTITIES.get(reader.number(U8, "a replica identity"))
+    if identity is None:
+        raise reader.error("a replica identity: d, n, f or i", reader.position - 1)
+    columns = tuple(_column(reader) for _ in range(reader.count(I16, "a number of columns")))
+    return RelationMessage(Relation(relation_id, schema, name, identity, columns))
+
+
+def _column(reader: MessageReader) -> Column:
+    is_key = reader.flags("a column's flags, 0 or 1", known=1) == 1
+    name = reader.string("a column name")
+    type_oid = reader.number(U32, "a type OID")
+    reader.number(I32, "a type modifier")
+    return Column(name, type_oid, is_key)
+
+
+def _insert(reader: MessageReader) -> InsertMessage:
+    relation_id = reader.number(U32, "a relation id")
+    _new_row_follows(reader)
+    return InsertMessage(relation_id, reader.tuple())
+
+
+def _update(reader: MessageReader) -> UpdateMessage:
+    relation_id = reader.number(U32, "a relation id")
+    old_kind, old = _old_kind(reader), None
+    if old_kind is not None:
+        old = reader.tuple()
+    _new_row_follows(reader)
+    return UpdateMessage(relation_id, old_kind, old, reader.tuple())
+
+
+def _delete(reader: MessageReader) -> DeleteMessage:
+    relation_id = reader.number(U32, "a relation id")
+    old_kind = _old_kind(reader)
+    if old_kind is None:
+        raise reader.error("an old row, K or O")
+    return DeleteMessage(relation_id, old_kind, reader.tuple())
+
+
+def _new_row_follows(reader: MessageReader) -> None:
+    if reader.data[reader.position : reader.position + 1] != b"N":
+        raise reader.error("a new row, N")
+    reader.position += 1
+
+
+def _old_kind(reader: MessageReader) -> OldKind | None:
+    """The kind of the old row that follows, or ``None``, with nothing read, where none does."""
+    kind = reader.data[reader.position : reader.position + 1]
+    if kind not in (b"K", b"O"):
+        return None
+    reader.position += 1
+    return "K" if kind == b"K" else "O"
+
+
+def _truncate(reader: MessageReader) -> TruncateMessage:
+    count = reader.number(U32, "a number of relations")
+    options = reader.flags("options from 0 to 3", known=3)
+    # Checked before the loop, so that a corrupt count costs no 4 billion rounds.
+    if count * U32.size > len(reader.data) - reader.position:
+        raise reader.error(f"{count} relation ids")
+    ids = tuple(reader.number(U32, "a relation id") for _ in range(count))
+    return TruncateMessage(ids, cascade=bool(options & 1), restart_identity=bool(options & 2))
+
+
+def _origin(reader: MessageReader) -> Origin:
+    return Origin(reader.lsn("the LSN of the commit at its origin"), reader.string("the origin's name"))
+
+
+def _type(reader: MessageReader) -> Type:
+    return Type(reader.number(U32, "a type OID"), reader.schema(), reader.string("a type name"))
+
+
+def _logical_message(reader: MessageReader) -> LogicalMessage:
+    transactional = reader.flags("flags, 0 or 1", known=1) == 1
+    lsn, prefix = reader.lsn("the message's LSN"), reader.string("a prefix")
+    length = reader.number(U32, "the content's length")
+    start = reader.position
+    reader.position = start + length
+    if reader.position > len(reader.data):
+        raise reader.error(f"{length} bytes of content", start)
+    return LogicalMessage(transactional, lsn, prefix, reader.data[start : reader.position])
+
+
+_MESSAGES: Final[dict[bytes, tuple[str, Callable[[MessageReader], Message]]]] = {
+    b"B": ("Begin", _begin),
+    b"C": ("Commit", _commit),
+    b"R": ("Relation", _relation),
+    b"I": ("Insert", _insert),
+    b"U": ("Update", _update),
+    b"D": ("Delete", _delete),
+    b"T": ("Truncate", _truncate),
+    b"O": ("Origin", _origin),
+    b"Y": ("Type", _type),
+    b"M": ("Message", _logical_message),
+}

@@ -1,0 +1,258 @@
+"""Capture on a real server and the real broker: its configuration, its process or thread, and what it published."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+import yaml
+
+from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.lsn import parse_lsn
+
+DEADLINE_S: Final = 30.0
+ROOT: Final = Path(__file__).parents[2]
+SLOT: Final = "shapes"
+
+
+def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return once ``condition`` holds; fail with ``what`` did not happen in time."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+@dataclass
+class RunningCapture:
+    """Capture in a thread of the test."""
+
+    loop: CaptureLoop
+    stop_event: Event
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.thread = Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except BaseException as error:  # noqa: BLE001  kept for the test to look at
+            self.error = error
+
+    def stop(self) -> None:
+        """Stop it, and fail where it had failed."""
+        self.stop_event.set()
+        self.thread.join(DEADLINE_S)
+        assert not self.thread.is_alive()
+        if self.error is not None:
+            raise self.error
+
+    def failure(self) -> str:
+        """What it ended with, by itself."""
+        self.thread.join(DEADLINE_S)
+        assert self.error is not None
+        return f"{type(self.error).__name__}: {self.error}"
+
+
+class CaptureRig:
+    """A server, a broker's topics, and the files in ``folder`` that capture needs."""
+
+    def __init__(self, server: LocalPostgres, bootstrap_servers: str, folder: Path, topic_name: Callable[[str], str]):
+        folder.mkdir(exist_ok=True)
+        self.server = server
+        self.folder = folder
+        self.config_file = folder / "capture.yaml"
+        self.shapes_file = folder / "shapes.yaml"
+        self.acks = folder / "acks"
+        self.settings: dict[str, Any] = {
+            "postgres": {"connection": dict(server.options), "slot": SLOT, "publication": "shapes"},
+            "kafka": {
+                "bootstrap_servers": bootstrap_servers,
+                "topics": {role: topic_name(role) for role in ROLES},
+                "partitions": 2,
+                "replication_factor": 1,
+                "wait": "120 seconds",
+            },
+            "shapes": str(self.shapes_file),
+            "acks": str(self.acks),
+            "intervals": {"status": "50 ms", "acks": "50 ms", "keepalive": "200 ms", "shapes": "50 ms"},
+        }
+        self.define()
+        self._reader: TopicReader | None = None
+        self._ack_table: AckTable | None = None
+        self._changes: dict[bytes, ShapeChangesEvent] = {}
+        self._captures: list[RunningCapture] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def config(self) -> CaptureConfig:
+        self.config_file.write_text(yaml.safe_dump(self.settings))
+        return load_capture_config(self.config_file)
+
+    def define(self, *shapes: dict[str, Any]) -> None:
+        """Write the file of shapes, by a rename, so that nobody reads half of it."""
+        new = self.shapes_file.with_suffix(".new")
+        new.write_text(yaml.safe_dump({"shapes": list(shapes)}))
+        new.rename(self.shapes_file)
+
+    def create(self) -> None:
+        """Make the topics, the publication and the slot."""
+        self.create_topics()
+        self.server.execute(
+            "CREATE PUBLICATION shapes FOR ALL TABLES",
+            "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
+        )
+
+    def create_topics(self) -> None:
+        TopicAdmin(self.config.kafka).create(ROLES)
+
+    def start(self, *, new_epoch: bool = False) -> RunningCapture:
+        """Capture in a thread."""
+        stop = Event()
+        capture = RunningCapture(CaptureLoop(self.config, stop, new_epoch=new_epoch), stop)
+        self._captures.append(capture)
+        return capture
+
+    def start_process(self, module: str = "flushtracker", *arguments: str) -> subprocess.Popen[bytes]:
+        """Capture in a process of its own; its log goes to ``capture.log``."""
+        assert self.config
+        command = [sys.executable, "-m", module, *(arguments or ["capture"]), "--config", str(self.config_file)]
+        with (self.folder / "capture.log").open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        for capture in self._captures:
+            capture.stop_event.set()
+        for process in self._processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(DEADLINE_S)
+        for capture in self._captures:
+            capture.thread.join(DEADLINE_S)
+            assert not capture.thread.is_alive()
+        if self._reader is not None:
+            self._reader.close()
+
+    def log(self) -> str:
+        path = self.folder / "capture.log"
+        return path.read_text() if path.exists() else ""
+
+    def values(self, role: str) -> list[bytes]:
+        """All that the topic of a role holds now."""
+        if self._reader is None:
+            self._reader = TopicReader(self.config.kafka)
+        return list(self._reader.values(self.settings["kafka"]["topics"][role]))
+
+    def fragments(self) -> list[FragmentEvent]:
+        return [FragmentEvent.from_json(value) for value in self.values("fragments")]
+
+    def changes(self) -> list[ShapeChangesEvent]:
+        for value in (values := self.values("shape_changes")):
+            if value not in self._changes:
+                self._changes[value] = ShapeChangesEvent.from_json(value)
+        return [self._changes[value] for value in values]
+
+    def items(self, shape_id: str) -> list[LogItem]:
+        """What a shape's writer keeps: each item once, in order, however often it was sent."""
+        items = {item.offset: item for part in self.changes() if part.shape_id == shape_id for item in part.items}
+        return [items[offset] for offset in sorted(items)]
+
+    def operations(self, shape_id: str) -> list[str]:
+        return [item.operation for item in self.items(shape_id)]
+
+    def removals(self) -> dict[str, FlushNotification]:
+        events = [FlushNotification.from_json(value) for value in self.values("flushes")]
+        return {event.shape_id: event for event in events if event.type == "removed"}
+
+    def registry(self) -> dict[str, ShapeEntry]:
+        entries = [parse_registry_entry(value) for value in self.values("shapes")]
+        return {entry.definition.id: entry for entry in entries if isinstance(entry, ShapeEntry)}
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something that capture does; where it has failed, with its error."""
+
+        def holds_or_failed() -> bool:
+            if self._captures and self._captures[-1].error is not None:
+                raise self._captures[-1].error
+            return bool(condition())
+
+        wait_until(holds_or_failed, what)
+
+    def commit_lsn(self, *statements: str) -> int:
+        """Run statements; returns a position at or past their commits."""
+        ((lsn,),) = self.server.execute(*statements, "SELECT pg_current_wal_insert_lsn()::text")
+        return parse_lsn(lsn)
+
+    def wait_for_commits(self, lsn: int) -> None:
+        """Wait until the fragments reach ``lsn``, by a commit or a keepalive."""
+        self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
+
+    def source(self) -> str:
+        """The source that is captured now, or was last."""
+        source = self._captures[-1].loop.source
+        assert source is not None
+        return source
+
+    def source_of_fragments(self) -> str:
+        """The one source that all fragments are of."""
+        (source,) = {event.source for event in self.fragments()}
+        return source
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
+    def acknowledge(self, ack_lsn: int) -> None:
+        """Write an ack, as the tracker does, for the source that is captured now."""
+        if self._ack_table is None:
+            self._ack_table = AckTable(str(self.acks))
+            self._ack_table.claim()
+        self._ack_table.append(AckRow(self.source(), 0, ack_lsn, ack_lsn, 0, None, None, self.now()))
+
+    def acknowledge_all(self) -> int:
+        """Acknowledge the last commit, and wait until the slot is confirmed past it."""
+        ack_lsn = max(event.lsn for event in self.fragments())
+        self.acknowledge(ack_lsn)
+        self.wait(lambda: self.confirmed_lsn() == ack_lsn + 1, f"the slot at {ack_lsn + 1}")
+        return ack_lsn
+
+    def confirmed_lsn(self) -> int:
+        ((lsn,),) = self.server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+        return parse_lsn(lsn)
+
+
+def shape(shape_id: str, table: str = "public.users", **fields: object) -> dict[str, Any]:
+    """A shape as the file has it."""
+    return {"id": shape_id, "table": table, **fields}
+
+
+def run_in_transaction(server: LocalPostgres, statements: Sequence[str]) -> None:
+    """All statements in one transaction."""
+    connection = server.connect()
+    try:
+        connection.autocommit = False
+        with connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+    finally:
+        connection.close()

@@ -1,0 +1,101 @@
+"""The closed loop around capture, in steps, and what must hold at each moment and at the end."""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.lsn import parse_lsn
+from tests.support.capture_loop_parts import Sample, Tracker, Workload, Writers, transactions
+from tests.support.capture_rig import CaptureRig, shape, wait_until
+
+SHAPES: Final = (
+    shape("all", "public.rows", replica="full"),
+    shape("ones", "public.rows", where="bucket = 1"),
+    shape("others", "public.rows", where="bucket IN (2, 3)", depends_on=["ones"]),
+)
+
+
+def prepare(rig: CaptureRig) -> None:
+    """Make the slot, the topics, a table with three shapes on it and one without any; fragments are small."""
+    rig.settings["max_batch_size"] = 10
+    rig.create()
+    rig.server.execute(
+        "CREATE TABLE rows (id serial PRIMARY KEY, bucket int, note text)",
+        "ALTER TABLE rows REPLICA IDENTITY FULL",
+        "CREATE TABLE unwanted (id serial PRIMARY KEY, note text)",
+    )
+    rig.define(*SHAPES)
+
+
+class ClosedLoop:
+    """Everything around capture, in steps, with a sample of the slot after each."""
+
+    def __init__(self, rig: CaptureRig, seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311  a test's workload, the same each time
+        self.rig = rig
+        self.seed = seed
+        self.workload = Workload(rig, rng)
+        self.writers = Writers(rig, rng, KafkaPublisher(rig.config.kafka))
+        self.tracker = Tracker(rig)
+        self.samples: list[Sample] = []
+
+    def step(self, *, chance: float = 0.5) -> None:
+        self.writers.step(chance=chance)
+        self.tracker.step()
+        self.sample()
+
+    def sample(self) -> None:
+        self.samples.append(Sample(self.rig.confirmed_lsn(), dict(self.writers.flushed)))
+
+    def run_until(self, condition: Callable[[], object], what: str) -> None:
+        """Work until something has happened."""
+
+        def happened() -> bool:
+            self.workload.step()
+            self.step()
+            return bool(condition())
+
+        wait_until(happened, what, 120)
+
+    def finish(self) -> None:
+        """No more work: flush all, until the slot is past the last commit."""
+        ((end,),) = self.rig.server.execute("SELECT pg_current_wal_insert_lsn()::text")
+
+        def confirmed() -> bool:
+            self.step(chance=1.0)
+            return self.samples[-1].confirmed_lsn >= parse_lsn(end)
+
+        wait_until(confirmed, "the slot past the last commit", 120)
+
+    def check(self) -> None:
+        """After :meth:`finish`: each shape's log gives the table's rows, and no sample was past what was flushed."""
+        rig = self.rig
+        table = {row[0]: (str(row[1]), row[2]) for row in rig.server.execute("SELECT id, bucket, note FROM rows")}
+        assert len(table) > 100
+        assert copy_of(rig, "all") == table
+        assert copy_of(rig, "ones") == {key: row for key, row in table.items() if row[0] == "1"}
+        assert copy_of(rig, "others") == {key: row for key, row in table.items() if row[0] in {"2", "3"}}
+        owed = transactions(rig.changes())
+        for sample in self.samples:
+            for lsn, shapes in owed.items():
+                if lsn < sample.confirmed_lsn:
+                    unflushed = [
+                        key for key, last in shapes.items() if sample.flushed.get(key, LogOffset.before_all()) < last
+                    ]
+                    assert not unflushed, (
+                        f"seed {self.seed}: {lsn} was confirmed at {sample.confirmed_lsn} before {unflushed}"
+                    )
+
+
+def copy_of(rig: CaptureRig, shape_id: str) -> dict[int, tuple[str | None, str | None]]:
+    """The rows of a shape, as its log builds them up."""
+    rows: dict[str, dict[str, str | None]] = {}
+    for item in rig.items(shape_id):
+        key = item.key or ""
+        if item.operation == "delete":
+            rows.pop(key)
+        else:
+            rows[key] = {**rows.get(key, {}), **(item.value or {})}
+    return {int(row["id"] or 0): (row["bucket"], row["note"]) for row in rows.values()}

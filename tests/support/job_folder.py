@@ -1,0 +1,123 @@
+"""A folder with everything that a tracking job reads and writes, and the job run on it in one call."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from flushtracker.config.job_config import (
+    FilesTransport,
+    JobConfig,
+    KafkaTransport,
+    SinkConfig,
+    StallConfig,
+    StateConfig,
+    Transport,
+)
+from flushtracker.delta.storage import table_rows
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.spark.track_flushes_query import Recovery, track_flushes
+
+# A fixed time, so that the files' order is the order in which the test names their batches.
+_FIRST_FILE_S = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """``write`` the events of one micro-batch, ``run`` the job until it has read them all, look at ``acks``.
+
+    With ``max_files_per_trigger`` 1 the n-th ``write`` is the n-th micro-batch.
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for stream in ("fragments", "flushes"):
+            (self.root / stream).mkdir(parents=True, exist_ok=True)
+
+    def write(self, events: Iterable[FragmentEvent | FlushNotification | str], flushes: Iterable[str] = ()) -> None:
+        """Publish one file in each stream. Text goes as it is: ``events`` to fragments, ``flushes`` to flushes."""
+        lines: dict[str, list[str]] = {"fragments": [], "flushes": list(flushes)}
+        for event in events:
+            stream = "flushes" if isinstance(event, FlushNotification) else "fragments"
+            lines[stream].append(event if isinstance(event, str) else event.to_json())
+        number = len(list((self.root / "flushes").iterdir()))
+        for stream, texts in lines.items():
+            hidden = self.root / stream / f".{number:06}.jsonl"
+            hidden.write_text("".join(text + "\n" for text in texts))
+            os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))
+            hidden.rename(self.root / stream / f"{number:06}.jsonl")
+
+    def transport(self, max_files_per_trigger: int) -> Transport:
+        return FilesTransport(str(self.root / "fragments"), str(self.root / "flushes"), max_files_per_trigger)
+
+    def config(
+        self, *, shape_groups: int = 4, max_files_per_trigger: int = 1, trigger_ms: int | None = None
+    ) -> JobConfig:
+        return JobConfig(
+            self.transport(max_files_per_trigger),
+            StateConfig(str(self.root / "checkpoint"), shape_groups),
+            SinkConfig(str(self.root / "acks"), str(self.root / "dead_letters")),
+            StallConfig(),
+            trigger_ms,
+        )
+
+    def run(
+        self,
+        spark: SparkSession,
+        *,
+        shape_groups: int = 4,
+        max_files_per_trigger: int = 1,
+        recovery: Recovery | None = None,
+    ) -> None:
+        """Read everything there is, in this process."""
+        config = self.config(shape_groups=shape_groups, max_files_per_trigger=max_files_per_trigger)
+        track_flushes(spark, config, Event(), recovery)
+
+    def twin(self, root: Path) -> "JobFolder":
+        """Another folder that reads the same streams and has written nothing."""
+        root.mkdir(parents=True, exist_ok=True)
+        for stream in ("fragments", "flushes"):
+            (root / stream).symlink_to(self.root / stream, target_is_directory=True)
+        return replace(self, root=root)
+
+    def config_file(self, **changes: Any) -> Path:
+        """The same configuration as a file, for a job in a process of its own."""
+        config = self.config(**changes)
+        path = self.root / "config.yaml"
+        path.write_text(
+            f"source: {self._source_text(config.transport)}\n"
+            f"state: {{checkpoint: {config.state.checkpoint}, shape_groups: {config.state.shape_groups}, "
+            f"shuffle_partitions: 2}}\n"
+            f"sink: {{acks: {config.sink.acks}, dead_letters: {config.sink.dead_letters}}}\n"
+            f"trigger: {'available_now' if config.trigger_ms is None else f'{config.trigger_ms} ms'}\n"
+        )
+        return path
+
+    def _source_text(self, source: Transport) -> str:
+        """As YAML; JSON is YAML too."""
+        fields = {field: getattr(source, field) for field in source.__dataclass_fields__ if not field.endswith("_ms")}
+        options = {"options": dict(source.options)} if isinstance(source, KafkaTransport) else {}
+        return json.dumps({"format": source.format, **fields, **options})
+
+    def acks(self, source: str | None = None) -> list[tuple[str, int, int]]:
+        """The ack table's rows as ``(source, batch_id, ack_lsn)``, in the order of their batches."""
+        picked = [(row["source"], row["batch_id"], row["ack_lsn"]) for row in self.ack_rows()]
+        return sorted(row for row in picked if source in {None, row[0]})
+
+    def ack_rows(self) -> list[dict[str, Any]]:
+        """The ack table's rows as they are, none without a table."""
+        if not DeltaTable.is_deltatable(str(self.root / "acks")):
+            return []
+        rows: list[dict[str, Any]] = table_rows(DeltaTable(str(self.root / "acks")), ["*"]).to_pylist()
+        return rows
+
+    def ack_lsns(self, source: str) -> dict[int, int]:
+        """The acks of one source, by batch."""
+        return {batch_id: ack_lsn for _, batch_id, ack_lsn in self.acks(source)}

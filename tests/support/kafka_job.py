@@ -1,0 +1,151 @@
+"""A tracking job that reads two topics of its own on a real broker."""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from flushtracker.config.job_config import KafkaTransport, Transport
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.kafka.records import record_of
+from flushtracker.kafka.topic_rules import topic_settings
+from tests.support.job_folder import JobFolder
+
+SILENT = logging.getLogger("tests.librdkafka")
+SILENT.setLevel(logging.CRITICAL)
+_RETENTION_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True)
+class KafkaJob(JobFolder):
+    """As a :class:`JobFolder`, with topics in place of directories, made when the job is."""
+
+    bootstrap_servers: str = ""
+    partitions: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
+    name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    retry_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.create_topics()
+
+    def topic(self, stream: str) -> str:
+        return f"{stream}-{self.name}"
+
+    def create_topics(self, **settings: str) -> None:
+        """Make both topics as they must be, but for ``settings`` of the fragments' one."""
+        topics = []
+        for stream in ("fragments", "flushes"):
+            config = topic_settings(stream, retention_ms=_RETENTION_MS) | (settings if stream == "fragments" else {})
+            topics.append(NewTopic(self.topic(stream), self.partitions, 1, config=config))
+        admin = self._admin()
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+
+    def delete_topics(self) -> None:
+        admin = self._admin()
+        for gone in admin.delete_topics([self.topic("fragments"), self.topic("flushes")]).values():
+            gone.result(30)
+        # The broker forgets a topic's name a moment later.
+        deadline = time.monotonic() + 30
+        while {self.topic("fragments"), self.topic("flushes")} & set(admin.list_topics(timeout=30).topics):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def alter(self, stream: str, **settings: str) -> None:
+        """Change settings of a stream's topic."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, self.topic(stream), incremental_configs=entries)
+        admin = self._admin()
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(30)
+
+    def await_first_offset(self, kafka_offset: int) -> None:
+        """Wait until the broker has deleted the fragments' records before a Kafka offset."""
+        admin = self._admin()
+        where = TopicPartition(self.topic("fragments"), 0)
+        deadline = time.monotonic() + 60
+        while True:
+            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # confluent_kafka has no type there
+            found = admin.list_offsets({where: earliest})[where].result(30)
+            if found.offset >= kafka_offset:
+                return
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+
+    def await_compaction(self, *, below: int) -> None:
+        """Wait until the topic of flushes holds fewer records than ``below``; writing to it starts the cleaner."""
+        deadline = time.monotonic() + 60
+        while (count := self._count("flushes")) >= below:
+            assert time.monotonic() < deadline, count
+            self.write([], ["no notification"])
+            time.sleep(0.5)
+
+    def _count(self, stream: str) -> int:
+        """The records that a reader from the earliest gets."""
+        settings = {"bootstrap.servers": self.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(self.topic(stream), p, OFFSET_BEGINNING) for p in range(self.partitions)])
+        count, ended = 0, 0
+        while ended < self.partitions:
+            record = consumer.poll(30)
+            assert record is not None
+            ended += record.error() is not None
+            count += record.error() is None
+        consumer.close()
+        return count
+
+    @cached_property
+    def _producer(self) -> Producer:
+        settings = {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0}
+        return Producer(settings, logger=SILENT)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    def write(
+        self,
+        events: Iterable[FragmentEvent | FlushNotification | str | bytes],
+        flushes: Iterable[str | None] = (),
+        *,
+        partition: int = -1,
+    ) -> None:
+        """Publish events under their keys and in their order, or all in one ``partition``."""
+        for stream, key, value in [*map(_record, events), *(("flushes", "text", value) for value in flushes)]:
+            self._producer.produce(self.topic(stream), value, key, partition=partition, on_delivery=_require_delivery)
+        assert self._producer.flush(60) == 0
+
+    def transport(self, max_files_per_trigger: int) -> Transport:  # noqa: ARG002  Kafka has its own option
+        return KafkaTransport(
+            self.bootstrap_servers,
+            self.topic("fragments"),
+            self.topic("flushes"),
+            SecretOptions({"kafka.metadata.max.age.ms": "1000", **self.options}),
+            retry_timeout_ms=self.retry_timeout_ms,
+        )
+
+
+def _require_delivery(error: KafkaError | None, _: object) -> None:
+    assert error is None, error
+
+
+def _record(event: FragmentEvent | FlushNotification | str | bytes) -> tuple[str, str | None, str | bytes]:
+    """Its stream, key and value."""
+    return ("fragments", None, event) if isinstance(event, str | bytes) else record_of(event)

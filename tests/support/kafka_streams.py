@@ -1,0 +1,102 @@
+"""Streams on a broker: their configuration as an object and as a file, a topic made by hand, and all its records."""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from flushtracker.kafka.kafka_config import KafkaConfig, Topics
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import ROLES
+
+TIMEOUT_S = 60
+
+
+def streams_config(servers: str, topic_name: Callable[[str], str], *, partitions: int = 1) -> KafkaConfig:
+    """Four new names on a broker that is alone; nothing is created."""
+    topics = Topics(**{role: topic_name(role) for role in ROLES})
+    return KafkaConfig(servers, topics, partitions=partitions, replication_factor=1, retry_timeout_ms=TIMEOUT_S * 1000)
+
+
+def created_streams(servers: str, topic_name: Callable[[str], str], *, partitions: int = 1) -> KafkaConfig:
+    """The same, and the topics are there."""
+    config = streams_config(servers, topic_name, partitions=partitions)
+    TopicAdmin(config).create(ROLES)
+    return config
+
+
+def config_file(config: KafkaConfig, path: Path) -> Path:
+    """The configuration as a job reads it; YAML takes JSON."""
+    path.write_text(
+        json.dumps(
+            {
+                "bootstrap_servers": config.bootstrap_servers,
+                "topics": config.topics.by_role(),
+                "options": dict(config.options),
+                "retry_timeout": f"{config.retry_timeout_ms} ms",
+                "retention": f"{config.retention_ms} ms",
+                "partitions": config.partitions,
+                "replication_factor": config.replication_factor,
+            }
+        )
+    )
+    return path
+
+
+def away(config: KafkaConfig, retry_timeout_ms: int) -> KafkaConfig:
+    """The same where nobody listens."""
+    return replace(config, bootstrap_servers="127.0.0.1:9", retry_timeout_ms=retry_timeout_ms)
+
+
+def create_topic(servers: str, name: str, settings: Mapping[str, str]) -> None:
+    """With one partition; not by way of what is tested."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, 1, config=dict(settings))])[name].result(TIMEOUT_S)
+    # A broker may learn of it a moment later.
+    deadline = time.monotonic() + TIMEOUT_S
+    while name not in topic_names(servers):
+        assert time.monotonic() < deadline, f"topic {name} is not there {TIMEOUT_S} s after it was created"
+
+
+def topic_names(servers: str) -> set[str]:
+    admin = AdminClient({"bootstrap.servers": servers})
+    return set(admin.list_topics(timeout=TIMEOUT_S).topics)
+
+
+def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
+    """All that a topic holds: partition → key and value of each record, in order; no empty partitions."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True})
+    try:
+        partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+        open_partitions = set(partitions)
+        deadline = time.monotonic() + TIMEOUT_S
+        while open_partitions:
+            assert time.monotonic() < deadline, f"{topic} cannot be read to its end within {TIMEOUT_S} s"
+            for message in consumer.consume(10_000, 0.1):
+                error = message.error()
+                if error is None:
+                    found[message.partition() or 0].append((_text(message.key()), _text(message.value())))
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    open_partitions.discard(message.partition() or 0)
+        return dict(found)
+    finally:
+        consumer.close()
+
+
+def values(servers: str, topic: str) -> list[str]:
+    """The values of a topic with one partition."""
+    return [value for partition in records(servers, topic).values() for _, value in partition]
+
+
+def _text(data: str | bytes | None) -> str:
+    assert isinstance(data, bytes)
+    return data.decode()

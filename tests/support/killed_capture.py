@@ -1,0 +1,37 @@
+"""``flushtracker capture`` that is killed at one point: SIGKILL to its process, in the middle of whatever it does.
+
+``python -m tests.support.killed_capture POINT N --config FILE``; the points are the keys of ``POINTS``, N counts
+how often the point is passed before.
+"""
+
+import os
+import signal
+import sys
+from typing import Final
+
+from flushtracker.capture.captured_source import CapturedSource
+from flushtracker.capture.outbox import Outbox
+from flushtracker.cli import main
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.postgres.replication_stream import ReplicationStream
+from tests.support.kill_points import KillPoints, arm
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# The class and method to die at, and whether before its call.
+POINTS: Final[KillPoints] = {
+    "before the registry's entries": (Outbox, "publish_entries", True),
+    "between the registry's entries and their effect": (Outbox, "publish_entries", False),
+    "between two events of a fragment": (KafkaPublisher, "publish", True),
+    "after a fragment is queued": (Outbox, "publish_fragment", False),
+    "before a confirmed fragment is noted": (CapturedSource, "_handle_published", True),
+    "before a status update": (ReplicationStream, "send", True),
+    "after a status update": (ReplicationStream, "send", False),
+}
+
+if __name__ == "__main__":
+    arm(POINTS, sys.argv[1], int(sys.argv[2]), _die)
+    sys.exit(main(["capture", *sys.argv[3:]]))

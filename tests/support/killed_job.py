@@ -1,0 +1,32 @@
+"""``flushtracker track`` that is killed at one point of one batch: SIGKILL to the driver, its JVM and its workers.
+
+``python -m tests.support.killed_job POINT N --config FILE``; the points are the keys of ``POINTS``, N counts how often
+the point is passed before. It must be the leader of a process group of its own.
+"""
+
+import os
+import signal
+import sys
+from typing import Final
+
+from flushtracker.cli import main
+from flushtracker.delta.ack_table import AckTable
+from flushtracker.spark.driver import AckDriver
+from tests.support.kill_points import KillPoints, arm
+
+
+def _die() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
+# The class and method to die at, and whether before its call. The state of a batch is on disk before its ack is
+# appended, and Spark commits the batch after ``handle_batch`` has returned.
+POINTS: Final[KillPoints] = {
+    "before the batch": (AckDriver, "handle_batch", True),
+    "between state commit and Delta commit": (AckTable, "append", True),
+    "between Delta commit and batch commit": (AckTable, "append", False),
+}
+
+if __name__ == "__main__":
+    arm(POINTS, sys.argv[1], int(sys.argv[2]), _die)
+    sys.exit(main(["track", *sys.argv[3:]]))

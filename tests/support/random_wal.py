@@ -1,0 +1,173 @@
+"""Random histories of a source, and random ways in which their events may reach the job.
+
+Hypothesis chooses sizes and a seed, which a failure prints: the rest follows from them. (Its own ``Random`` draws
+less evenly, and found in ten seconds less than seeds do in one.)
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import strategies as st
+
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.in_memory_job import Event
+from tests.support.wal_history import History, Keepalive, Txn, last_sent
+
+SHAPES = ("users", "orders", "items", "audit")
+COMMIT_RECORD_BYTES = 24
+"""No two commits are nearer to each other than this."""
+
+
+RANDOMS = st.builds(Random, st.integers(0, 2**32 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One history with all its events: fragments in stream order, resends among them, and flushes in no order."""
+
+    history: History
+    stream: list[FragmentEvent] = field(repr=False)
+    flushes: list[FlushNotification] = field(repr=False)
+
+    @property
+    def all_flushed(self) -> list[FlushNotification]:
+        """The flushes, and those that end every wait."""
+        return self.flushes + self.history.last_flushes()
+
+
+@st.composite
+def cases(draw: st.DrawFn, source: str = "7301/1/shapes", *, resends: int = 2, bare_commits: bool = True) -> Case:
+    """A history of up to six transactions over four shapes, sent again from earlier positions ``resends`` times."""
+    rng = draw(RANDOMS)
+    history = random_history(
+        rng, source, size=draw(st.integers(1, 6)), bare_commits=bare_commits and draw(st.booleans())
+    )
+    stream = random_stream(rng, history, runs=draw(st.integers(0, resends)))
+    return Case(history, stream, random_flushes(rng, history))
+
+
+@st.composite
+def several_sources(draw: st.DrawFn) -> list[Case]:
+    """One or two sources with the same shapes and LSNs, which must not notice each other."""
+    return [draw(cases(f"7301/{timeline}/shapes")) for timeline in range(1, draw(st.integers(1, 2)) + 1)]
+
+
+def random_history(rng: Random, source: str, size: int, *, bare_commits: bool = False) -> History:
+    removals_left = rng.choice([0, 0, 1, 2])
+    removed: dict[str, LogOffset] = {}
+    items: list[Txn | Keepalive] = []
+    lsn = 1000
+    for index in range(size):
+        lsn += COMMIT_RECORD_BYTES + rng.randint(0, 40)
+        if rng.random() < 0.3:
+            items.append(Keepalive(lsn))
+            # The next commit record may start exactly at the keepalive's wal_end.
+            lsn += rng.choice([1, 2, 30])
+        txn = Txn(lsn, 700 + index, tuple(_random_operations(rng, removed)))
+        items.append(txn)
+        if removals_left and rng.random() < 0.4:
+            removals_left -= 1
+            shape_id, at = rng.choice(SHAPES), rng.randrange(len(txn.operations))
+            if shape_id not in removed:
+                removed[shape_id] = LogOffset(lsn, 2 * at)
+                items[-1] = _without(txn, shape_id, after=at)
+    if rng.random() < 0.3:
+        items.append(Keepalive(lsn + 50))
+    return History(source, tuple(items), removed, bare_commits)
+
+
+def _random_operations(rng: Random, removed: Iterable[str]) -> list[dict[str, int]]:
+    """One to four operations, some routed nowhere; an update may be split for some of its shapes."""
+    alive = [shape_id for shape_id in SHAPES if shape_id not in removed]
+    operations = []
+    for index in range(rng.randint(1, 4)):
+        routed = [shape_id for shape_id in alive if rng.random() < 0.4]
+        operations.append({shape_id: 2 * index + (rng.random() < 0.2) for shape_id in routed})
+    return operations
+
+
+def _without(txn: Txn, shape_id: str, after: int) -> Txn:
+    operations = [
+        {shape: op for shape, op in operation.items() if shape != shape_id or index <= after}
+        for index, operation in enumerate(txn.operations)
+    ]
+    return Txn(txn.lsn, txn.xid, tuple(operations))
+
+
+def random_stream(rng: Random, history: History, runs: int) -> list[FragmentEvent]:
+    """What capture sends: ``runs`` runs that end anywhere, each from an earlier position, and one to the end."""
+    stream: list[FragmentEvent] = []
+    for _ in range(runs):
+        run = random_run(rng, history, stream, rng.randint(0, _items_sent(history, stream)))
+        stream += run[: rng.randint(0, len(run))]
+    return stream + random_run(rng, history, stream, rng.randint(0, _items_sent(history, stream)))
+
+
+def random_run(
+    rng: Random, history: History, stream: Sequence[FragmentEvent], first: int, acked: int | None = None
+) -> list[FragmentEvent]:
+    """Everything from the item ``first`` on, in new cuts; the keepalives are not the same each time.
+
+    ``acked``: the LSN confirmed when capture starts, any possible one without.
+    """
+    follows = LogOffset(_confirmed_lsn(rng, history, stream, first) if acked is None else acked, 0)
+    run: list[FragmentEvent] = []
+    for item in history.items[first:]:
+        if isinstance(item, Txn):
+            cuts = [index for index in range(1, len(item.operations)) if rng.random() < 0.5]
+            bare = history.bare_commits and rng.random() < 0.5
+            run += item.fragments(cuts, follows, start=not run, source=history.source, bare_commit=bare)
+        elif rng.random() < 0.7:
+            run.append(item.fragment(follows, start=not run, source=history.source))
+        follows = run[-1].last_log_offset if run else follows
+    return run
+
+
+def items_after(history: History, acked: int) -> int:
+    """The index of the first item that PostgreSQL sends again when ``acked`` was acknowledged."""
+    return sum(item.lsn <= acked for item in history.items)
+
+
+def _items_sent(history: History, stream: Sequence[FragmentEvent]) -> int:
+    """How many leading items have been sent whole: a run may start at any of them, or right after."""
+    return sum(item.lsn <= max((f.lsn for f in stream if f.commit), default=-1) for item in history.items)
+
+
+def _confirmed_lsn(rng: Random, history: History, stream: Sequence[FragmentEvent], first: int) -> int:
+    """An ack with which PostgreSQL sends from the item ``first`` on; nothing that was never sent is confirmed."""
+    lsn = history.items[first].lsn if first < len(history.items) else history.items[-1].lsn + 1
+    previous = max((txn.lsn for txn in history.txns if txn.lsn < lsn), default=history.items[0].lsn - 20)
+    reached = last_sent(stream)
+    possible = [lsn_ for lsn_ in (lsn - 1, lsn - 2) if lsn_ > previous and LogOffset(lsn_, 0) <= reached]
+    return rng.choice([previous, *possible])
+
+
+def random_flushes(rng: Random, history: History) -> list[FlushNotification]:
+    """What writers and capture may say: some flushes of what was sent, older and repeated ones, and removals."""
+    flushes = []
+    written = history.written_offsets()
+    for shape_id in sorted(written.keys() | history.removals.keys()):
+        offsets = rng.choices(written[shape_id], k=rng.randint(0, 4)) if shape_id in written else []
+        flushes += [FlushNotification(history.source, "flushed", shape_id, offset) for offset in offsets]
+        if shape_id in history.removals:
+            flushes += [history.removal(shape_id)] * rng.randint(0, 2)
+    rng.shuffle(flushes)
+    return flushes
+
+
+def random_batches(
+    rng: Random, streams: Sequence[Sequence[FragmentEvent]], flushes: Sequence[FlushNotification], *, most: int = 6
+) -> list[list[Event]]:
+    """Cut events into micro-batches: each stream in its order, the flushes anywhere, no order inside a batch."""
+    batches: list[list[Event]] = [[] for _ in range(rng.randint(1, most))]
+    for stream in streams:
+        places = sorted(rng.randrange(len(batches)) for _ in stream)
+        for place, fragment in zip(places, stream, strict=True):
+            batches[place].append(fragment)
+    for flush in flushes:
+        batches[rng.randrange(len(batches))].append(flush)
+    for batch in batches:
+        rng.shuffle(batch)
+    return batches

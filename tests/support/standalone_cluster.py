@@ -1,0 +1,219 @@
+"""A Spark standalone cluster on this machine: a master and workers, each a process and a folder of its own.
+
+The executors run a Python that has pandas and pyarrow but not this package, and start in another folder than the
+driver: what they know of flushtracker, ``--py-files`` brings.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+from urllib.request import urlopen
+
+import pyspark
+
+from flushtracker.spark.dist import write_dist
+
+DEADLINE_S: Final = 600
+_SPARK_HOME: Final = Path(pyspark.__file__).parent
+_EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+# In the environment of every process of a cluster, whoever started it: how its processes are told from others.
+_MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
+# A test's JVM lives for seconds, most of which would go into compiling it well.
+_SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# All that an executor's Python needs: pandas and pyarrow with what they import. Spark brings pyspark by itself.
+_EXECUTOR_PACKAGES: Final = ("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata")
+
+_Found = TypeVar("_Found")
+
+
+def wait_for(what: str, find: Callable[[], _Found | None]) -> _Found:
+    """The first thing that ``find`` returns and that is true; an ``AssertionError`` once the deadline has passed."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := find()):
+        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S} s"
+        time.sleep(0.1)
+    return found
+
+
+class StandaloneCluster:
+    """A context manager: inside it the cluster is up with all its workers, after it none of its processes is left.
+
+    ``folder`` gets the logs, the workers' folders and, in ``dist``, what ``make dist`` builds. Each worker has one core
+    and one gigabyte, which is one executor. ``java_options`` are every JVM's; give ``""`` for a long run.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2, *, java_options: str = _SHORT_LIFE) -> None:
+        self.folder = folder
+        self.dist = folder / "dist"
+        self.master_url = ""
+        self._worker_count = workers
+        self._java_options = java_options
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._drivers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> "StandaloneCluster":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_dist(self.dist)
+        self.executor_python = _make_executor_python(self.folder / "executor-python")
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        # Port 0: any that is free; the log says which.
+        self._start_daemon("master", "org.apache.spark.deploy.master.Master", "--port", "0")
+        self.master_url = self._told_by_master(r"Starting Spark master at (spark://\S+)")
+        web = self._told_by_master(r"MasterWebUI to .*(http://\S+)")
+        for number in range(self._worker_count):
+            arguments = ("-c", "1", "-m", "1g", "-d", str(self.folder / f"worker-{number}"), self.master_url)
+            self._start_daemon(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments)
+        wait_for("the workers are registered", lambda: _alive_workers(web) == self._worker_count)
+
+    def _start_daemon(self, name: str, java_class: str, *arguments: str) -> None:
+        command = [str(_SPARK_HOME / "bin" / "spark-class"), java_class, "--host", "127.0.0.1", "--webui-port", "0"]
+        place = self.folder / name
+        place.mkdir()
+        environ = self._environ() | {"SPARK_DAEMON_MEMORY": "256m"}
+        self._daemons.append(self._start_process(name, [*command, *arguments], place, environ))
+
+    def _start_process(
+        self, name: str, command: Sequence[str], cwd: Path, environ: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environ(self) -> dict[str, str]:
+        return _plain_environ() | {
+            _MARK: str(self.folder),
+            "JAVA_TOOL_OPTIONS": self._java_options,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # Killed executors leave their scratch files behind, so it is not the machine's /tmp that gets them.
+            "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
+        }
+
+    def _told_by_master(self, pattern: str) -> str:
+        return wait_for(f"the master logs {pattern}", lambda: re.search(pattern, self.log_of_master()))[1]
+
+    def submit(self, *arguments: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
+        """Start ``spark-submit`` with the README's flags, then ``arguments``: more flags, the job and its arguments.
+
+        As :meth:`start_driver` does.
+        """
+        jars = ",".join(str(path) for path in sorted((self.dist / "jars").glob("*.jar")))
+        flags = ["--master", self.master_url, "--jars", jars, "--py-files", str(self.dist / "flushtracker.zip")]
+        return self.start_driver("spark-submit", *flags, *arguments, cwd=cwd, **environ)
+
+    def start_driver(self, *command: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
+        """Start a program that submits to this cluster, in a session of its own; :meth:`log_of` has what it prints.
+
+        ``spark-submit`` is on its ``PATH``, and its environment names the interpreters of driver and executors.
+        """
+        ours = {
+            "PATH": f"{_SPARK_HOME / 'bin'}:{os.environ['PATH']}",
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self.executor_python),
+        }
+        name = f"driver-{len(self._drivers)}"
+        self._drivers.append(self._start_process(name, command, cwd, self._environ() | ours | environ))
+        return self._drivers[-1]
+
+    def log_of(self, driver: subprocess.Popen[bytes]) -> str:
+        """What a driver has printed so far."""
+        return (self.folder / f"driver-{self._drivers.index(driver)}.log").read_text(errors="replace")
+
+    def log_of_master(self) -> str:
+        """What the master has logged so far: which executors it launched, and why."""
+        return (self.folder / "master.log").read_text(errors="replace")
+
+    def executor_pids(self) -> list[int]:
+        """The executors that run now, by the process ids of their JVMs."""
+        return [pid for pid in self._pids() if _EXECUTOR in _read(pid, "cmdline")]
+
+    def kill_an_executor(self) -> int:
+        """SIGKILL to an executor; returns its process id. The master starts another in its place."""
+        pid = wait_for("an executor runs", self.executor_pids)[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def is_idle(self) -> bool:
+        """Whether there is no process but the master and the workers: no executor, no Python that one has started."""
+        return self._pids() == sorted(daemon.pid for daemon in self._daemons)
+
+    def stop(self) -> None:
+        """Kill every process that came of this cluster, its drivers' too, and wait until they are gone."""
+        wait_for("the cluster's processes are gone", self._kill_all)
+        for process in (*self._drivers, *self._daemons):
+            process.wait(DEADLINE_S)
+
+    def _kill_all(self) -> bool:
+        for pid in self._pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not self._pids()
+
+    def _pids(self) -> list[int]:
+        mark = f"{_MARK}={self.folder}"
+        pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        return [pid for pid in pids if mark in _read(pid, "environ").split("\0")]
+
+
+def _plain_environ() -> dict[str, str]:
+    """This process's environment without what could lead others to the checkout."""
+    ours = ("PYTHON", "PYSPARK", "SPARK", "FLUSHTRACKER")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def _make_executor_python(folder: Path) -> Path:
+    """A Python with nothing but what the README asks of executors, borrowed from this one."""
+    venv.create(folder, symlinks=True)
+    ours = Path(pyspark.__file__).parents[1]
+    theirs = next((folder / "lib").glob("python*/site-packages"))
+    for name in _EXECUTOR_PACKAGES:
+        if (ours / name).exists():
+            (theirs / name).symlink_to(ours / name)
+    python = folder / "bin" / "python"
+    command = [str(python), "-c", "import pandas, pyarrow; import flushtracker"]
+    tried = subprocess.run(
+        command, cwd=folder, env=_plain_environ(), capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert "No module named 'flushtracker'" in tried.stderr, tried.stderr
+    return python
+
+
+def _alive_workers(web: str) -> int:
+    with urlopen(f"{web}/json/", timeout=DEADLINE_S) as answer:  # noqa: S310  the master's own address
+        return sum(worker["state"] == "ALIVE" for worker in json.load(answer)["workers"])
+
+
+def _read(pid: int, name: str) -> str:
+    """A file that the kernel keeps about a process; nothing for one that is dead or another user's."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except OSError:
+        return ""

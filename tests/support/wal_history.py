@@ -1,0 +1,131 @@
+"""The WAL of one source as a test knows it: what was committed, what each shape writes of it, and how it is sent.
+
+This is the truth that events are made from, so it holds what no event alone tells: every operation of every
+transaction, whether or not it has been sent.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape
+from flushtracker.wal.changes import Commit
+from flushtracker.wal.log_offset import LogOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """A transaction; operation *i* has ``op_offset`` 2·i.
+
+    ``operations`` holds for each operation the shapes that it is routed to, and the ``op_offset`` of the last item that
+    the shape writes for it: one more than its own where an update is split in two.
+    """
+
+    lsn: int
+    xid: int
+    operations: tuple[Mapping[str, int], ...]
+
+    @property
+    def boundary(self) -> LogOffset:
+        """Its last offset, if the commit fragment carries its last change."""
+        return LogOffset(self.lsn, 2 * (len(self.operations) - 1))
+
+    def last_written(self) -> dict[str, LogOffset]:
+        """The last offset that each shape writes for it."""
+        return self._written_by(self.operations)
+
+    def fragments(
+        self, cuts: Iterable[int], follows: LogOffset, *, start: bool, source: str, bare_commit: bool = False
+    ) -> list[FragmentEvent]:
+        """Its fragments, each of which begins with an operation of ``cuts``.
+
+        ``bare_commit``: as a foreign producer sends it, with a commit fragment that carries no change.
+        """
+        edges = sorted({0, len(self.operations), *cuts})
+        fragments = []
+        for first, end in pairwise(edges):
+            last = LogOffset(self.lsn, 2 * (end - 1))
+            is_commit = end == len(self.operations) and not bare_commit
+            written = self._written_by(self.operations[first:end])
+            shapes = self._shapes(written, is_commit=is_commit)
+            begins = start and first == 0
+            commit = commit_at(self.lsn) if is_commit else None
+            fragments.append(
+                FragmentEvent(source, self.xid, self.lsn, follows, last, begins, first == 0, commit, shapes)
+            )
+            follows = last
+        if bare_commit:
+            last = LogOffset(self.lsn, self.boundary.op_offset + 1)
+            bare = replace(fragments[-1], follows=follows, last_log_offset=last, start=False, has_begin=False)
+            fragments.append(replace(bare, commit=commit_at(self.lsn), shapes=self._shapes({}, is_commit=True)))
+        return fragments
+
+    def _written_by(self, operations: Iterable[Mapping[str, int]]) -> dict[str, LogOffset]:
+        return {shape_id: LogOffset(self.lsn, op) for operation in operations for shape_id, op in operation.items()}
+
+    def _shapes(self, written: Mapping[str, LogOffset], *, is_commit: bool) -> tuple[FragmentShape, ...]:
+        """A fragment's shapes; a commit lists those of the whole transaction."""
+        listed = self.last_written() if is_commit else written
+        return tuple(FragmentShape(s, written.get(s), 1 if s in written else 0) for s in sorted(listed))
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """An idle server's word that it has sent everything up to ``lsn``."""
+
+    lsn: int
+
+    def fragment(self, follows: LogOffset, *, start: bool, source: str) -> FragmentEvent:
+        last = LogOffset(self.lsn, 0)
+        return FragmentEvent(
+            source, None, self.lsn, follows, last, start=start, has_begin=True, commit=commit_at(self.lsn)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All that happens to one source; ``removals`` says after which offset nothing is routed to a shape.
+
+    ``bare_commits``: its producer sends, now and then, a commit fragment that carries no change.
+    """
+
+    source: str
+    items: tuple[Txn | Keepalive, ...]
+    removals: Mapping[str, LogOffset] = field(default_factory=dict)
+    bare_commits: bool = False
+
+    @property
+    def txns(self) -> list[Txn]:
+        return [item for item in self.items if isinstance(item, Txn)]
+
+    def written_offsets(self) -> dict[str, list[LogOffset]]:
+        """What a shape's writer may report as flushed: each item's offset, and the ends of its transactions."""
+        offsets: dict[str, list[LogOffset]] = {}
+        for txn in self.txns:
+            for operation in txn.operations:
+                for shape_id, op in operation.items():
+                    offsets.setdefault(shape_id, []).append(LogOffset(txn.lsn, op))
+            for shape_id, last in txn.last_written().items():
+                offsets[shape_id].append(max(last, txn.boundary))
+        return offsets
+
+    def removal(self, shape_id: str) -> FlushNotification:
+        return FlushNotification(self.source, "removed", shape_id, self.removals[shape_id])
+
+    def last_flushes(self) -> list[FlushNotification]:
+        """What ends every wait: each shape's last offset flushed, or its removal."""
+        return [
+            self.removal(shape_id)
+            if shape_id in self.removals
+            else FlushNotification(self.source, "flushed", shape_id, max(offsets))
+            for shape_id, offsets in self.written_offsets().items()
+        ]
+
+
+def commit_at(lsn: int) -> Commit:
+    return Commit("2026-11-21T01:02:03.456789Z", lsn + 24)
+
+
+def last_sent(stream: Sequence[FragmentEvent]) -> LogOffset:
+    """How far a stream of fragments has reached."""
+    return max((fragment.last_log_offset for fragment in stream), default=LogOffset.before_all())

@@ -1,0 +1,37 @@
+"""A table with a column of each type, and what a ``where`` says of its rows."""
+
+from flushtracker.shapes.where import parse_where
+from flushtracker.wal.changes import Column, Relation, Row
+
+COLUMNS = {
+    "i2": 21,
+    "i4": 23,
+    "i8": 20,
+    "n": 1700,
+    "f4": 700,
+    "f8": 701,
+    "b": 16,
+    "b2": 16,
+    "b3": 16,
+    "t": 25,
+    "v": 1043,
+    "c": 1042,
+    "u": 2950,
+    "d": 1082,
+    "ts": 1114,
+    "tz": 1184,
+    "doc": 114,
+    "raw": 17,
+    "line/no": 23,
+    "Mixed": 23,
+}
+NULLS: Row = dict.fromkeys(COLUMNS)
+UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+
+
+def relation(columns: dict[str, int] = COLUMNS) -> Relation:
+    return Relation(1, "public", "t", "full", tuple(Column(name, oid) for name, oid in columns.items()))
+
+
+def outcome(where: str, **values: str | None) -> bool | None:
+    return parse_where(where).bind(relation())({**NULLS, **values})

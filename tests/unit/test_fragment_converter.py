@@ -1,0 +1,388 @@
+"""The converter: where transactions are cut, what rows become, and which streams it refuses."""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.errors import DecodeError, TransactionTooLargeError
+from flushtracker.wal.changes import (
+    Change,
+    Column,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    TransactionFragment,
+    Truncate,
+    Update,
+)
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.pgoutput import (
+    Begin,
+    CommitMessage,
+    DeleteMessage,
+    InsertMessage,
+    LogicalMessage,
+    Message,
+    Origin,
+    RelationMessage,
+    TruncateMessage,
+    Type,
+    UpdateMessage,
+)
+from flushtracker.wal.pgoutput_reader import UNCHANGED
+
+LSN = 23997288
+TIMESTAMP = "2026-11-21T01:02:03.456789Z"
+BEGIN = Begin(LSN, TIMESTAMP, 742)
+COMMIT = CommitMessage(LSN, LSN + 48, TIMESTAMP)
+
+
+def relation(
+    relation_id: int, name: str, columns: str, identity: Literal["default", "full"] = "default"
+) -> RelationMessage:
+    """``columns`` are names; one with a star after it is a key."""
+    described = tuple(Column(column.rstrip("*"), 25, is_key=column.endswith("*")) for column in columns.split())
+    return RelationMessage(Relation(relation_id, "public", name, identity, described))
+
+
+USERS = relation(7, "users", "id* name bio")
+ORDERS = relation(8, "orders", "id*")
+AUDIT = relation(9, "audit", "at* who*", "full")
+
+
+def insert(number: int) -> InsertMessage:
+    return InsertMessage(8, (str(number),))
+
+
+def convert(messages: Iterable[Message], converter: FragmentConverter) -> Iterator[TransactionFragment]:
+    for message in messages:
+        yield from converter.handle(message)
+        converter.check_invariants()
+
+
+def fragments_of(*messages: Message, max_batch_size: int = 100) -> list[TransactionFragment]:
+    return list(convert([USERS, ORDERS, AUDIT, *messages], FragmentConverter(max_batch_size)))
+
+
+def only_change(message: Message) -> Change:
+    (fragment,) = fragments_of(BEGIN, message, COMMIT)
+    (change,) = fragment.changes
+    return change
+
+
+# Where transactions are cut.
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes"),
+    [
+        (1, [1]),
+        (99, [99]),
+        (100, [100]),
+        (101, [100, 1]),
+        (200, [100, 100]),
+        (201, [100, 100, 1]),
+        (300, [100, 100, 100]),
+    ],
+)
+def test_a_transaction_of_any_size_ends_with_a_fragment_that_has_a_change(changes: int, sizes: list[int]) -> None:
+    """The commit never comes alone, not even after exactly n × 100 changes: its offset lies above the one before."""
+    fragments = fragments_of(BEGIN, *(insert(number) for number in range(changes)), COMMIT)
+    assert [fragment.change_count for fragment in fragments] == sizes
+    offsets = [fragment.last_log_offset for fragment in fragments]
+    assert offsets == sorted(set(offsets))
+    assert offsets[-1] == LogOffset(LSN, 2 * (changes - 1))
+    assert [fragment.commit for fragment in fragments] == [None] * (len(sizes) - 1) + [Commit(TIMESTAMP, LSN + 48)]
+
+
+def test_a_full_fragment_waits_for_the_change_after_it() -> None:
+    """Until then the commit might be next, and the last fragment is the one that must carry it."""
+    converter = FragmentConverter(max_batch_size=2)
+    assert list(convert([ORDERS, BEGIN, insert(1), insert(2)], converter)) == []
+    (fragment,) = converter.handle(insert(3))
+    assert (fragment.change_count, fragment.commit, fragment.last_log_offset) == (2, None, LogOffset(LSN, 2))
+
+
+def test_only_the_first_fragment_has_the_begin() -> None:
+    """And each carries the xid and the commit's LSN, so that one says whose it is without the others."""
+    fragments = fragments_of(BEGIN, *(insert(number) for number in range(5)), COMMIT, max_batch_size=2)
+    assert [fragment.has_begin for fragment in fragments] == [True, False, False]
+    assert {(fragment.xid, fragment.lsn) for fragment in fragments} == {(742, LSN)}
+    second = fragments_of(BEGIN, insert(1), COMMIT, Begin(LSN + 100, TIMESTAMP, 743), CommitMessage(LSN + 100, 1, ""))[
+        1
+    ]
+    assert second.has_begin
+
+
+def test_an_empty_transaction_is_one_commit_fragment() -> None:
+    """Its commit may be acknowledged like any other; its offset is that of a first operation."""
+    assert fragments_of(BEGIN, COMMIT) == [
+        TransactionFragment(742, LSN, LogOffset(LSN, 0), has_begin=True, commit=Commit(TIMESTAMP, LSN + 48))
+    ]
+
+
+def test_operations_are_numbered_in_twos_across_fragments() -> None:
+    """An update that changes its key becomes a delete and an insert: the odd numbers are left free for the latter."""
+    fragments = fragments_of(BEGIN, *(insert(number) for number in range(5)), COMMIT, max_batch_size=2)
+    offsets = [change.offset for fragment in fragments for change in fragment.changes]
+    assert offsets == [LogOffset(LSN, op) for op in (0, 2, 4, 6, 8)]
+
+
+def test_a_truncate_is_one_operation_for_each_relation() -> None:
+    """In the order in which the server names them."""
+    (fragment,) = fragments_of(BEGIN, TruncateMessage((9, 7), cascade=True, restart_identity=False), insert(1), COMMIT)
+    assert fragment.changes == (
+        Truncate(AUDIT.relation, LogOffset(LSN, 0)),
+        Truncate(USERS.relation, LogOffset(LSN, 2)),
+        Insert(ORDERS.relation, LogOffset(LSN, 4), {"id": "1"}),
+    )
+
+
+@pytest.mark.parametrize(("before", "completed"), [(0, 2), (1, 2), (2, 3), (3, 2)])
+def test_a_truncate_of_several_relations_may_complete_several_fragments(before: int, completed: int) -> None:
+    """One message, many operations: none is lost, and no fragment grows over its limit."""
+    relation_ids = (7, 8, 9, 7, 8)
+    converter = FragmentConverter(max_batch_size=2)
+    head: list[Message] = [USERS, ORDERS, AUDIT, BEGIN, *(insert(number) for number in range(before))]
+    fragments = list(convert(head, converter))
+    at_once = converter.handle(TruncateMessage(relation_ids, cascade=False, restart_identity=False))
+    converter.check_invariants()
+    assert len(at_once) == completed
+    fragments += [*at_once, *converter.handle(COMMIT)]
+    assert all(1 <= fragment.change_count <= 2 for fragment in fragments)
+    changes = [change for fragment in fragments for change in fragment.changes]
+    assert [change.offset.op_offset for change in changes] == list(range(0, 2 * (before + 5), 2))
+    assert [change.relation.relation_id for change in changes[before:]] == list(relation_ids)
+
+
+def test_a_truncate_of_no_relation_is_no_operation() -> None:
+    """The transaction is then an empty one."""
+    (fragment,) = fragments_of(BEGIN, TruncateMessage((), cascade=False, restart_identity=False), COMMIT)
+    assert fragment.changes == ()
+
+
+transactions = st.lists(
+    st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3]), max_size=25)  # how many relations a TRUNCATE names; 0: an insert
+)
+
+
+@given(shapes=transactions, max_batch_size=st.sampled_from([1, 2, 3, 4, 5, 6, 7, 100]))
+def test_cutting_changes_nothing_but_the_cuts(shapes: list[list[int]], max_batch_size: int) -> None:
+    """The changes are those of one fragment a transaction, whatever the limit; the rules of the chain hold."""
+    messages: list[Message] = [USERS, ORDERS, AUDIT]
+    for index, operations in enumerate(shapes):
+        lsn = LSN + 100 * index
+        messages.append(Begin(lsn, TIMESTAMP, index))
+        for count in operations:
+            ids = (7, 8, 9)[:count]
+            messages.append(TruncateMessage(ids, cascade=False, restart_identity=False) if count else insert(index))
+        messages.append(CommitMessage(lsn, lsn + 48, TIMESTAMP))
+    cut = list(convert(messages, FragmentConverter(max_batch_size)))
+    whole = list(convert(messages, FragmentConverter(1000)))
+    assert [change for fragment in cut for change in fragment.changes] == [c for f in whole for c in f.changes]
+    assert [fragment.xid for fragment in cut if fragment.has_begin] == list(range(len(shapes)))
+    assert [fragment.xid for fragment in cut if fragment.commit is not None] == list(range(len(shapes)))
+    offsets = [fragment.last_log_offset for fragment in cut]
+    assert offsets == sorted(set(offsets))
+    assert all(fragment.change_count <= max_batch_size for fragment in cut)
+
+
+@given(wanted=st.lists(st.lists(st.booleans(), max_size=25)), max_batch_size=st.sampled_from([1, 2, 3, 5, 100]))
+def test_a_row_that_is_skipped_leaves_the_others_as_they_were(wanted: list[list[bool]], max_batch_size: int) -> None:
+    """They keep their offsets, and are cut as if they were alone."""
+    converter = FragmentConverter(max_batch_size)
+    list(convert([ORDERS], converter))
+    for index, rows in enumerate(wanted):
+        begin = Begin(LSN + 100 * index, TIMESTAMP, index)
+        fragments = list(converter.handle(begin))
+        for number, is_wanted in enumerate(rows):
+            if is_wanted:
+                fragments += converter.handle(insert(number))
+            else:
+                converter.skip_row()
+            converter.check_invariants()
+        fragments += converter.handle(CommitMessage(begin.final_lsn, begin.final_lsn + 48, TIMESTAMP))
+        offsets = [LogOffset(begin.final_lsn, 2 * number) for number, is_wanted in enumerate(rows) if is_wanted]
+        cuts = range(0, max(len(offsets), 1), max_batch_size)
+        parts = [offsets[start : start + max_batch_size] for start in cuts]
+        assert [[change.offset for change in fragment.changes] for fragment in fragments] == parts
+        ends = [part[-1] if part else LogOffset(begin.final_lsn, 0) for part in parts]
+        assert [fragment.last_log_offset for fragment in fragments] == ends
+        assert [fragment.commit is not None for fragment in fragments] == [False] * (len(parts) - 1) + [True]
+
+
+def test_a_row_is_not_skipped_outside_a_transaction() -> None:
+    """It is refused as one that is read would be."""
+    with pytest.raises(DecodeError, match=r"^pgoutput row came outside a transaction; reconnect, "):
+        FragmentConverter().skip_row()
+
+
+# Limits.
+
+
+def test_a_transaction_of_any_length_holds_no_more_than_one_batch() -> None:
+    """20,000 changes go through; after each, ``check_invariants`` has found at most 100 of them held."""
+    messages = (insert(number) for number in range(20_000))
+    converter = FragmentConverter(max_batch_size=100)
+    head = list(convert([ORDERS, BEGIN], converter))
+    assert head == []
+    assert sum(fragment.change_count for fragment in convert(messages, converter)) == 19_900
+    (last,) = converter.handle(COMMIT)
+    assert last.change_count == 100
+    assert not converter.in_transaction
+
+
+def test_a_transaction_over_the_limit_is_refused() -> None:
+    """The error names the transaction, how far it got and the limit; one of exactly the limit passes. A row that is
+    not read counts, too.
+    """
+    converter = FragmentConverter(max_batch_size=2, max_tx_size=3)
+    within: list[Message] = [ORDERS, BEGIN, insert(1), insert(2), insert(3)]
+    assert sum(fragment.change_count for fragment in convert([*within, COMMIT], converter)) == 3
+    list(convert(within, converter))
+    with pytest.raises(
+        TransactionTooLargeError, match=r"^transaction 742 has reached 4 changes, but max_tx_size is 3; "
+    ):
+        converter.handle(insert(4))
+    with pytest.raises(TransactionTooLargeError, match=r"^transaction 742 has reached 4 changes, "):
+        converter.skip_row()
+
+
+def test_a_truncate_counts_once_for_each_relation_against_the_limit() -> None:
+    """As many as the operations that it becomes."""
+    converter = FragmentConverter(max_tx_size=2)
+    list(convert([USERS, ORDERS, AUDIT, BEGIN], converter))
+    with pytest.raises(TransactionTooLargeError, match="has reached 3 changes"):
+        converter.handle(TruncateMessage((7, 8, 9), cascade=False, restart_identity=False))
+
+
+@pytest.mark.parametrize("limits", [{"max_batch_size": 0}, {"max_batch_size": -1}, {"max_tx_size": 0}])
+def test_a_limit_below_one_is_refused(limits: dict[str, int]) -> None:
+    """Nothing could ever go through."""
+    (name,) = limits
+    with pytest.raises(ValueError, match=f"^{name} is {limits[name]}, but must be at least 1$"):
+        FragmentConverter(**limits)
+
+
+# Rows.
+
+
+def test_a_row_maps_names_to_text_or_none() -> None:
+    """NULL and the empty string stay apart."""
+    change = only_change(InsertMessage(7, ("1", None, "")))
+    assert change == Insert(USERS.relation, LogOffset(LSN, 0), {"id": "1", "name": None, "bio": ""})
+
+
+def test_an_unchanged_toast_value_is_absent_from_the_new_row() -> None:
+    """Not None: that would say that it became NULL."""
+    change = only_change(UpdateMessage(7, None, None, ("1", None, UNCHANGED)))
+    assert change == Update(USERS.relation, LogOffset(LSN, 0), None, {"id": "1", "name": None})
+
+
+def test_a_key_only_old_row_holds_the_key_columns_alone() -> None:
+    """The server sends the others as NULL, and nobody knows what they were."""
+    update = only_change(UpdateMessage(7, "K", ("1", None, None), ("2", "ann", UNCHANGED)))
+    assert update == Update(USERS.relation, LogOffset(LSN, 0), {"id": "1"}, {"id": "2", "name": "ann"})
+    delete = only_change(DeleteMessage(7, "K", ("1", None, None)))
+    assert delete == Delete(USERS.relation, LogOffset(LSN, 0), {"id": "1"})
+
+
+def test_a_full_old_row_holds_every_column() -> None:
+    """A NULL in it was one; and nothing is carried over from it into the new row."""
+    update = only_change(UpdateMessage(9, "O", ("t", None), ("t", UNCHANGED)))
+    assert update == Update(AUDIT.relation, LogOffset(LSN, 0), {"at": "t", "who": None}, {"at": "t"})
+    delete = only_change(DeleteMessage(9, "O", ("t", None)))
+    assert delete == Delete(AUDIT.relation, LogOffset(LSN, 0), {"at": "t", "who": None})
+
+
+def test_a_relation_redefined_in_mid_transaction_holds_for_the_changes_after_it() -> None:
+    """ALTER TABLE between two inserts of one transaction: each keeps the relation that it came with."""
+    wider = relation(8, "orders", "id* note")
+    (fragment,) = fragments_of(BEGIN, insert(1), wider, InsertMessage(8, ("2", "n")), COMMIT)
+    assert fragment.changes == (
+        Insert(ORDERS.relation, LogOffset(LSN, 0), {"id": "1"}),
+        Insert(wider.relation, LogOffset(LSN, 2), {"id": "2", "note": "n"}),
+    )
+
+
+def test_a_binary_value_is_refused_with_what_to_do() -> None:
+    """Values are text throughout; the column is named, what is in it is not."""
+    with pytest.raises(
+        DecodeError, match=r"^column name of public\.users came in binary, .* without the option binary$"
+    ):
+        only_change(InsertMessage(7, ("1", b"secret", None)))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        InsertMessage(7, ("1", "a")),
+        UpdateMessage(7, None, None, ("1", "a", "b", "c")),
+        UpdateMessage(7, "K", ("1",), ("1", "a", "b")),
+        DeleteMessage(7, "K", ()),
+    ],
+)
+def test_a_row_of_another_width_than_its_relation_is_refused(message: Message) -> None:
+    """Its values would be given to the wrong columns."""
+    pattern = r"^a row of public\.users has \d values, but the relation has 3 columns; "
+    with pytest.raises(DecodeError, match=pattern):
+        only_change(message)
+
+
+# Order.
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ([insert(1)], "pgoutput InsertMessage came outside a transaction"),
+        ([UpdateMessage(8, None, None, ("1",))], "pgoutput UpdateMessage came outside a transaction"),
+        ([DeleteMessage(8, "K", ("1",))], "pgoutput DeleteMessage came outside a transaction"),
+        ([TruncateMessage((8,), cascade=False, restart_identity=False)], "pgoutput TruncateMessage came outside a tra"),
+        ([COMMIT], "pgoutput CommitMessage came outside a transaction"),
+        ([BEGIN, COMMIT, COMMIT], "pgoutput CommitMessage came outside a transaction"),
+        ([BEGIN, Begin(LSN + 1, "", 743)], "transaction 743 begins inside transaction 742, which has no commit yet"),
+        (
+            [BEGIN, CommitMessage(LSN + 8, LSN + 48, "")],
+            "transaction 742 began with commit LSN 0/16E2B68, but commits at 0/16E2B70",
+        ),
+        ([BEGIN, InsertMessage(4, ("1",))], "pgoutput changes relation 4, which no Relation described"),
+        (
+            [BEGIN, TruncateMessage((8, 4), cascade=False, restart_identity=False)],
+            "pgoutput changes relation 4, which no Relation described",
+        ),
+    ],
+)
+def test_messages_out_of_order_are_refused(messages: list[Message], complaint: str) -> None:
+    """Something was lost or read twice: nothing may be acknowledged on the strength of such a stream."""
+    with pytest.raises(DecodeError, match=f"^{complaint}.*; reconnect"):
+        fragments_of(*messages)
+
+
+def test_a_transaction_that_is_sent_again_is_converted_again() -> None:
+    """After a reconnect commit LSNs start lower than where they were; who has seen them is decided elsewhere."""
+    again = fragments_of(BEGIN, insert(1), COMMIT, BEGIN, insert(1), COMMIT)
+    assert again[0] == again[1]
+
+
+def test_messages_that_change_no_table_are_passed_over() -> None:
+    """Inside a transaction and outside: they take no operation number."""
+    noise: list[Message] = [Origin(1, "upstream"), Type(600, "pg_catalog", "point"), LogicalMessage(True, 1, "", b"")]  # noqa: FBT003  # reads as the field does
+    assert fragments_of(*noise, BEGIN, *noise, insert(1), *noise, COMMIT, *noise) == fragments_of(
+        BEGIN, insert(1), COMMIT
+    )
+
+
+def test_the_converter_tells_whether_a_transaction_is_open() -> None:
+    """A keepalive's position may be used only between transactions."""
+    converter = FragmentConverter()
+    told = []
+    for message in (ORDERS, BEGIN, insert(1), COMMIT):
+        converter.handle(message)
+        told.append(converter.in_transaction)
+    assert told == [False, True, True, False]

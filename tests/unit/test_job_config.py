@@ -1,0 +1,208 @@
+"""The job's configuration: what a file means, and what each wrong one is refused with."""
+
+from pathlib import Path
+
+import pytest
+
+from flushtracker.config.job_config import (
+    FilesTransport,
+    JobConfig,
+    KafkaTransport,
+    SinkConfig,
+    StallConfig,
+    StateConfig,
+    load_config,
+)
+from flushtracker.errors import ConfigError
+
+DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
+CONF = Path(__file__).parents[2] / "conf"
+
+COMPLETE = """\
+source:  {format: files, fragments: data/fragments, flushes: data/flushes, max_files_per_trigger: 7}
+state:   {checkpoint: data/checkpoint, shape_groups: 0, max_pending_transactions: 10, shuffle_partitions: 2}
+sink:    {acks: data/acks, dead_letters: data/dead_letters, storage_options: {AWS_REGION: eu, KEY: "${KEY}"}}
+stall:   {grace: "5 minutes"}
+trigger: "1 second"
+"""
+
+LEAST = """\
+source:  {format: files, fragments: f, flushes: g}
+state:   {checkpoint: c}
+sink:    {acks: a, dead_letters: d}
+trigger: available_now
+"""
+
+
+def load(folder: Path, text: str) -> JobConfig:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def refusal(folder: Path, text: str) -> str:
+    """What the file is refused with, without its folder."""
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them, none at its default."""
+    monkeypatch.setenv("KEY", "hunter2")
+    config = load(tmp_path, COMPLETE)
+
+    assert config.transport == FilesTransport("data/fragments", "data/flushes", 7)
+    assert config.transport.format == "files"
+    assert config.state == StateConfig("data/checkpoint", 0, 10, 2)
+    assert (config.sink.acks, config.sink.dead_letters) == ("data/acks", "data/dead_letters")
+    assert dict(config.sink.storage_options) == {"AWS_REGION": "eu", "KEY": "hunter2"}
+    assert config.stall == StallConfig(300_000)
+    assert config.trigger_ms == 1_000
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    """The least that a file must say is where things are, and when the job runs."""
+    assert load(tmp_path, LEAST) == JobConfig(
+        transport=FilesTransport("f", "g", 100),
+        state=StateConfig("c", 16, 4096, 4),
+        sink=SinkConfig("a", "d"),
+        stall=StallConfig(60_000),
+        trigger_ms=None,
+    )
+
+
+def test_storage_options_never_show_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration ends up in logs and tracebacks; its passwords do not."""
+    monkeypatch.setenv("KEY", "hunter2")
+    config = load(tmp_path, COMPLETE)
+
+    assert "storage_options=SecretOptions(AWS_REGION=…, KEY=…)" in repr(config)
+    assert "hunter2" not in repr(config) + str(config.sink.storage_options)
+
+
+@pytest.mark.parametrize("name", ["replay.yaml", "track_flushes.yaml"])
+def test_the_files_of_the_project_are_read(name: str) -> None:
+    """Both, and `make run` takes one file at a time and stops at the end."""
+    config = load_config(CONF / name)
+    assert isinstance(config.transport, FilesTransport)
+    assert (config.transport.max_files_per_trigger, config.trigger_ms) == (
+        (1, None) if name == "replay.yaml" else (100, 1_000)
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("stall: ", "stal: ", "line 4: stal is not known; did you mean stall or state?"),
+        (
+            "max_files_per_trigger",
+            "max_files",
+            "line 1: source.max_files is not known; did you mean max_files_per_trigger?",
+        ),
+        ("shape_groups: 0", "shape_groups: -1", "line 2: state.shape_groups is '-1', not a number of at least 0"),
+        ("shape_groups: 0", "shape_groups: many", "line 2: state.shape_groups is 'many', not a whole number"),
+        (
+            "_transactions: 10",
+            "_transactions: 0",
+            "line 2: state.max_pending_transactions is '0', not a number of at least 1",
+        ),
+        ("partitions: 2", "partitions: 0", "line 2: state.shuffle_partitions is '0', not a number of at least 1"),
+        ("trigger: 7", "trigger: 0", "line 1: source.max_files_per_trigger is '0', not a number of at least 1"),
+        ("checkpoint: data/checkpoint, ", "", "line 2: state.checkpoint is missing"),
+        ("acks: data/acks", "acks: ''", "line 3: sink.acks is empty"),
+        (
+            "AWS_REGION: eu",
+            "AWS_REGION: [eu]",
+            "line 3: sink.storage_options.AWS_REGION is a list, not a single value",
+        ),
+        (
+            "${KEY}",
+            "${NOT_SET_HERE}",
+            "line 3: sink.storage_options.KEY names the environment variable NOT_SET_HERE, which is not set",
+        ),
+        (
+            "format: files",
+            "format: pulsar",
+            "line 1: source.format is 'pulsar', not files or kafka",
+        ),
+        ("format: files, ", "", "line 1: source.format is missing"),
+        (
+            "data/acks",
+            "data/checkpoint/",
+            "line 3: sink.acks is the same as state.checkpoint; each needs one of its own",
+        ),
+        ('"1 second"', "1", "line 5: trigger is a number; put it in quotes if a text is meant"),
+        ('"5 minutes"', '"5"', "line 4: stall.grace is '5', not " + DURATION),
+        ('"1 second"', "once", "line 5: trigger is 'once', not available_now, or an interval: " + DURATION),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
+    """The message names the file, the line, the key, and what is expected there."""
+    monkeypatch.setenv("KEY", "hunter2")
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    assert old in COMPLETE
+    assert refusal(tmp_path, COMPLETE.replace(old, new)) == f"job.yaml {message}"
+
+
+@pytest.mark.parametrize("section", ["source", "state", "sink", "trigger"])
+def test_a_missing_section_is_refused(tmp_path: Path, section: str) -> None:
+    """All but `stall`, the only one whose defaults make sense everywhere."""
+    text = "".join(line for line in LEAST.splitlines(keepends=True) if not line.startswith(section))
+    assert refusal(tmp_path, text) == f"job.yaml line 1: {section} is missing"
+
+
+def test_a_secret_in_a_wrong_place_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the variable, and neither it nor its causes what it holds."""
+    monkeypatch.setenv("KEY", "hunter2")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, LEAST.replace("available_now", "${KEY}"))
+    assert "line 4: trigger is '${KEY}', not available_now" in str(caught.value)
+    assert "hunter2" not in f"{caught.value} {caught.value.__cause__}"
+
+
+KAFKA = """\
+source:  {format: kafka, bootstrap_servers: "${SERVERS}", fragments: f, flushes: acks, retention: "2 days",
+          retry_timeout: "1 minute", options: {maxOffsetsPerTrigger: 500000, kafka.sasl.jaas.config: "${KEY}"}}
+state:   {checkpoint: c}
+sink:    {acks: acks, dead_letters: d}
+trigger: available_now
+"""
+
+
+def test_kafka_is_read_with_its_options_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may be called as a table is; no option's value is ever shown."""
+    monkeypatch.setenv("SERVERS", "one:9092,two:9092")
+    monkeypatch.setenv("KEY", "hunter2")
+    source = load(tmp_path, KAFKA).transport
+    assert isinstance(source, KafkaTransport)
+    assert (source.bootstrap_servers, source.fragments, source.flushes) == ("one:9092,two:9092", "f", "acks")
+    assert dict(source.options) == {"maxOffsetsPerTrigger": "500000", "kafka.sasl.jaas.config": "hunter2"}
+    assert (source.retention_ms, source.retry_timeout_ms) == (172_800_000, 60_000)
+    assert "hunter2" not in repr(source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fragments: f", "fragments: 'f,g'", "source.fragments is 'f,g', not a topic's name: letters, digits, "),
+        ("flushes: acks", "flushes: f", "source.flushes is the same as source.fragments; each needs one of its own"),
+        ("fragments: f, ", "", "source.fragments is missing"),
+        ('"2 days"', '"2 weeks"', "source.retention is '2 weeks', not " + DURATION),
+        ("flushes: acks", "flushes: g, max_files_per_trigger: 1", "source.max_files_per_trigger is not known; "),
+        ("maxOffsets", "failOnDataLoss: false, maxOffsets", "source.options.failOnDataLoss cannot be set: a record "),
+        ("maxOffsets", "FAILONDATALOSS: false, maxOffsets", "source.options.FAILONDATALOSS cannot be set: a record "),
+        ("maxOffsets", "startingOffsets: latest, maxOffsets", "source.options.startingOffsets cannot be set: the "),
+        ("maxOffsets", "kafka.bootstrap.servers: x, maxOffsets", "source.options.kafka.bootstrap.servers cannot be "),
+    ],
+)
+def test_what_could_lose_records_or_contradicts_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
+    """However an option's name is written: to Spark, case means nothing."""
+    monkeypatch.setenv("SERVERS", "one:9092")
+    monkeypatch.setenv("KEY", "hunter2")
+    assert old in KAFKA
+    assert message in refusal(tmp_path, KAFKA.replace(old, new))

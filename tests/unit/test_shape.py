@@ -1,0 +1,274 @@
+"""Which rows are in a shape, what a change is for it, and which definitions are refused."""
+
+import pytest
+
+from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shape import Shape, empty_partitions
+from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Truncate, Update
+from tests.support.tables import (
+    EVENTS_P0,
+    EVENTS_P1,
+    FULL_USERS,
+    KEYLESS_USERS,
+    TEXT,
+    USERS,
+    at,
+    relation,
+)
+
+EU = "region = 'eu'"
+EVENTS = ShapeDefinition("events", ("public", "events"), partitions=(("public", "events_p0"), ("public", "events_p1")))
+
+
+def users(
+    where: str | None = None,
+    columns: tuple[str, ...] | None = None,
+    primary_key: tuple[str, ...] | None = None,
+) -> Shape:
+    return Shape(ShapeDefinition("eu", ("public", "users"), columns=columns, where=where, primary_key=primary_key))
+
+
+def row(key: str, region: str | None = "eu", bio: str | None = "b") -> Row:
+    return {"id": key, "region": region, "bio": bio}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (row("1"), row("1", bio="c"), Update(FULL_USERS, at(4), row("1"), row("1", bio="c"))),
+        (row("1", "us"), row("1"), Insert(FULL_USERS, at(4), row("1"))),
+        (row("1"), row("1", "us"), Delete(FULL_USERS, at(4), row("1"))),
+        (row("1", "us"), row("1", "ap"), None),
+        (row("1", None), row("1"), Insert(FULL_USERS, at(4), row("1"))),
+        (row("1"), row("1", None), Delete(FULL_USERS, at(4), row("1"))),
+        (row("1"), row("2", "us"), Delete(FULL_USERS, at(4), row("1"))),
+        (row("1", "us"), row("2"), Insert(FULL_USERS, at(4), row("2"))),
+    ],
+    ids=[
+        "stays in",
+        "moves in",
+        "moves out",
+        "stays out",
+        "from NULL",
+        "to NULL",
+        "out with its key",
+        "in with its key",
+    ],
+)
+def test_an_update_is_judged_by_its_old_row_and_its_new_row(old: Row, new: Row, expected: Change | None) -> None:
+    """Both in: update; only the new: insert; only the old: delete; none: nothing. What is unknown is not in."""
+    assert users(EU).bind(FULL_USERS).filter(Update(FULL_USERS, at(4), old, new)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "is_in"),
+    [
+        (Insert(FULL_USERS, at(0), row("1")), True),
+        (Insert(FULL_USERS, at(0), row("1", "us")), False),
+        (Insert(FULL_USERS, at(0), row("1", None)), False),
+        (Delete(FULL_USERS, at(0), row("1")), True),
+        (Delete(FULL_USERS, at(0), row("1", "us")), False),
+        (Truncate(FULL_USERS, at(0)), True),
+    ],
+)
+def test_inserts_and_deletes_are_judged_by_their_row_and_truncate_reaches_every_shape(
+    change: Change, *, is_in: bool
+) -> None:
+    """TRUNCATE has no rows: it concerns the shape whatever its where."""
+    assert users(EU).bind(FULL_USERS).filter(change) == (change if is_in else None)
+
+
+def test_a_shape_without_where_takes_every_change() -> None:
+    """Also of a table that sends no old rows."""
+    shape = users().bind(USERS)
+    update = Update(USERS, at(0), None, row("1"))
+    assert shape.filter(update) is update
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (None, row("5"), Update),
+        (None, row("500"), None),
+        ({"id": "5"}, row("6"), Update),
+        ({"id": "500"}, row("5"), Insert),
+        ({"id": "5"}, row("500"), Delete),
+        ({"id": "500"}, row("501"), None),
+    ],
+)
+def test_a_where_on_the_key_needs_no_more_than_the_key_of_the_old_row(
+    old: Row | None, new: Row, expected: type[Change] | None
+) -> None:
+    """With no old row sent, no column of the key has changed: the old row was where the new one is."""
+    found = users("id < 100").bind(USERS).filter(Update(USERS, at(0), old, new))
+    assert (None if found is None else type(found)) is expected
+
+
+def test_an_unchanged_toast_column_is_judged_by_its_old_value() -> None:
+    """The server leaves it out of the new row; under FULL the old row has it."""
+    shape = users("bio LIKE 'long%'").bind(FULL_USERS)
+    update = Update(FULL_USERS, at(0), row("1", "us", "long text"), {"id": "1", "region": "eu"})
+    assert shape.filter(update) is update
+
+
+def test_an_update_that_moves_in_brings_its_unchanged_toast_columns_where_they_are_known() -> None:
+    """For the shape it is a new row, so it is filled in from the old one; of a key-only table it stays as it is."""
+    moved = Update(FULL_USERS, at(0), row("1", "us", "long"), {"id": "1", "region": "eu"})
+    assert users(EU).bind(FULL_USERS).filter(moved) == Insert(FULL_USERS, at(0), row("1", "eu", "long"))
+    moved = Update(USERS, at(0), {"id": "500"}, {"id": "5", "region": "eu"})
+    assert users("id < 100").bind(USERS).filter(moved) == Insert(USERS, at(0), {"id": "5", "region": "eu"})
+
+
+def test_a_key_column_that_is_unchanged_toast_is_judged_by_the_old_row() -> None:
+    """PostgreSQL then sends the old key although it has not changed."""
+    table = relation("users", "name* region")
+    shape = users("name LIKE 'x%'").bind(table)
+    update = Update(table, at(0), {"name": "xx"}, {"region": "us"})
+    assert shape.filter(update) is update
+
+
+def test_a_key_column_that_no_row_holds_is_an_error_with_its_place() -> None:
+    """Neither guessed nor skipped: the shape would silently lack a change."""
+    table = relation("users", "name* region")
+    with pytest.raises(DecodeError, match=r"shape 'eu': the update of public\.users at 0/3E8\+6: .*name"):
+        users("name LIKE 'x%'").bind(table).filter(Update(table, at(6), None, {"region": "us"}))
+
+
+def test_a_value_that_is_not_of_its_type_is_an_error_with_its_place_and_without_the_value() -> None:
+    """Row values never stand in messages."""
+    with pytest.raises(DecodeError, match=r"shape 'eu': the insert of public\.users at 0/3E8\+2: ") as caught:
+        users("id < 100").bind(USERS).filter(Insert(USERS, at(2), row("secret")))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_where_on_other_columns_than_the_key_is_refused_without_full() -> None:
+    """The message names the shape, the table and the columns, and says what to do."""
+    with pytest.raises(ShapeError) as caught:
+        users("region = 'eu' AND bio IS NOT NULL AND id < 5").bind(USERS)
+    assert str(caught.value) == (
+        "shape 'eu' on public.users: where reads bio, region, but its old rows hold only id; "
+        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or filter by those alone'
+    )
+
+
+def test_a_primary_key_that_old_rows_do_not_hold_is_refused() -> None:
+    """A delete could not be given a key."""
+    with pytest.raises(ShapeError) as caught:
+        users(primary_key=("region",)).bind(USERS)
+    assert str(caught.value) == (
+        "shape 'eu' on public.users: primary_key names region, but its old rows hold only id; "
+        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or name those alone'
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (
+            users(columns=("id", "age")),
+            "shape 'eu' on public.users: columns names age, which the table lacks; it has id,",
+        ),
+        (
+            users(primary_key=("uid",)),
+            "shape 'eu' on public.users: primary_key names uid, which the table lacks; it has",
+        ),
+        (users("age > 5"), r"shape 'eu': public.users: where reads column \"age\", which the table does not have"),
+    ],
+)
+def test_columns_that_the_table_lacks_are_refused(shape: Shape, message: str) -> None:
+    """The message says where the name stands and which columns there are."""
+    with pytest.raises(ShapeError, match=message):
+        shape.bind(FULL_USERS)
+
+
+def test_a_where_that_cannot_be_read_is_refused_when_the_shape_is_defined() -> None:
+    """Before any relation is known, naming the shape."""
+    with pytest.raises(ShapeError, match="shape 'eu': "):
+        users("id IN (SELECT 1)")
+
+
+@pytest.mark.parametrize(
+    ("table", "primary_key", "expected"),
+    [
+        (USERS, None, ("id",)),
+        (relation("users", "id* region* bio"), ("region",), ("region",)),
+        (FULL_USERS, ("bio", "id"), ("bio", "id")),
+        (FULL_USERS, None, ("id", "region", "bio")),
+        (KEYLESS_USERS, None, ("id", "region", "bio")),
+        (KEYLESS_USERS, ("id",), ("id",)),
+    ],
+    ids=["flagged", "part of the flagged", "named under FULL", "all under FULL", "no key", "named without key"],
+)
+def test_the_key_is_the_one_named_else_the_one_flagged_else_every_column(
+    table: Relation, primary_key: tuple[str, ...] | None, expected: tuple[str, ...]
+) -> None:
+    """Under FULL every column is flagged, so without a name every column is the key."""
+    assert users(primary_key=primary_key).bind(table).key_columns == expected
+
+
+def test_a_table_that_sends_no_old_rows_may_be_filtered_by_any_column() -> None:
+    """It has no replica identity, so the server allows no update and no delete."""
+    shape = users(EU).bind(KEYLESS_USERS)
+    assert shape.filter(Insert(KEYLESS_USERS, at(0), row("1", "us"))) is None
+    with pytest.raises(DecodeError, match="has no old row, as the table has no replica identity"):
+        shape.filter(Update(KEYLESS_USERS, at(0), None, row("1")))
+
+
+def test_items_carry_the_chosen_columns_and_the_key_in_the_order_of_the_table() -> None:
+    """The key is there also where it was not chosen."""
+    assert users(columns=("bio",)).bind(USERS).columns == ("id", "bio")
+    assert users().bind(USERS).columns == ("id", "region", "bio")
+
+
+def test_a_shape_is_bound_to_its_table_as_that_is() -> None:
+    """With the columns that it has got, or refused if it no longer fits."""
+    shape = users("id < 100")
+    assert shape.bind(USERS).columns == ("id", "region", "bio")
+    assert shape.bind(relation("users", "id* region bio age")).columns == ("id", "region", "bio", "age")
+    with pytest.raises(ShapeError, match=r'where reads column "id"'):
+        shape.bind(relation("users", "uid* region"))
+
+
+def test_an_altered_type_is_another_relation() -> None:
+    """What ``where`` compares depends on it."""
+    text_ids = Relation(1, "public", "users", "default", (Column("id", TEXT, is_key=True),))
+    with pytest.raises(ShapeError, match="shape 'eu': "):
+        users("id < 100").bind(text_ids)
+
+
+def test_the_shape_of_a_partitioned_table_is_bound_to_each_partition_and_named_after_the_table() -> None:
+    """A row has one key in all partitions, also where their columns come in another order."""
+    shape = Shape(EVENTS)
+    other_order = relation("events_p1", "day* body id*")
+    assert shape.tables == (("public", "events"), ("public", "events_p0"), ("public", "events_p1"))
+    assert shape.bind(EVENTS_P0).key_columns == shape.bind(other_order).key_columns == ("day", "id")
+    assert shape.bind(EVENTS_P0).table == shape.bind(other_order).table == ("public", "events")
+
+
+INSERT_P0 = Insert(EVENTS_P0, at(0), {"id": "1", "day": "2", "body": None})
+TRUNCATE_P0, TRUNCATE_P1 = Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))
+TRUNCATE_ROOT = Truncate(relation("events", "id* day* body"), at(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "effects"),
+    [
+        ([TRUNCATE_P0], [False]),
+        ([TRUNCATE_P0, TRUNCATE_P0], [False, False]),
+        ([TRUNCATE_P0, TRUNCATE_P1], [False, True]),
+        ([TRUNCATE_P1, TRUNCATE_P0], [False, True]),
+        ([TRUNCATE_P0, INSERT_P0, TRUNCATE_P1], [False, True, False]),
+        ([TRUNCATE_P0, INSERT_P0, TRUNCATE_P1, TRUNCATE_P0], [False, True, False, True]),
+        ([TRUNCATE_ROOT], [True]),
+    ],
+    ids=["one", "one twice", "all", "all, turned round", "refilled meanwhile", "refilled, then emptied", "the table"],
+)
+def test_a_truncate_counts_once_every_partition_is_empty(changes: list[Change], effects: list[bool]) -> None:
+    """Emptying some partitions must not empty the shape: the rows of the others are alive."""
+    empty: frozenset[tuple[str, str]] = frozenset()
+    found = []
+    for change in changes:
+        empty, has_effect = empty_partitions(EVENTS, empty, change)
+        found.append(has_effect)
+    assert found == effects

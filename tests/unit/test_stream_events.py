@@ -1,0 +1,331 @@
+"""The JSON contract: what is written is read back, and what is not readable is refused in words."""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
+from flushtracker.events.strict_json import MAX_BIGINT
+from flushtracker.wal.changes import Commit, LogItem, Operation
+from flushtracker.wal.log_offset import LogOffset
+
+FRAGMENT: dict[str, Any] = {
+    "v": 1,
+    "source": "7301/1/shapes",
+    "xid": 742,
+    "lsn": 23997288,
+    "follows": {"tx_offset": 23990008, "op_offset": 2},
+    "last_log_offset": {"tx_offset": 23997288, "op_offset": 6},
+    "start": False,
+    "has_begin": True,
+    "commit": {"commit_timestamp": "2026-11-21T01:02:03.456789Z", "end_lsn": 23997400},
+    "shapes": [
+        {"shape_id": "users-eu", "last_offset": {"tx_offset": 23997288, "op_offset": 5}, "change_count": 3},
+        {"shape_id": "orders", "last_offset": None, "change_count": 0},
+    ],
+}
+FLUSH: dict[str, Any] = {
+    "v": 1,
+    "source": "7301/1/shapes",
+    "type": "flushed",
+    "shape_id": "users-eu",
+    "offset": {"tx_offset": 23997288, "op_offset": 5},
+}
+CHANGES: dict[str, Any] = {
+    "v": 1,
+    "source": "7301/1/shapes",
+    "shape_id": "users-eu",
+    "xid": 742,
+    "last_log_offset": {"tx_offset": 23997288, "op_offset": 6},
+    "has_begin": True,
+    "commit": None,
+    "items": [
+        {
+            "offset": {"tx_offset": 23997288, "op_offset": 4},
+            "operation": "update",
+            "key": '"public"."users"/"7"',
+            "value": {"id": "7", "email": None},
+            "old_value": {"email": "y"},
+        }
+    ],
+}
+READERS: list[tuple[dict[str, Any], Callable[[str | bytes], object]]] = [
+    (FRAGMENT, FragmentEvent.from_json),
+    (FLUSH, FlushNotification.from_json),
+    (CHANGES, ShapeChangesEvent.from_json),
+]
+EVERY_EVENT = pytest.mark.parametrize(("event", "read"), READERS, ids=["fragment", "flush", "shape changes"])
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+BIGINTS = st.integers(0, MAX_BIGINT)
+COMMITS = st.builds(Commit, TEXT, BIGINTS)
+ROWS = st.none() | st.dictionaries(TEXT, st.none() | TEXT)
+OPERATIONS: st.SearchStrategy[Operation] = st.sampled_from(["insert", "update", "delete", "truncate"])
+ITEMS = st.builds(LogItem, st.builds(LogOffset, BIGINTS, BIGINTS), OPERATIONS, st.none() | TEXT, ROWS, ROWS)
+
+
+@st.composite
+def fragments(draw: st.DrawFn) -> FragmentEvent:
+    """Any fragment that does not contradict itself."""
+    lsn, last_op = draw(st.integers(1, MAX_BIGINT)), draw(st.integers(0, MAX_BIGINT - 1))
+    xid = draw(st.none() | st.integers(0, 2**32 - 1))
+    offsets = st.builds(LogOffset, st.just(lsn), st.integers(0, last_op + 1))
+    shapes = [
+        draw(
+            st.builds(FragmentShape, TEXT, offsets, st.integers(1, 100))
+            | st.builds(FragmentShape, TEXT, st.none(), st.just(0))
+        )
+        for _ in range(0 if xid is None else draw(st.integers(0, 3)))
+    ]
+    return FragmentEvent(
+        source=draw(TEXT),
+        xid=xid,
+        lsn=lsn,
+        follows=LogOffset(draw(st.integers(-1, lsn - 1)), draw(BIGINTS)),
+        last_log_offset=LogOffset(lsn, last_op),
+        start=draw(st.booleans()),
+        has_begin=draw(st.booleans()),
+        commit=draw(COMMITS if xid is None else st.none() | COMMITS),
+        shapes=tuple(shapes),
+    )
+
+
+@given(fragments())
+def test_fragment_is_read_as_written(event: FragmentEvent) -> None:
+    """Through text and through bytes."""
+    assert FragmentEvent.from_json(event.to_json()) == event
+    assert FragmentEvent.from_json(event.to_json().encode()) == event
+
+
+@given(
+    st.builds(
+        FlushNotification, TEXT, st.sampled_from(["flushed", "removed"]), TEXT, st.builds(LogOffset, BIGINTS, BIGINTS)
+    )
+)
+def test_flush_notification_is_read_as_written(event: FlushNotification) -> None:
+    """Through text and through bytes."""
+    assert FlushNotification.from_json(event.to_json()) == event
+    assert FlushNotification.from_json(event.to_json().encode()) == event
+
+
+@given(
+    st.builds(
+        ShapeChangesEvent,
+        source=TEXT,
+        shape_id=TEXT,
+        xid=BIGINTS,
+        last_log_offset=st.builds(LogOffset, BIGINTS, BIGINTS),
+        has_begin=st.booleans(),
+        commit=st.none() | COMMITS,
+        items=st.lists(ITEMS, max_size=3).map(tuple),
+    )
+)
+def test_shape_changes_are_read_as_written(event: ShapeChangesEvent) -> None:
+    """Through text, a value's NULL and an absent column told apart."""
+    assert ShapeChangesEvent.from_json(event.to_json()) == event
+
+
+@EVERY_EVENT
+def test_the_contract_example_is_written_as_it_stands(event: dict[str, Any], read: Callable[[str], Any]) -> None:
+    """Keys, their order and their values are those of the contract, in one line."""
+    text = read(json.dumps(event)).to_json()
+    assert text == json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+    assert "\n" not in text
+
+
+@EVERY_EVENT
+def test_unknown_keys_are_ignored(event: dict[str, Any], read: Callable[[str], Any]) -> None:
+    """A later producer may say more."""
+    assert read(json.dumps({**event, "later": [1]})) == read(json.dumps(event))
+
+
+@EVERY_EVENT
+def test_every_missing_key_is_named(event: dict[str, Any], read: Callable[[str], Any]) -> None:
+    """Each key of version 1 is needed."""
+    for name in event.keys() - {"v"}:
+        with pytest.raises(DecodeError, match=f"^{name} is missing$"):
+            read(json.dumps({key: value for key, value in event.items() if key != name}))
+    with pytest.raises(DecodeError, match=r"^v is missing$"):
+        read(json.dumps({key: value for key, value in event.items() if key != "v"}))
+
+
+@EVERY_EVENT
+def test_every_wrong_type_is_named(event: dict[str, Any], read: Callable[[str], Any]) -> None:
+    """No key takes a fraction, and a truth value is no number."""
+    for name in event.keys() - {"v"}:
+        with pytest.raises(DecodeError, match=f"^{name} is a float, expected a (str|int|dict|bool|list)$"):
+            read(json.dumps({**event, name: 1.5}))
+    for name, value in event.items():
+        if type(value) is int and name != "v":
+            with pytest.raises(DecodeError, match=f"^{name} is a bool, expected a int$"):
+                read(json.dumps({**event, name: True}))
+
+
+@EVERY_EVENT
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON: Expecting value at character 0"),
+        ('{"v": 1', "is not JSON: Expecting ',' delimiter at character 7"),
+        (b"\xff", "is not JSON: UnicodeDecodeError"),
+        ("[" * 100_000, "is not JSON: RecursionError"),
+        ("[]", "is a JSON list, expected an object"),
+        ("null", "is a JSON NoneType, expected an object"),
+        ('{"v": 2}', "has v 2, this program reads v 1"),
+        ('{"v": "1"}', "has v '1', this program reads v 1"),
+        ('{"v": true}', "has v True, this program reads v 1"),
+        ('{"v": 1.0}', "has v 1.0, this program reads v 1"),
+    ],
+)
+def test_what_is_no_event_is_refused(
+    event: dict[str, Any], read: Callable[[str | bytes], Any], text: str | bytes, message: str
+) -> None:
+    """Not JSON, not an object, not this version."""
+    assert event
+    with pytest.raises(DecodeError, match=f"{re.escape(message)}$"):
+        read(text)
+
+
+OFFSET = {"tx_offset": 5, "op_offset": 0}
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"source": ""}, "source is empty"),
+    ({"lsn": -1}, f"lsn is -1, expected 0 to {MAX_BIGINT}"),
+    ({"lsn": MAX_BIGINT + 1}, f"lsn is {MAX_BIGINT + 1}, expected 0 to {MAX_BIGINT}"),
+    ({"xid": -1}, f"xid is -1, expected 0 to {MAX_BIGINT}"),
+    ({"lsn": 23997289}, "last_log_offset 0/16E2B68+6 is not of the transaction at lsn 23997289"),
+    ({"follows": FRAGMENT["last_log_offset"]}, "follows 0/16E2B68+6 is not below last_log_offset 0/16E2B68+6"),
+    ({"follows": {"tx_offset": -2, "op_offset": 0}}, f"follows: tx_offset is -2, expected -1 to {MAX_BIGINT}"),
+    ({"follows": {"tx_offset": 5}}, "follows: op_offset is missing"),
+    ({"last_log_offset": {"tx_offset": "5", "op_offset": 0}}, "last_log_offset: tx_offset is a str, expected a int"),
+    (
+        {"last_log_offset": {"tx_offset": -1, "op_offset": 0}},
+        f"last_log_offset: tx_offset is -1, expected 0 to {MAX_BIGINT}",
+    ),
+    ({"xid": None}, "a keepalive (xid null) has shapes or no commit"),
+    ({"xid": None, "shapes": [], "commit": None}, "a keepalive (xid null) has shapes or no commit"),
+    ({"commit": {"end_lsn": 5}}, "commit_timestamp is missing"),
+    ({"commit": {"commit_timestamp": "", "end_lsn": 5}}, "commit_timestamp is empty"),
+    ({"commit": {"commit_timestamp": "x", "end_lsn": -1}}, f"end_lsn is -1, expected 0 to {MAX_BIGINT}"),
+    ({"shapes": [None]}, "shapes holds something that is not an object"),
+    ({"shapes": [{"last_offset": None, "change_count": 0}]}, "shape_id is missing"),
+    ({"shapes": [{"shape_id": "a", "last_offset": None}]}, "change_count is missing"),
+    (
+        {"shapes": [{"shape_id": "a", "last_offset": None, "change_count": 2}]},
+        "shape 'a' has change_count 2 and last_offset None",
+    ),
+    (
+        {"shapes": [{"shape_id": "a", "last_offset": {"tx_offset": 23997288, "op_offset": 2}, "change_count": 0}]},
+        "shape 'a' has change_count 0 and last_offset 0/16E2B68+2",
+    ),
+    (
+        {"shapes": [{"shape_id": "a", "last_offset": {"tx_offset": 23997288, "op_offset": 8}, "change_count": 1}]},
+        "last_offset 0/16E2B68+8 of shape 'a' is outside the fragment",
+    ),
+    (
+        {"shapes": [{"shape_id": "a", "last_offset": OFFSET, "change_count": 1}]},
+        "last_offset 0/5+0 of shape 'a' is outside the fragment",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), CONTRADICTIONS)
+def test_fragment_that_contradicts_itself_is_refused(fields: dict[str, Any], message: str) -> None:
+    """Values out of range, offsets of another transaction or out of order, counts that disagree."""
+    with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
+        FragmentEvent.from_json(json.dumps({**FRAGMENT, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"type": "flush"}, "type is 'flush', expected 'flushed' or 'removed'"),
+        ({"shape_id": ""}, "shape_id is empty"),
+        ({"offset": None}, "offset is a NoneType, expected a dict"),
+        ({"offset": {"tx_offset": 1, "op_offset": -1}}, f"offset: op_offset is -1, expected 0 to {MAX_BIGINT}"),
+    ],
+)
+def test_bad_flush_notification_is_refused(fields: dict[str, Any], message: str) -> None:
+    """Another type, no shape, no offset."""
+    with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
+        FlushNotification.from_json(json.dumps({**FLUSH, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"operation": "upsert"}, "operation is 'upsert', expected insert, update, delete or truncate"),
+        ({"value": {"id": 7}}, "value holds something that is neither text nor null"),
+        ({"old_value": []}, "old_value is a list, expected a dict"),
+        ({"key": ""}, "key is empty"),
+        ({"offset": {"tx_offset": 1}}, "offset: op_offset is missing"),
+    ],
+)
+def test_bad_item_is_refused(fields: dict[str, Any], message: str) -> None:
+    """Another operation, values that are not text; the message never holds a row's value."""
+    with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
+        ShapeChangesEvent.from_json(json.dumps({**CHANGES, "items": [{**CHANGES["items"][0], **fields}]}))
+
+
+def test_fragment_shape_may_leave_out_a_null_offset() -> None:
+    """As Spark reads it: with no changes, an absent offset is null."""
+    event = FragmentEvent.from_json(json.dumps({**FRAGMENT, "shapes": [{"shape_id": "a", "change_count": 0}]}))
+    assert event.shapes == (FragmentShape("a", None, 0),)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@EVERY_EVENT
+@given(data=st.data())
+def test_random_json_raises_nothing_but_decode_error(
+    event: dict[str, Any], read: Callable[[str | bytes], Any], data: st.DataObject
+) -> None:
+    """An event with any value anywhere in it is read, or refused as such."""
+    broken = data.draw(JSON) if data.draw(st.booleans()) else replaced(data, json.loads(json.dumps(event)))
+    with contextlib.suppress(DecodeError):
+        read(json.dumps(broken))
+
+
+def replaced(data: st.DataObject, event: Any) -> Any:
+    """The same JSON with one value in it replaced or left out, at any depth."""
+    if not isinstance(event, (dict, list)) or not event:
+        return data.draw(JSON)
+    name: Any = data.draw(st.sampled_from(sorted(event)) if isinstance(event, dict) else st.integers(0, len(event) - 1))
+    if data.draw(st.integers(0, 3)) == 0:
+        del event[name]
+    else:
+        event[name] = replaced(data, event[name])
+    return event
+
+
+@EVERY_EVENT
+@given(text=st.text() | st.binary())
+def test_random_text_and_bytes_raise_nothing_but_decode_error(
+    event: dict[str, Any], read: Callable[[str | bytes], Any], text: str | bytes
+) -> None:
+    """Whatever a topic or a file holds."""
+    assert event
+    with pytest.raises(DecodeError):
+        read(text)
+
+
+@EVERY_EVENT
+def test_numbers_too_long_and_values_too_deep_are_refused(event: dict[str, Any], read: Callable[[str], Any]) -> None:
+    """What Python's own reader refuses, or can read and then not print, is a ``DecodeError`` as well."""
+    first, *_ = event.keys() - {"v", "source"}
+    texts = [f'{{"v": 1, "source": "a", "{first}": {"9" * digits}}}' for digits in (30, 4300, 5000)]
+    texts += [f'{{"v": {"[" * depth}{"]" * depth}}}' for depth in (10, 900, 980, 990, 1000, 5000)]
+    for text in texts:
+        with pytest.raises(DecodeError):
+            read(text)
