@@ -312,8 +312,8 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
     files = sorted(tmp_path.rglob("*"))
     last = stream_files(tmp_path / "fragments")[-1].name
     assert refused(capsys, replay(tmp_path), 2) == (
-        f"flushtracker replay: stream {tmp_path}/fragments has files already (35, up to {last}); remove the streams with "
-        "the checkpoint and the tables made of them, or name another --out"
+        f"flushtracker replay: stream {tmp_path}/fragments has files already (35, up to {last}); remove the streams "
+        "with the checkpoint and the tables made of them, or name another --out"
     )
     assert sorted(tmp_path.rglob("*")) == files
 

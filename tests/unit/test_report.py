@@ -311,8 +311,8 @@ def other_table(project: Project) -> None:
             other_table,
             (
                 "flushtracker report: {acks} is a Delta table without the columns ack_lsn, last_seen_lsn, "
-                "pending_shapes, blocking_shape, blocking_since, acked_at, so it is not an ack table; name the folder that sink.acks "
-                "names for track_flushes"
+                "pending_shapes, blocking_shape, blocking_since, acked_at, so it is not an ack table; "
+                "name the folder that sink.acks names for track_flushes"
             ),
         ),
     ],
