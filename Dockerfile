@@ -1,23 +1,23 @@
-# One image for all of it: the job's driver and executors, a standalone cluster's master and workers, and the tools.
+# One image for everything: the job's driver and executors, a standalone cluster's master and workers, and the tools.
 FROM python:3.11.14-slim-bookworm
 
-# Debian keeps only the newest build of a release, so these cannot be pinned further than by the release above.
-# Java's package installs links to manuals, and fails where a slim image has no folder for them.
+# Debian keeps only the newest build of a package, so the release above is the tightest possible pin.
+# The Java package links its manual pages, and fails without a folder for them, which a slim image lacks.
 RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
  && rm -rf /var/lib/apt/lists/*
 
-# Where Maven Central or PyPI cannot be reached: docker build --build-arg FLUSHTRACKER_MAVEN=... --build-arg PIP_INDEX_URL=...
+# If Maven Central or PyPI is unreachable: docker build --build-arg FLUSHTRACKER_MAVEN=... --build-arg PIP_INDEX_URL=...
 ARG FLUSHTRACKER_MAVEN
 ARG PIP_INDEX_URL
 
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY flushtracker flushtracker
-RUN pip install --no-cache-dir --root-user-action ignore .
+RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture,report]'
 
-# Spark's extra jars go to its own, where each driver and executor finds them without --jars.
+# Spark's extra jars go next to its own, where each driver and executor finds them without --jars.
 ENV SPARK_HOME=/opt/spark
 RUN ln -s "$(python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')" "$SPARK_HOME" \
  && python -m flushtracker.jvm.jars spark \
@@ -29,8 +29,8 @@ COPY docker/entrypoint.sh ./
 COPY conf conf
 COPY jobs jobs
 
-# The user is a number, because Kubernetes can tell only of those that they are not root; it is that of Spark's own images.
-# /data is for a volume, which takes over its owner.
+# The user is a number, because only then can Kubernetes verify that it is not root; 185 is the user of Spark's images.
+# /data is for a volume, which inherits its owner.
 RUN useradd --system --uid 185 --create-home spark && install --directory --owner spark --group spark /data
 USER 185
 ENV PYSPARK_PYTHON=/usr/local/bin/python3 \

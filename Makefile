@@ -1,4 +1,4 @@
-# `make` alone says what there is. Every target does the set-up that it needs, once.
+# `make` alone lists the targets. Each target does the set-up that it needs, once.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -8,17 +8,17 @@ READY  := $(VENV)/.ready
 .DEFAULT_GOAL := help
 .PHONY: help run demo test soak unit bench check format jars brokerjars dist clean distclean python java
 
-help: ## print this
+help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: java $(READY) jars ## replay the recorded WAL, track its flushes, report how the ack rose; writes to data/
+run: java $(READY) jars ## replay the recorded WAL, track its flushes, report how the ack advanced; writes to data/
 	@rm -rf data/fragments data/flushes data/shape_changes data/checkpoint data/acks data/dead_letters
 	$(BIN)/flushtracker replay --recording tests/recording --shapes conf/shapes.yaml --out data
 	$(BIN)/flushtracker track --config conf/replay.yaml
 	$(BIN)/flushtracker report --config conf/replay.yaml
 
-demo: java $(READY) jars brokerjars ## run server, broker, capture, tracker and writers on this machine, and watch; Ctrl-C stops all
+demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker and writers on this machine, with a live view; Ctrl-C stops all
 	@$(BIN)/flushtracker demo
 
 test: java $(READY) jars brokerjars ## run all tests, two at a time
@@ -28,58 +28,58 @@ soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and execu
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 
-unit: $(READY) ## run the quick tests, which need no Java
+unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
 
-bench: java $(READY) brokerjars ## measure how long things take; some minutes, a million shapes among them
+bench: java $(READY) brokerjars ## run the benchmarks, with up to a million shapes; takes a few minutes
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.bench_capture --matching 1
 	$(BIN)/python -m tests.bench.bench_capture --matching 0
 
-check: $(READY) ## ruff and mypy, in their strict settings
+check: $(READY) ## run ruff and mypy, in their strict settings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY) ## let ruff put the code into its form
+format: $(READY) ## fix and format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-jars: java $(READY) ## fetch Spark's extra jars into .jars; happens by itself
+jars: java $(READY) ## fetch Spark's extra jars into .jars; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jvm.jars spark
 
-brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; happens by itself
+brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jvm.jars broker
 
-dist: java $(READY) jars ## build what spark-submit takes to a cluster: dist/flushtracker.zip and dist/jars
+dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flushtracker.zip and dist/jars
 	$(BIN)/python -m flushtracker.spark.dist dist
 
-clean: ## remove data/ and what the tools cached
+clean: ## remove data/, build output and tool caches
 	rm -rf data build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 
 distclean: clean ## also remove .venv and .jars
 	rm -rf $(VENV) .jars flushtracker.egg-info
 
-# What is wrong with this machine is said before half a gigabyte is downloaded.
+# Check this machine before downloading half a gigabyte.
 python:
 	@command -v "$(PYTHON)" > /dev/null || { \
-	  echo "There is no $(PYTHON): install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 2; }
+	  echo "$(PYTHON) was not found: install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "$(PYTHON) is $$("$(PYTHON)" --version 2>&1), and flushtracker needs 3.10 or newer:" >&2; \
+	  echo "$(PYTHON) is $$("$(PYTHON)" --version 2>&1), but flushtracker needs 3.10 or newer:" >&2; \
 	  echo "name a newer one, as in: make PYTHON=python3.12" >&2; exit 2; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { \
-	  echo "$(PYTHON) cannot make a virtual environment, its venv or ensurepip is missing:" >&2; \
+	  echo "$(PYTHON) cannot create a virtual environment, because its venv or ensurepip is missing:" >&2; \
 	  echo "install it (on Debian or Ubuntu: apt install python3-venv), or name another: make PYTHON=python3.12" >&2; exit 2; }
 
 java: | python
 	@"$(PYTHON)" -m flushtracker.jvm.java
 
-$(READY): pyproject.toml | python
+$(READY): pyproject.toml constraints.txt | python
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || { \
 	  echo "creating $(VENV) ..."; "$(PYTHON)" -m venv --clear $(VENV); }
-	@echo "installing the Python packages into $(VENV); Spark alone is half a gigabyte, so this takes minutes ..."
-	@$(BIN)/python -m pip install --quiet --use-pep517 --disable-pip-version-check -e '.[dev]' || { \
-	  echo "The Python packages could not be installed; pip's reason is above." >&2; \
-	  echo "If its index cannot be reached, set PIP_INDEX_URL to another and run make again." >&2; exit 2; }
+	@echo "installing the Python packages into $(VENV); Spark alone is half a gigabyte, so this takes a few minutes ..."
+	@$(BIN)/python -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e '.[dev]' || { \
+	  echo "The Python packages could not be installed; pip's error is above." >&2; \
+	  echo "If its index is unreachable, set PIP_INDEX_URL to another one and run make again." >&2; exit 2; }
 	@touch $@
 	@echo "the Python packages are installed"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The image's one entry: as "driver" and "executor" what Spark on Kubernetes asks for; else spark-submit, as it stands.
+# The image's entrypoint. "driver" and "executor" are for Spark on Kubernetes; anything else goes to spark-submit.
 set -euo pipefail
 
 case "${1:-}" in
@@ -8,7 +8,7 @@ case "${1:-}" in
     exec spark-submit --deploy-mode client --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" "$@"
     ;;
   executor)
-    # Spark numbers the options that it has for the executor's JVM: SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ...
+    # Spark passes the options of the executor's JVM as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ...
     mapfile -t options < <(env | grep '^SPARK_JAVA_OPT_' | sort -t _ -k 4 -n | cut -d = -f 2-)
     exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
       -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*" \

@@ -1,7 +1,7 @@
 """The largest LSN that a PostgreSQL replication slot may confirm while many writers flush at their own pace.
 
-The names below are the public ones: the tracker itself, and the events by which a writer takes part. They are imported
-when they are first used, so that a program which needs one module does not need the packages of all of them.
+The names below are the public API: the tracker itself, and the events that writers exchange with it. Each is imported
+on first use, so that a program needs only the dependencies of the modules that it uses.
 """
 
 from importlib import import_module

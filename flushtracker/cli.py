@@ -1,6 +1,6 @@
 """The command ``flushtracker``: its subcommands, their arguments, and the exit codes of each.
 
-A subcommand's program is imported only when it runs: ``--help`` needs no Spark, and a program only its own extra.
+A subcommand's program is imported only when it runs: ``--help`` needs no Spark, and each program only its own extra.
 ``jobs/*.py`` call :func:`main` with the name of their subcommand.
 """
 
@@ -42,7 +42,7 @@ class _Command:
         return " ".join(self.description.partition("\n\n")[0].split())
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Import the program and run it; raises ``ConfigError`` where one of its packages is not installed."""
+        """Import the program and run it; raises ``ConfigError`` if one of its packages is not installed."""
         try:
             program = import_module(self.program)
         except ModuleNotFoundError as error:
@@ -83,25 +83,25 @@ def _add_track(parser: _Parser) -> None:
     parser.add_argument(
         "--recover",
         action="store_true",
-        help="set the checkpoint aside and begin with what capture sent since its last start; for one start only",
+        help="set the checkpoint aside and start over with what capture sent since its last start; for one start only",
     )
     parser.add_argument(
         "--abandon",
         action="append",
         default=[],
         metavar="SOURCE",
-        help="with --recover: skip everything of a source for which capture will never run again; may be repeated",
+        help="with --recover: skip everything from a source for which capture will never run again; may be repeated",
     )
-    _add_verbose(parser, "Spark's own log, and a traceback with an error")
+    _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
 def _add_capture(parser: _Parser) -> None:
     _add_config(parser, "such as conf/capture.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
     parser.add_argument(
-        "--new-epoch", action="store_true", help="continue under a new source, after the server was restored"
+        "--new-epoch", action="store_true", help="continue as a new source, after the server was restored"
     )
-    _add_verbose(parser, "a more detailed log, and a traceback with an error")
+    _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
 
 def _add_topics(parser: _Parser) -> None:
@@ -112,30 +112,34 @@ def _add_topics(parser: _Parser) -> None:
 
 def _add_replay(parser: _Parser) -> None:
     add = parser.add_argument
-    add("--recording", type=Path, required=True, metavar="DIR", help="a directory with frames.bin.gz, or such a file")
+    add(
+        "--recording",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="a directory with frames.bin.gz, or the file itself",
+    )
     add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
     output = parser.add_mutually_exclusive_group(required=True)
     output.add_argument("--out", type=Path, metavar="DIR", help="write the streams as files")
     output.add_argument("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml: publish to its topics")
     add("--source", type=_name, default="recording/1/shapes", metavar="NAME", help="default: %(default)s")
-    add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes in a fragment (default: %(default)s)")
-    add(
-        "--max-tx-size", type=_limit, metavar="N", help="changes in a transaction; more is an error (default: no limit)"
-    )
+    add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes per fragment (default: %(default)s)")
+    add("--max-tx-size", type=_limit, metavar="N", help="changes per transaction; more is an error (default: no limit)")
     add(
         "--fragments-per-file",
         type=_limit,
         default=12,
         metavar="N",
-        help="fragments in a file, or confirmed together by Kafka, at least (default: %(default)s)",
+        help="at least this many fragments per file, or confirmed together by Kafka (default: %(default)s)",
     )
-    add("--rate", type=_limit, metavar="N", help="fragments a second, about (default: no limit)")
+    add("--rate", type=_limit, metavar="N", help="approximate fragments per second (default: no limit)")
     _add_verbose(parser)
 
 
 def _add_report(parser: _Parser) -> None:
-    _add_config(parser, "the one that `flushtracker track` runs with")
-    parser.add_argument("--source", metavar="NAME", help="which source, where the table has several")
+    _add_config(parser, "the configuration of `flushtracker track`")
+    parser.add_argument("--source", metavar="NAME", help="the source to report on, if the table has several")
     parser.add_argument(
         "--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s"
     )
@@ -148,7 +152,7 @@ def _add_demo(parser: _Parser) -> None:
         type=Path,
         default=Path("data/demo"),
         metavar="DIR",
-        help="all data and logs, emptied at the start (default: %(default)s)",
+        help="directory for all data and logs, emptied at the start (default: %(default)s)",
     )
     parser.add_argument("--seconds", type=_limit, metavar="N", help="stop N seconds after everything has started")
     _add_verbose(parser)
@@ -158,7 +162,7 @@ def _add_config(parser: _Parser, example: str) -> None:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=example)
 
 
-def _add_verbose(parser: _Parser, effect: str = "a traceback with an error") -> None:
+def _add_verbose(parser: _Parser, effect: str = "print tracebacks of errors") -> None:
     parser.add_argument("--verbose", action="store_true", help=effect)
 
 
@@ -183,11 +187,11 @@ _COMMANDS: Final = (
 Track flushes: fragments and flush notifications in, transaction-aligned LSN
 acks in a Delta table out.
 
-Runs Spark itself; on a cluster, run jobs/track_flushes.py by spark-submit.
+Starts Spark itself; on a cluster, run jobs/track_flushes.py with spark-submit.
 """,
         """0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
 1 unexpected error; 2 the configuration or the machine; 3 bad input: a gap, or
-a fragment that cannot be read; 4 the checkpoint; 5 a Delta table; 6 Kafka is
+an unreadable fragment; 4 the checkpoint; 5 a Delta table; 6 Kafka is
 unavailable
 """,
         _add_track,
@@ -205,7 +209,8 @@ confirmed LSN; everything after that is sent again.
 """,
         """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
 configuration, the shapes or the topics; 3 the stream cannot be read; 5 the ack
-table; 6 Kafka; 7 PostgreSQL, also where the slot is lost or its history differs
+table; 6 Kafka; 7 PostgreSQL, including a slot that is lost or whose history
+differs
 """,
         _add_capture,
     ),
@@ -217,10 +222,10 @@ table; 6 Kafka; 7 PostgreSQL, also where the slot is lost or its history differs
 Check the Kafka topics of the streams, and create missing ones.
 
 Reports everything that is wrong with the topics named in the configuration.
-With --create it creates missing ones with the right settings. An existing topic
-is never altered or deleted.
+With --create it creates missing ones with the right settings. It never alters
+or deletes an existing topic.
 """,
-        """0 all topics are right; 1 unexpected error; 2 a topic is missing or
+        """0 all topics are correct; 1 unexpected error; 2 a topic is missing or
 wrong, the arguments or the configuration; 6 Kafka is unavailable, or refuses a
 request
 """,
@@ -233,14 +238,14 @@ request
         """\
 Replay a recording of PostgreSQL's WAL as the streams that `track` reads.
 
-Decodes the recording, routes its changes over the shapes, and writes the
+Decodes the recording, routes its changes to the shapes, and writes the
 streams fragments, flushes and shape_changes: as directories of files below
-DIR, or to the Kafka topics that FILE names. The notifications in flushes are
-those of simulated writers, each with its shape's flush policy.
+DIR, or to the Kafka topics that FILE names. The notifications in flushes come
+from simulated writers, each of which follows its shape's flush policy.
 
-The streams begin with the recording, so they must be empty: the directories
-without files, the topic of fragments without records. The topics must exist
-with the right settings; see `flushtracker topics`.
+The streams start with the recording, so they must be empty: no files in the
+directories, no records in the topic of fragments. The topics must exist with
+the right settings; see `flushtracker topics`.
 """,
         """0 done; 1 unexpected error; 2 the arguments, the shapes, the output
 or the topics; 3 a bad recording; 6 Kafka is unavailable, or refuses a request
@@ -257,8 +262,8 @@ Report how the ack advanced and which shape held it back, as tables and a plot.
 Fails unless the last ack is the last commit. Needs no Java.
 """,
         """0 the last ack is the last commit; 1 it is not, or an unexpected
-error; 2 the arguments or the configuration; 3 a fragment cannot be read; 5 no
-ack table, or an empty one
+error; 2 the arguments or the configuration; 3 an unreadable fragment; 5 no ack
+table, or an empty one
 """,
         _add_report,
     ),
@@ -271,11 +276,11 @@ Run everything on this machine, with a live view: a PostgreSQL server, a Kafka
 broker, capture, tracker, writers and a workload.
 
 The view shows how far the WAL is written, received, acknowledged and confirmed,
-how much of it the slot retains, and which shape holds it back. Ctrl-C stops
-everything.
+how much of it the slot retains, and which shape holds back the ack. Ctrl-C
+stops everything.
 """,
         """0 stopped by Ctrl-C, SIGTERM or --seconds; 2 the arguments or the
-machine; otherwise the code of the part that failed
+machine; otherwise the exit code of the part that failed
 """,
         _add_demo,
     ),

@@ -2,41 +2,41 @@
 
 ::
 
-    FlushtrackerError            exit 1
-    ├── ConfigError              exit 2   conf/*.yaml, the command line or the environment
-    │   └── ShapeError           exit 2   a shape's definition is refused
-    ├── DecodeError              exit 3   bytes or JSON from outside cannot be read
-    │   └── TransactionTooLargeError      a transaction is over ``max_tx_size``
-    ├── GapError                exit 3   a fragment does not connect to what was seen before
-    ├── StateError               exit 4   the checkpoint does not fit this job
-    │   └── FencedError                another driver writes to the checkpoint
-    ├── SinkError                exit 5   a Delta table cannot be written or is not ours
-    ├── BrokerError              exit 6   Kafka cannot be reached, or refuses what it is asked
-    │   └── BrokerUnavailableError               it has not answered for too long; trying again may help
-    └── PostgresError            exit 7   PostgreSQL refuses what it is asked
-        ├── PostgresUnavailableError             the server cannot be reached at the moment; trying again may help
-        └── SlotError                     the slot is lost, or does not go with what was published and acknowledged
+    FlushtrackerError                    exit 1
+    ├── ConfigError                      exit 2   conf/*.yaml, the command line or the environment
+    │   └── ShapeError                            a shape's definition is refused
+    ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
+    │   └── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
+    ├── GapError                         exit 3   a fragment does not connect to those before it
+    ├── StateError                       exit 4   the checkpoint does not fit this job
+    │   └── FencedError                           another driver writes to the checkpoint
+    ├── SinkError                        exit 5   a Delta table cannot be written or is not ours
+    ├── BrokerError                      exit 6   Kafka is unreachable or refuses a request
+    │   └── BrokerUnavailableError                Kafka did not answer in time; retry later
+    └── PostgresError                    exit 7   PostgreSQL refuses a request
+        ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
+        └── SlotError                             the slot is lost, or disagrees with the published and acked history
 
-A message has the subject, the fact, both values where two disagree, and what to do; it never holds a row's values.
+A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
 """
 
 
 class FlushtrackerError(Exception):
-    """Root of all errors raised on purpose; its message is one line, fit for a terminal."""
+    """Root of all errors raised on purpose. The message is one line, fit for a terminal."""
 
     exit_code = 1
     shape_id: str | None = None
-    """The shape that the error is about, where it is about one alone."""
+    """The shape that caused the error, if there is exactly one."""
 
 
 class ConfigError(FlushtrackerError):
-    """A configuration file, an argument or the environment is not usable as it stands."""
+    """A configuration file, an argument or the environment is not usable."""
 
     exit_code = 2
 
 
 class ShapeError(ConfigError):
-    """A shape's definition cannot be kept: it is refused when defined, or when its table becomes known."""
+    """A shape's definition is refused, when it is defined or when its table becomes known."""
 
 
 class DecodeError(FlushtrackerError):
@@ -46,11 +46,11 @@ class DecodeError(FlushtrackerError):
 
 
 class TransactionTooLargeError(DecodeError):
-    """A transaction holds more changes than ``max_tx_size`` allows."""
+    """A transaction has more changes than ``max_tx_size`` allows."""
 
 
 class GapError(FlushtrackerError):
-    """Going on could acknowledge a transaction that nobody has seen."""
+    """Fragments are missing or out of order: continuing could acknowledge a transaction that was never seen."""
 
     exit_code = 3
 
@@ -62,7 +62,7 @@ class StateError(FlushtrackerError):
 
 
 class FencedError(StateError):
-    """The checkpoint has gone on without this driver: another one writes there, or it is an old copy in parts."""
+    """The checkpoint has advanced without this driver: another driver writes to it, or part of it is an old copy."""
 
 
 class SinkError(FlushtrackerError):
@@ -72,24 +72,24 @@ class SinkError(FlushtrackerError):
 
 
 class BrokerError(FlushtrackerError):
-    """Kafka cannot be reached, or refuses what it is asked; the message names the servers or the topic."""
+    """Kafka is unreachable or refuses a request; the message names the servers or the topic."""
 
     exit_code = 6
 
 
 class BrokerUnavailableError(BrokerError):
-    """Kafka has not answered for too long: trying again may help."""
+    """Kafka did not answer in time; a later retry may succeed."""
 
 
 class PostgresError(FlushtrackerError):
-    """PostgreSQL refuses what it is asked, or is not set up for it; the message names what is missing."""
+    """PostgreSQL refuses a request or is not set up for it; the message names what is missing."""
 
     exit_code = 7
 
 
 class PostgresUnavailableError(PostgresError):
-    """The server cannot be reached, or has ended the connection: trying again may help."""
+    """The server is unreachable, or closed the connection; a later retry may succeed."""
 
 
 class SlotError(PostgresError):
-    """The slot cannot go on where it was: nothing but a decision by its owner helps."""
+    """The slot cannot continue from where it was; an operator must decide how to proceed."""

@@ -1,1 +1,1 @@
-"""The parts of the collector: what is published, in what order, and what of it may be confirmed to the server."""
+"""Capture: reads a replication slot, publishes its changes to Kafka, and confirms to the server what is durable."""

@@ -13,7 +13,7 @@ _SECRETS: Final = ("password", "sslpassword")
 
 @dataclass(frozen=True, slots=True)
 class SlotConfig:
-    """The server, and what is read there. ``connection`` has libpq's keywords."""
+    """The server, the slot and the publication to read. ``connection`` has libpq's keywords."""
 
     connection: SecretOptions
     slot: str
@@ -22,7 +22,7 @@ class SlotConfig:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How often things happen, in milliseconds; ``heartbeat_ms`` is ``None`` for never."""
+    """The intervals of periodic work, in milliseconds; ``heartbeat_ms`` is ``None`` for no heartbeats."""
 
     status_ms: int = 1_000
     acks_ms: int = 1_000
@@ -33,7 +33,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
-    """All of it. ``max_tx_size`` is ``None`` for no limit."""
+    """The whole configuration. ``max_tx_size`` is ``None`` for no limit."""
 
     postgres: SlotConfig
     kafka: KafkaConfig
@@ -49,7 +49,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
     """Read a configuration file of ``flushtracker capture``.
 
     Raises:
-        ConfigError: naming the file, the line and the key.
+        ConfigError: the file is not usable; the message names the file, the line and the key.
     """
     root = read_yaml(path)
     root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "max_batch_size", "max_tx_size")
@@ -71,7 +71,7 @@ def _slot(postgres: YamlMapping) -> SlotConfig:
     connection = postgres.mapping("connection")
     for name in _SECRETS:
         if name in connection and "${" not in connection.text(name, empty=True).shown:
-            raise connection.error(name, "stands here in plain text; name a variable, ${NAME}, or use a passfile")
+            raise connection.error(name, "is in plain text; use a variable, ${NAME}, or a passfile")
     return SlotConfig(
         SecretOptions(connection.scalars()), postgres.text("slot").value, postgres.text("publication").value
     )

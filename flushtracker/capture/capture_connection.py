@@ -1,4 +1,4 @@
-"""``CaptureConnection``: one connection's stream, from its first frame to the loss of the connection."""
+"""``CaptureConnection``: captures over one connection until it is lost."""
 
 import logging
 import time
@@ -19,18 +19,18 @@ from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
-_WAIT_S: Final = 0.05
-_REPORT_S: Final = 10.0
-_QUIET_S: Final = 20.0
-"""So long nothing comes before the server is asked for a word; as long again, and the connection counts as lost."""
+_READ_WAIT_S: Final = 0.05
+_PROGRESS_LOG_S: Final = 10.0
+_SILENCE_TIMEOUT_S: Final = 20.0
+"""After this long without a frame, a reply is requested; after as long again, the connection counts as lost."""
 
-_CONTROL_S: Final = 0.2
-"""A server that shuts down ends ordinary connections at once, but this stream only when everything sent is flushed,
-which may take the shapes for ever. So when the one is ended, we end the other."""
+_CONTROL_CHECK_S: Final = 0.2
+"""How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
+when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
 
 
 class CaptureConnection:
-    """Reads ``stream`` into ``collector``, and does what is due meanwhile."""
+    """Passes the frames of ``stream`` to ``collector``, and runs periodic work in between."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class CaptureConnection:
         self._keepalives = Timer(intervals.keepalive_ms / 1000, now_s)
         self._shape_checks = Timer(intervals.shapes_ms / 1000, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
-        self._control_checks = Timer(_CONTROL_S, now_s)
-        self._reports = Timer(_REPORT_S, now_s)
-        self._heard_s = now_s
-        self._asked_s: float | None = None
+        self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
+        self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
+        self._last_frame_s = now_s
+        self._reply_requested_s: float | None = None
 
     def run(self, shapes: ShapesWatch, stop: Event) -> None:
-        """Until ``stop`` is set.
+        """Capture until ``stop`` is set.
 
         Raises:
             PostgresUnavailableError: the connection is lost.
@@ -70,10 +70,10 @@ class CaptureConnection:
                 self._source.outbox.poll()
                 self._run_timers(shapes)
                 if frames:
-                    self._heard_s, self._asked_s = time.monotonic(), None
+                    self._last_frame_s, self._reply_requested_s = time.monotonic(), None
                 else:
-                    self._watch_silence()
-                    self._stream.wait(_WAIT_S)
+                    self._check_silence()
+                    self._stream.wait(_READ_WAIT_S)
         finally:
             self._source.last_transaction = self._collector.last_transaction
 
@@ -90,38 +90,38 @@ class CaptureConnection:
     def _run_timers(self, shapes: ShapesWatch) -> None:
         now_s = time.monotonic()
         if self._keepalives.is_due(now_s):
-            # A server of version 18 sends nothing of a missing publication, and keepalives all the same.
+            # Without the publication, PostgreSQL 18 sends no changes but still sends keepalives.
             self._tables.require_publication()
-            moment = datetime.now(timezone.utc).replace(tzinfo=None)
-            self._collector.publish_keepalive(moment.isoformat(timespec="microseconds") + "Z")
+            now = datetime.now(timezone.utc).replace(tzinfo=None)
+            self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s) and self._source.subscriptions is not None:
-            shapes.follow(self._source.subscriptions.follow)
+            shapes.apply_file(self._source.subscriptions.apply_definitions)
         if self._control_checks.is_due(now_s):
             self._tables.require_open()
         if self._heartbeats.is_due(now_s):
             self._tables.emit_heartbeat()
-        if self._reports.is_due(now_s):
+        if self._progress_logs.is_due(now_s):
             status = self._source.status
             logger.info(
-                "captured received_lsn=%s published_lsn=%s ack_lsn=%s confirmed_lsn=%s",
+                "capture progress received_lsn=%s published_lsn=%s ack_lsn=%s confirmed_lsn=%s",
                 format_lsn(status.received_lsn),
                 format_lsn(max(status.published_lsn, 0)),
                 format_lsn(max(status.acknowledged_lsn, 0)),
                 format_lsn(status.flushed_lsn),
             )
 
-    def _watch_silence(self) -> None:
-        """A peer that vanished says nothing, not even when asked."""
+    def _check_silence(self) -> None:
+        """Request a reply when the stream is silent; a peer that has vanished sends none."""
         now_s = time.monotonic()
-        if self._asked_s is not None and now_s - self._asked_s > _QUIET_S:
-            raise PostgresUnavailableError(f"the server has said nothing for {now_s - self._heard_s:.0f} s")
-        if self._asked_s is None and now_s - self._heard_s > _QUIET_S:
-            self._asked_s = now_s
-            self._sender.send_soon(ask_reply=True)
+        if self._reply_requested_s is not None and now_s - self._reply_requested_s > _SILENCE_TIMEOUT_S:
+            raise PostgresUnavailableError(f"the server has sent nothing for {now_s - self._last_frame_s:.0f} s")
+        if self._reply_requested_s is None and now_s - self._last_frame_s > _SILENCE_TIMEOUT_S:
+            self._reply_requested_s = now_s
+            self._sender.send_soon(request_reply=True)
 
 
 class Timer:
-    """Due every ``interval_s`` seconds, never where that is ``None``; time is told to it.
+    """Due every ``interval_s`` seconds, or never if that is ``None``; the caller passes the time.
 
     >>> timer = Timer(5.0, now_s=100.0)
     >>> [timer.is_due(now_s) for now_s in (104.0, 105.0, 106.0, 112.0)]
@@ -133,7 +133,7 @@ class Timer:
         self._next_s = None if interval_s is None else now_s + interval_s
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is time; then it is not again for an interval."""
+        """Whether the timer is due; if it is, it restarts."""
         if self._next_s is None or self._interval_s is None or now_s < self._next_s:
             return False
         self._next_s = now_s + self._interval_s

@@ -1,8 +1,8 @@
-"""``CaptureLoop``: from the slot to the topics and back, over reconnects, until it is told to stop.
+"""``CaptureLoop``: captures one slot, across reconnects, until it is stopped.
 
-One thread reads, routes and publishes; where the brokers are slow, it waits, and the server waits with it. The status
-updates have threads of their own. A connection that is lost is made again, after a pause that grows; everything that
-is not confirmed is then sent again, and published again.
+One thread reads, routes and publishes; slow brokers block it, and the server with it. Status updates and acks have
+threads of their own. A lost connection is reopened, with a growing delay between attempts; the server then resends
+everything unconfirmed, and it is published again.
 """
 
 import logging
@@ -20,7 +20,7 @@ from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
-from flushtracker.kafka.publisher import STOP_WAIT_S, KafkaPublisher
+from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
@@ -31,12 +31,12 @@ from flushtracker.wal.source_name import base_source
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 10.0
+_FIRST_DELAY_S: Final = 0.2
+_LONGEST_DELAY_S: Final = 10.0
 
 
 class CaptureLoop:
-    """Everything of ``config``, until ``stop`` is set; ``new_epoch`` goes on under a new source."""
+    """Captures as configured until ``stop`` is set; ``new_epoch`` continues under a new source."""
 
     def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False) -> None:
         self._config = config
@@ -46,20 +46,20 @@ class CaptureLoop:
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._source: CapturedSource | None = None
         self.has_answered = False
-        """Whether the server was found, and fit for capture: from then on its absence is waited for."""
+        """Whether the server was reached and is fit for capture; from then on, an unavailable server is retried."""
 
     @property
     def source(self) -> str | None:
-        """The source that is captured, once that is known."""
+        """The source being captured, once it is known."""
         return None if self._source is None else self._source.name
 
     def run(self) -> None:
-        """Capture until told to stop; what is not confirmed by then is sent again to whoever captures next.
+        """Capture until stopped; the server resends to the next capture what is unconfirmed by then.
 
         Raises:
-            FlushtrackerError: what trying again cannot mend; on the first connection, a server that is away, too.
+            FlushtrackerError: a retry cannot fix it, or the server is unavailable on the first connection.
         """
-        pause_s = _FIRST_PAUSE_S
+        delay_s = _FIRST_DELAY_S
         while not self._stop.is_set():
             started = time.monotonic()
             try:
@@ -67,34 +67,34 @@ class CaptureLoop:
             except PostgresUnavailableError as error:
                 if not self.has_answered:
                     raise
-                if time.monotonic() - started > _LONGEST_PAUSE_S:
-                    pause_s = _FIRST_PAUSE_S
-                logger.warning("connection lost again_in_s=%.1f reason=%s", pause_s, error)
-                self._stop.wait(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                if time.monotonic() - started > _LONGEST_DELAY_S:
+                    delay_s = _FIRST_DELAY_S
+                logger.warning("connection lost retry_in_s=%.1f reason=%s", delay_s, error)
+                self._stop.wait(delay_s)
+                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
             except BrokerUnavailableError:
                 if not self._stop.is_set():
                     raise
         try:
-            self._publisher.flush(STOP_WAIT_S)
+            self._publisher.flush(STOP_TIMEOUT_S)
         except BrokerUnavailableError as error:
-            logger.warning("stopped without kafka reason=%s", error)
+            logger.warning("stopped with unconfirmed records reason=%s", error)
         self._publisher.close()
 
     def _capture(self) -> None:
-        """One connection's life."""
+        """Capture over one connection."""
         postgres, intervals = self._config.postgres, self._config.intervals
         with ExitStack() as connections:
             control = connections.enter_context(closing(connect(postgres.connection)))
             check_server(control)
             tables = ServerTables(control, postgres.publication)
             read_slot(control, postgres.slot)
-            # From here on only time is missing: for the server to come back, or to let go of an earlier process.
+            # From here on a retry can help: the server may return, or release the slot from an earlier process.
             self.has_answered = True
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
             stream.start(postgres.slot, postgres.publication)
-            # Only now is the slot ours, and stays where it is until it is told otherwise.
+            # Now that this process holds the slot, only its own status updates move it.
             confirmed_lsn = read_slot(control, postgres.slot).confirmed_lsn
             status, acks = StandbyStatus(confirmed_lsn), self._ack_reader()
 

@@ -1,4 +1,4 @@
-"""``CapturedSource``: what capture knows of one source for as long as the process lives, over reconnects."""
+"""``CapturedSource``: the state of one source, kept across reconnects for the life of the process."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from flushtracker.wal.source_name import in_epoch, last_epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What earlier processes have left: the registry's entries, and the greatest transaction in the fragments."""
+class PriorState:
+    """What earlier processes left: the registry's entries, and the last transaction in the topic of fragments."""
 
-    begun: SourceEntry | None
-    shapes: tuple[ShapeEntry, ...]
+    source_entry: SourceEntry | None
+    shape_entries: tuple[ShapeEntry, ...]
     last_transaction: TransactionIdentity | None
 
 
 class CapturedSource:
-    """One source, from the moment that the slot is ours; until then nothing of it may be read, as it may still change.
+    """One source. Create it only while holding the slot: until then another process may change what is read here.
 
-    ``base`` is its name without its epoch; ``new_epoch`` begins the next one.
+    ``base`` is the source's name without its epoch; ``new_epoch`` starts the next epoch.
     """
 
     def __init__(self, config: CaptureConfig, base: str, publisher: Publisher, *, new_epoch: bool) -> None:
@@ -43,28 +43,28 @@ class CapturedSource:
             entries = _last_entries(reader.values(config.kafka.topics.shapes))
             epoch = last_epoch(base, [entry.source for entry in entries if isinstance(entry, SourceEntry)])
             self.name = in_epoch(base, (epoch or 0) + new_epoch)
-            self._past = _past(self.name, entries, reader, config.kafka.topics.fragments)
+            self._prior = _prior_state(self.name, entries, reader, config.kafka.topics.fragments)
         finally:
             reader.close()
-        self.last_transaction = self._past.last_transaction
+        self.last_transaction = self._prior.last_transaction
         self.status = StandbyStatus(0)
         self.outbox = Outbox(publisher, config.kafka.topics, self._handle_published)
         self.subscriptions: Subscriptions | None = None
         self._published_lsn = -1
 
     def connect(self, status: StandbyStatus, *, wal_lsn: int, confirmed_lsn: int, last_ack: int | None) -> None:
-        """The slot is ours over a new connection, whose positions are kept in ``status``.
+        """Continue over a new connection that holds the slot; its positions are kept in ``status``.
 
         Raises:
-            SlotError: the server does not go on from what was published and acknowledged, or the registry is lost.
+            SlotError: the server does not continue what was published and acknowledged, or the registry is lost.
         """
-        begun = self._past.begun
-        if begun is None and last_ack is not None:
+        source_entry = self._prior.source_entry
+        if source_entry is None and last_ack is not None:
             raise SlotError(
-                f"source {self.name} has acks up to {format_lsn(last_ack)}, but the registry of shapes knows nothing "
-                "of it: the topic is not the one it was. Restore it, or start with --new-epoch and new shapes"
+                f"source {self.name} has acks up to {format_lsn(last_ack)}, but no entry in the shape registry: its "
+                "topic was lost or replaced. Restore the topic, or start with --new-epoch and new shapes"
             )
-        start_lsn = confirmed_lsn - 1 if begun is None else begun.starts_after.tx_offset
+        start_lsn = confirmed_lsn - 1 if source_entry is None else source_entry.starts_after.tx_offset
         check_positions(
             self.name,
             wal_lsn=wal_lsn,
@@ -78,7 +78,7 @@ class CapturedSource:
     def begin(
         self, tables: Tables, confirmed_lsn: int, load_definitions: Callable[[], Iterable[ShapeDefinition]]
     ) -> Subscriptions:
-        """The shapes as they are wanted now; on the first connection, the source begins.
+        """The source's shapes; the first call applies the definitions, and registers the source if it is new.
 
         Raises:
             ShapeError: a definition is refused.
@@ -86,15 +86,15 @@ class CapturedSource:
         if self.subscriptions is not None:
             self.subscriptions.tables = tables
             return self.subscriptions
-        first = None if self._past.begun is not None else LogOffset.just_before(confirmed_lsn)
-        subscriptions = Subscriptions(self.name, self._past.shapes, self.outbox, tables, first)
-        subscriptions.follow(load_definitions())
+        first = None if self._prior.source_entry is not None else LogOffset.just_before(confirmed_lsn)
+        subscriptions = Subscriptions(self.name, self._prior.shape_entries, self.outbox, tables, first)
+        subscriptions.apply_definitions(load_definitions())
         if first is not None:
-            # After the shapes: until this entry is there, nothing was routed, and they may start where the slot does.
-            begun = SourceEntry(self.name, first)
-            self.outbox.publish_entries([begun])
-            self._past = Past(begun, self._past.shapes, self._past.last_transaction)
-        subscriptions.source_begins()
+            # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
+            source_entry = SourceEntry(self.name, first)
+            self.outbox.publish_entries([source_entry])
+            self._prior = PriorState(source_entry, self._prior.shape_entries, self._prior.last_transaction)
+        subscriptions.mark_source_begun()
         self.subscriptions = subscriptions
         return subscriptions
 
@@ -104,7 +104,7 @@ class CapturedSource:
 
 
 def _last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
-    """The last entry of each key, as compaction would leave it."""
+    """The last entry of each key, as after compaction."""
     entries: dict[tuple[str, str], RegistryEntry] = {}
     for value in values:
         entry = parse_registry_entry(value)
@@ -112,11 +112,13 @@ def _last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
     return list(entries.values())
 
 
-def _past(source: str, entries: Iterable[RegistryEntry], reader: TopicReader, fragments_topic: str) -> Past:
+def _prior_state(
+    source: str, entries: Iterable[RegistryEntry], reader: TopicReader, fragments_topic: str
+) -> PriorState:
     own = [entry for entry in entries if entry.source == source]
-    begun = next((entry for entry in own if isinstance(entry, SourceEntry)), None)
+    source_entry = next((entry for entry in own if isinstance(entry, SourceEntry)), None)
     last: TransactionIdentity | None = None
-    for values in reader.tails(fragments_topic, fragment_key(source)) if begun is not None else ():
+    for values in reader.tails(fragments_topic, fragment_key(source)) if source_entry is not None else ():
         events = [FragmentEvent.from_json(value) for value in values]
         transactions = [
             TransactionIdentity(event.lsn, event.xid, event.commit.commit_timestamp)
@@ -126,4 +128,4 @@ def _past(source: str, entries: Iterable[RegistryEntry], reader: TopicReader, fr
         last = max(transactions, key=attrgetter("lsn"), default=None)
         if last is not None:
             break
-    return Past(begun, tuple(entry for entry in own if isinstance(entry, ShapeEntry)), last)
+    return PriorState(source_entry, tuple(entry for entry in own if isinstance(entry, ShapeEntry)), last)

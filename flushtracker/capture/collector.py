@@ -1,12 +1,12 @@
-"""``Collector``: one connection's messages in, fragments published; keepalives too, where they tell something.
+"""``Collector``: turns one connection's messages and keepalives into published fragments.
 
-A keepalive says that the server has sent everything up to ``wal_end``. It becomes a fragment without changes at
+A keepalive states that the server has sent everything up to ``wal_end``. It becomes a fragment without changes at
 ``wal_end − 1``, and only outside a transaction: a commit record may start exactly at ``wal_end``, and inside a
-transaction there is more to come from below it.
+transaction more changes from below ``wal_end`` will follow.
 
-A row of a table without shapes is counted and not read. No shape misses it: one that is added now starts past the open
-transaction, and whose partition a table is was asked when its relation came, before its rows. What a table held before
-it became a partition is not the root's shapes', in the same transaction either.
+A row of a table without shapes is counted but not decoded. No shape misses it: a shape that is added now starts after
+the open transaction, and a table's partitioned ancestors are looked up when its relation arrives, before its rows. Rows
+that a table received before it became a partition do not belong to the root's shapes, even in the same transaction.
 """
 
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
@@ -23,12 +23,13 @@ from flushtracker.wal.pgoutput import Begin, RelationMessage, decode, row_relati
 
 
 class Collector:
-    """Made anew for each connection, which sends from ``confirmed_lsn`` on; ``converter`` is a fresh one, too.
+    """Handles one connection, which sends from ``confirmed_lsn`` on. Each connection needs a new one, and a new
+    ``converter``.
 
-    ``last_transaction`` is the greatest that was ever seen of the source: sent again, it must be the same.
+    ``last_transaction`` is the source's last transaction seen so far; when it is resent, it must be the same.
 
-    Raises from every method what stops the stream: ``DecodeError``, ``GapError``, ``SlotError``, ``BrokerError``; and
-    ``PostgresUnavailableError`` where the catalog cannot be asked.
+    Every method may raise an error that stops the stream: ``DecodeError``, ``GapError``, ``SlotError``,
+    ``BrokerError``; or ``PostgresUnavailableError`` if the catalog cannot be queried.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Collector:
         self._subscriptions = subscriptions
         self._outbox = outbox
         self._converter = converter
-        self._chain = FragmentSequencer(source, confirmed_lsn)
+        self._sequencer = FragmentSequencer(source, confirmed_lsn)
         self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
         self._open: TransactionIdentity | None = None
         self._published_lsn = confirmed_lsn - 1
@@ -53,7 +54,7 @@ class Collector:
         subscriptions.router.forget_open_transaction()
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
-        """One message of the output plugin."""
+        """Handle one message of the output plugin."""
         relation_id = row_relation_id(data)
         table = None if relation_id is None else self._tables.get(relation_id)
         if table is not None and not self._subscriptions.router.has_shapes_on(table):
@@ -66,12 +67,12 @@ class Collector:
         if isinstance(message, Begin):
             self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
-            self._meet(message.relation)
+            self._handle_relation(message.relation)
         for fragment in self._converter.handle(message):
             self._publish(fragment)
 
     def handle_keepalive(self, wal_end: int) -> None:
-        """Note how far the server has sent; published later, by :meth:`publish_keepalive`."""
+        """Record how far the server has sent; :meth:`publish_keepalive` publishes it."""
         if self._converter.in_transaction:
             return
         if self._resend_check is not None:
@@ -79,7 +80,7 @@ class Collector:
         self._keepalive_lsn = max(self._keepalive_lsn, wal_end)
 
     def publish_keepalive(self, commit_timestamp: str) -> bool:
-        """Publish how far the server has sent, if that is further than what was published; returns whether it was."""
+        """Publish how far the server has sent, if that is past what was published; returns whether it was."""
         lsn = self._keepalive_lsn - 1
         if self._converter.in_transaction or lsn <= self._published_lsn:
             return False
@@ -94,25 +95,25 @@ class Collector:
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
 
-    def _meet(self, relation: Relation) -> None:
+    def _handle_relation(self, relation: Relation) -> None:
         if self._open is None:
-            raise DecodeError("a relation came before any transaction; connect again")
+            raise DecodeError("a relation arrived before any transaction; connect again")
         self._subscriptions.handle_relation(relation, self._open)
         self._tables[relation.relation_id] = relation.table
 
     def _publish(self, fragment: TransactionFragment) -> None:
-        self._outbox.publish_fragment(self._chain.publish(fragment, self._route(fragment)))
+        self._outbox.publish_fragment(self._sequencer.sequence(fragment, self._route(fragment)))
         self._published_lsn = fragment.lsn
 
     def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
-        """Route to every shape that can be kept; one that cannot is ended, and the others go on."""
+        """Route to the shapes; one that cannot be kept is ended, and the others continue."""
         routed = None
         while routed is None:
             routed = self._try_route(fragment)
         return routed
 
     def _try_route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...] | None:
-        """``None``: a shape was ended, and it is to be tried again without it."""
+        """Returns ``None`` if a shape was ended: route again without it."""
         try:
             return self._subscriptions.router.route(fragment)
         except (ShapeError, DecodeError) as error:

@@ -1,9 +1,9 @@
-"""Does this server's WAL go on from what was published and acknowledged? Else acks of one history confirm another.
+"""Check that the server's WAL continues the published history; otherwise acks of one history would confirm another.
 
-Three things can have happened. The slot was moved on by somebody else: what lies between is in no shape. The server was
-restored from a copy and its WAL ends before what was published. Or it was restored and its WAL has grown past that
-since: then the positions look right, but stand for other transactions. The last is told from what is sent again: the
-transaction that was published last comes at the same LSN with the same id, or this is another history.
+Three things can go wrong. Another client advanced the slot: the changes in between are in no shape. The server was
+restored from a copy, and its WAL ends before what was published. Or it was restored and its WAL has grown past that
+since: the positions look right, but belong to other transactions. A resend reveals the last case: the transaction that
+was published last must arrive at the same LSN, with the same id and timestamp, or the history is a different one.
 """
 
 from dataclasses import dataclass
@@ -12,50 +12,51 @@ from flushtracker.errors import SlotError
 from flushtracker.wal.lsn import format_lsn
 
 _NEW_EPOCH = (
-    "start with --new-epoch to go on under a new source from where the slot stands; the shapes' data are then of two "
-    "histories, so define them anew, under new ids"
+    "start with --new-epoch to continue from the slot's position under a new source; the shapes would then mix two "
+    "histories, so define them again under new ids"
 )
 
 
 def check_positions(source: str, *, wal_lsn: int, confirmed_lsn: int, safe_lsn: int, published_lsn: int | None) -> None:
-    """Check a server before anything of it is read.
+    """Check a server's positions before the stream is read.
 
-    ``safe_lsn``: the greatest LSN up to which everything was ever acknowledged, or was before the source began.
-    ``published_lsn``: the commit LSN of the last fragment that was published, if any was.
+    ``safe_lsn``: the greatest LSN up to which everything was acknowledged, or committed before the source began.
+    ``published_lsn``: the commit LSN of the last published fragment, if any.
 
     Raises:
-        SlotError: the server was restored, or the slot was moved on by somebody else.
+        SlotError: the server was restored, or another client advanced the slot.
     """
     known_lsn = max(safe_lsn, -1 if published_lsn is None else published_lsn)
     if wal_lsn < known_lsn:
         raise SlotError(
             f"source {source}: the server's WAL ends at {format_lsn(wal_lsn)}, but {format_lsn(known_lsn)} was "
-            f"published or acknowledged before: it was restored from a copy. If it was, {_NEW_EPOCH}"
+            f"published or acknowledged before: it was probably restored from a copy. If so, {_NEW_EPOCH}"
         )
     if confirmed_lsn > safe_lsn + 1:
         raise SlotError(
-            f"source {source}: the slot stands at {format_lsn(confirmed_lsn)}, but only what is up to "
-            f"{format_lsn(max(safe_lsn, 0))} is acknowledged: somebody else has moved it on, and what lies between "
-            f"may be in no shape. Or the ack table is not the one it was: then restore that. Else {_NEW_EPOCH}"
+            f"source {source}: the slot is at {format_lsn(confirmed_lsn)}, but only changes up to "
+            f"{format_lsn(max(safe_lsn, 0))} are acknowledged: another client advanced the slot, and the changes in "
+            "between may be in no shape. If the ack table was lost or replaced instead, restore it. Otherwise "
+            f"{_NEW_EPOCH}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionIdentity:
-    """What a transaction is known by: commit LSN, id, and commit timestamp as pgoutput has it."""
+    """What identifies a transaction: its commit LSN, its id, and its commit timestamp as pgoutput sends it."""
 
     lsn: int
     xid: int
     commit_timestamp: str
 
     def __str__(self) -> str:
-        return f"transaction {self.xid} at {format_lsn(self.lsn)} of {self.commit_timestamp}"
+        return f"transaction {self.xid} at {format_lsn(self.lsn)} ({self.commit_timestamp})"
 
 
 class ResendCheck:
-    """Waits for ``last``, which was published last, to be sent again.
+    """Checks that ``last``, the last transaction published, is resent unchanged.
 
-    Nothing is expected where the slot was confirmed past it.
+    Expects nothing if the slot was confirmed past it.
     """
 
     def __init__(self, source: str, last: TransactionIdentity, confirmed_lsn: int) -> None:
@@ -64,20 +65,20 @@ class ResendCheck:
         self._expected = confirmed_lsn <= last.lsn
 
     def handle_transaction(self, transaction: TransactionIdentity) -> None:
-        """A transaction begins; raises ``SlotError`` where it is not the one that must come now or later."""
+        """A transaction begins; raises ``SlotError`` if it arrives in place of the expected one."""
         if not self._expected or transaction.lsn < self._last.lsn:
             return
         if transaction != self._last:
-            raise self._error(f"{transaction} comes")
+            raise self._error(f"sends {transaction} in its place")
         self._expected = False
 
     def handle_keepalive(self, wal_end: int) -> None:
-        """Everything up to ``wal_end`` has been sent; raises ``SlotError`` where the transaction was not among it."""
+        """Everything up to ``wal_end`` has been sent; raises ``SlotError`` if the expected transaction was not."""
         if self._expected and wal_end > self._last.lsn:
-            raise self._error(f"nothing comes up to {format_lsn(wal_end)}")
+            raise self._error(f"has sent everything up to {format_lsn(wal_end)} without it")
 
-    def _error(self, instead: str) -> SlotError:
+    def _error(self, fact: str) -> SlotError:
         return SlotError(
-            f"source {self._source}: {self._last} was published before, but when the server sends again, {instead} "
-            f"instead: it was restored from a copy and has another history since. If it was, {_NEW_EPOCH}"
+            f"source {self._source}: {self._last} was published before, but the server {fact}: it was probably "
+            f"restored from a copy and has diverged since. If so, {_NEW_EPOCH}"
         )

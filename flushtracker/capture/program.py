@@ -12,8 +12,7 @@ from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.slot import check_server, create_publication, create_slot
-from flushtracker.process.program import log_to_stderr
-from flushtracker.process.stop_signals import set_on_signals
+from flushtracker.process.program import log_to_stderr, set_on_signals
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +33,7 @@ def _create(config: CaptureConfig) -> None:
     missing = [role for role, topic in admin.facts(ROLES).items() if topic is None]
     if missing:
         admin.create(missing)
-        print(f"flushtracker capture: created the topics of {', '.join(missing)}", file=sys.stderr)
+        print(f"flushtracker capture: created topics for {', '.join(missing)}", file=sys.stderr)
     with closing(connect(config.postgres.connection)) as connection:
         check_server(connection)
         if create_publication(connection, config.postgres.publication):

@@ -1,7 +1,7 @@
-"""``ShapeRegistry``: the shapes that a source has had, compared with those that its owner wants now.
+"""``ShapeRegistry``: the shapes that a source has ever had, compared with those that are defined now.
 
-An id stands for one definition for good. What decides which changes a shape gets must not change under an id; when its
-writer flushes, and which shapes it comes after, may.
+An id stands for one definition permanently. Whatever decides which changes a shape gets cannot change under its id; its
+flush policy and its dependencies can.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ from flushtracker.wal.changes import TableName
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What has to be done so that the registry has the shapes that are wanted.
+class RegistryDiff:
+    """What to change so that the registry matches the definitions.
 
-    ``ended``: wanted still, but they could not be delivered, and stay ended.
+    ``ended``: still defined, but they could not be delivered, and stay ended.
     """
 
     added: tuple[ShapeDefinition, ...]
@@ -40,37 +40,37 @@ class ShapeRegistry:
         return self._entries[shape_id]
 
     def put(self, entry: ShapeEntry) -> None:
-        """Take an entry in the place of the one before."""
+        """Store an entry, in place of an earlier one of the same shape."""
         definition = entry.definition
         self._entries[definition.id] = entry
         self._by_table.setdefault(definition.table, set()).add(definition.id)
         self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
 
     def live_on(self, tables: Iterable[TableName], oid: int | None = None) -> tuple[ShapeEntry, ...]:
-        """The shapes that are routed to and are on one of the tables, by name or by OID. O(those shapes)."""
+        """The live shapes on the given tables, by name, or on the table ``oid``. O(those shapes)."""
         ids = set[str]().union(*(self._by_table.get(table, ()) for table in tables), self._by_oid.get(oid or 0, ()))
         entries = (self._entries[shape_id] for shape_id in sorted(ids))
         return tuple(entry for entry in entries if entry.removed_at is None)
 
     @property
     def live(self) -> tuple[ShapeEntry, ...]:
-        """The shapes that are routed to."""
+        """The shapes that changes are routed to."""
         return tuple(entry for entry in self._entries.values() if entry.removed_at is None)
 
     @property
     def removed(self) -> tuple[ShapeEntry, ...]:
-        """The shapes that are gone, for good."""
+        """The shapes that were removed or ended, permanently."""
         return tuple(entry for entry in self._entries.values() if entry.removed_at is not None)
 
-    def compare(self, definitions: Iterable[ShapeDefinition]) -> Wanted:
-        """What the wanted definitions ask for; changes nothing.
+    def compare(self, definitions: Iterable[ShapeDefinition]) -> RegistryDiff:
+        """Compare the registry with ``definitions``; changes nothing.
 
         Raises:
             ShapeError: an id was removed, or stands for another definition.
         """
         added, updated, ended = [], [], []
-        wanted = {definition.id: definition for definition in definitions}
-        for shape_id, definition in wanted.items():
+        defined = {definition.id: definition for definition in definitions}
+        for shape_id, definition in defined.items():
             entry = self._entries.get(shape_id)
             if entry is None:
                 added.append(definition)
@@ -82,26 +82,26 @@ class ShapeRegistry:
             known = replace(entry.definition, depends_on=definition.depends_on, flush=definition.flush)
             if known != entry.definition:
                 updated.append(replace(entry, definition=known))
-        removed = [entry.definition.id for entry in self.live if entry.definition.id not in wanted]
-        return Wanted(tuple(added), tuple(updated), tuple(removed), tuple(ended))
+        removed = [entry.definition.id for entry in self.live if entry.definition.id not in defined]
+        return RegistryDiff(tuple(added), tuple(updated), tuple(removed), tuple(ended))
 
 
-def _require_same(entry: ShapeEntry, wanted: ShapeDefinition) -> None:
+def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
     known = entry.definition
     if entry.removed_at is not None and entry.ended_because is None:
         raise ShapeError(
-            f"shape {known.id!r} was removed at {entry.removed_at}; an id is never used twice, so give it a new one"
+            f"shape {known.id!r} was removed at {entry.removed_at}; an id is never used twice, so use a new one"
         )
-    # Where the definition leaves the key or the partitions open, the catalog has filled them in.
+    # If the definition states no key or partitions, the registered ones are from the catalog.
     differs = [
-        name for name in ("table", "columns", "where", "replica") if getattr(known, name) != getattr(wanted, name)
+        name for name in ("table", "columns", "where", "replica") if getattr(known, name) != getattr(definition, name)
     ]
-    if wanted.primary_key is not None and wanted.primary_key != known.primary_key:
+    if definition.primary_key is not None and definition.primary_key != known.primary_key:
         differs.append("primary_key")
-    if not set(wanted.partitions) <= set(known.partitions):
+    if not set(definition.partitions) <= set(known.partitions):
         differs.append("partitions")
     if differs:
         raise ShapeError(
-            f"shape {known.id!r} has another {' and '.join(differs)} than when it was defined; a changed definition "
-            "needs a new id"
+            f"shape {known.id!r} differs from its registered definition in {' and '.join(differs)}; a changed "
+            "definition needs a new id"
         )

@@ -1,4 +1,4 @@
-"""``ShapesWatch``: notices that ``conf/shapes.yaml`` has changed while capture runs."""
+"""``ShapesWatch``: applies changes of ``conf/shapes.yaml`` while capture runs."""
 
 import logging
 from collections.abc import Callable
@@ -12,38 +12,38 @@ logger = logging.getLogger(__name__)
 
 
 class ShapesWatch:
-    """The shapes of the file at ``path``. What is wrong with it later is logged, once, and tried again."""
+    """The shapes of the file at ``path``. After the start, an error in it is logged once and the file is retried."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._followed: tuple[int, int, int] | None = None
-        self._refused = ""
+        self._applied: tuple[int, int, int] | None = None
+        self._last_error = ""
 
     def load(self) -> tuple[ShapeDefinition, ...]:
-        """The shapes as the file has them now, for a start; raises ``ConfigError``."""
+        """Read the shapes at the start; raises ``ConfigError``."""
         before = self._signature()
         definitions = load_shapes(self._path)
-        self._followed = before
+        self._applied = before
         return definitions
 
-    def follow(self, apply: Callable[[tuple[ShapeDefinition, ...]], None]) -> None:
-        """Let ``apply`` have the shapes if the file is another than the one that was taken last.
+    def apply_file(self, apply: Callable[[tuple[ShapeDefinition, ...]], None]) -> None:
+        """Pass the shapes to ``apply`` if the file has changed since it was last applied.
 
         Raises:
-            PostgresUnavailableError: ``apply`` could not ask the server; the file counts as not taken.
+            PostgresUnavailableError: ``apply`` could not reach the server; the file counts as not applied.
         """
-        if self._signature() == self._followed:
+        if self._signature() == self._applied:
             return
         try:
             before = self._signature()
             apply(load_shapes(self._path))
-            self._followed, self._refused = before, ""
+            self._applied, self._last_error = before, ""
         except PostgresUnavailableError:
             raise
         except (ConfigError, PostgresError) as error:
-            if str(error) != self._refused:
-                logger.error("shapes not taken reason=%s", error)  # noqa: TRY400  the message is the whole reason
-            self._refused = str(error)
+            if str(error) != self._last_error:
+                logger.error("shapes not applied reason=%s", error)  # noqa: TRY400  the message is the whole reason
+            self._last_error = str(error)
 
     def _signature(self) -> tuple[int, int, int] | None:
         try:

@@ -1,7 +1,7 @@
-"""``StatusSender``: threads of their own that tell the server how far it may forget, whatever else is waiting.
+"""``StatusSender``: confirms the slot's position to the server from separate threads, even while capture is blocked.
 
-One sends the status updates, well within the server's ``wal_sender_timeout``; the other reads the acks, which may take
-long where the storage is slow. Neither ever touches what is published.
+One thread sends the status updates, well within the server's ``wal_sender_timeout``; the other reads the acks, which
+may take long if their storage is slow. Neither touches what is published.
 """
 
 import logging
@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 class StatusStream(Protocol):
-    """Where updates are sent: a connection that may be lost, which its reader notices as well."""
+    """The connection that updates are sent over. If it is lost, its reader notices as well."""
 
     def send(self, status_update: bytes) -> None: ...
 
 
 class StatusSender:
-    """Sends ``status`` over ``stream`` every ``status_s`` seconds; every ``acks_s``, ``last_ack`` gives it its ack.
+    """Sends ``status`` over ``stream`` every ``status_s`` seconds, and reads its ack by ``last_ack`` every ``acks_s``.
 
-    A context manager: both threads have ended when it is left.
+    A context manager: after it, no update is sent, and an ack that is still being read is discarded.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class StatusSender:
         self._acks_s = acks_s
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._ask_reply = False
+        self._request_reply = False
         self._threads = [
             threading.Thread(target=self._send_updates, name="status-updates", daemon=True),
             threading.Thread(target=self._read_acks, name="acks", daemon=True),
         ]
 
-    def send_soon(self, *, ask_reply: bool = False) -> None:
-        """Send an update at once: the server wants one, or, with ``ask_reply``, we want its answer."""
-        self._ask_reply = self._ask_reply or ask_reply
+    def send_soon(self, *, request_reply: bool = False) -> None:
+        """Send an update at once; with ``request_reply``, the server replies to it."""
+        self._request_reply = self._request_reply or request_reply
         self._wake.set()
 
     def __enter__(self) -> "StatusSender":
@@ -64,18 +64,18 @@ class StatusSender:
         self._stop.set()
         self._wake.set()
         self._threads[0].join()
-        # The storage may take its time; what it says then is for nobody.
+        # Slow storage must not delay the exit: an ack that it returns later is discarded.
         self._threads[1].join(self._acks_s)
 
     def _send_updates(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            ask_reply, self._ask_reply = self._ask_reply, False
+            request_reply, self._request_reply = self._request_reply, False
             before = self._status.flushed_lsn
             try:
-                self._stream.send(self._status.status_update(time.time_ns() // 1000, reply_requested=ask_reply))
+                self._stream.send(self._status.status_update(time.time_ns() // 1000, reply_requested=request_reply))
             except FlushtrackerError:
-                # Whoever reads the stream meets the same error, and decides.
+                # The thread that reads the stream gets the same error and handles it.
                 return
             if self._status.flushed_lsn > before:
                 logger.debug("slot confirmed confirmed_lsn=%X", self._status.flushed_lsn)
@@ -86,7 +86,7 @@ class StatusSender:
             try:
                 ack_lsn = self._last_ack()
             except SinkError as error:
-                logger.warning("acks not read reason=%s", error)
+                logger.warning("acks not readable reason=%s", error)
             else:
                 if ack_lsn is not None and not self._stop.is_set() and ack_lsn > self._status.acknowledged_lsn:
                     self._status.handle_ack(ack_lsn)

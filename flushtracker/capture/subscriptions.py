@@ -1,15 +1,14 @@
-"""``Subscriptions``: the shapes that are routed to, kept in step with the file, the catalog and the registry.
+"""``Subscriptions``: the shapes that changes are routed to, kept in step with the file, the catalog and the registry.
 
-Whatever changes for a shape is published as its registry entry, and confirmed, before it takes effect: so a process
-that comes after knows it too, and routes what is sent again to the same shapes as the first time.
+Every change to a shape is published as its registry entry, and confirmed, before it takes effect. So a later process
+knows of it, and routes resent transactions to the same shapes as the first time.
 
-- A shape *starts after* the end of the server's WAL at the moment when it is added: everything that was ever routed,
-  by whichever process, committed before that. Only in a source's first moment, when nothing was routed yet, it starts
-  where the slot does.
-- A shape is *removed at* the end of the server's WAL likewise, and then the router gives it nothing more.
-- A *partition* that comes up is added to the shapes on its root before its first row is routed, and stays theirs. One
-  that was detached or dropped again before its rows were sent is nobody's, as those rows are the root's no more.
-- A shape whose table was renamed or is another one now, or that cannot be delivered, is ended: removed, with a reason.
+- A shape *starts after* the end of the server's WAL at the time it is added: everything that any process has routed
+  committed before that. Only for a new source, for which nothing was routed yet, does it start at the slot's position.
+- A shape is *removed at* the end of the server's WAL likewise; the router then sends it nothing more.
+- A new *partition* is added to the shapes on its root before its first row is routed, and permanently. A partition that
+  was detached or dropped again before its rows were sent is not added: its rows are no longer the root's.
+- A shape whose table was renamed or replaced, or that cannot be delivered, is ended: removed, with a reason.
 """
 
 import logging
@@ -31,22 +30,22 @@ logger = logging.getLogger(__name__)
 
 
 class Tables(Protocol):
-    """What is asked of the server; each raises ``PostgresUnavailableError`` where it cannot be asked."""
+    """Queries to the server; each raises ``PostgresUnavailableError`` if the connection is lost."""
 
     def wal_end(self) -> int:
-        """Where the WAL ends now: whatever was sent so far committed before it."""
+        """The current end of the WAL: everything sent so far committed before it."""
 
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
-        """The definition with all that the catalog adds to it, and the table's OID; raises ``ShapeError``."""
+        """The definition, completed from the catalog, and the table's OID; raises ``ShapeError``."""
 
     def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of, after the transaction ``xid``, which has committed."""
+        """The partitioned tables that a table is a partition of, as of the committed transaction ``xid``."""
 
 
 class Subscriptions:
     """The shapes of one source. ``tables`` may be replaced after a reconnect.
 
-    ``first_starts_after``: where shapes start as long as the source has not begun, ``None`` once it has.
+    ``first_starts_after``: where shapes start until the source has begun; ``None`` if it already has.
     """
 
     def __init__(
@@ -65,34 +64,34 @@ class Subscriptions:
         self._registry = ShapeRegistry(entries)
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
-        # An earlier process may have died between the entry and this.
+        # An earlier process may have been killed after it published the entry, and before this.
         for entry in self._registry.removed:
             self._publish_removal(entry)
         self._arrange_layers()
 
-    def source_begins(self) -> None:
-        """From here on fragments are published, so that shapes added later start at the WAL's end."""
+    def mark_source_begun(self) -> None:
+        """Fragments are published from here on, so shapes added later start at the end of the WAL."""
         self._first_starts_after = None
 
-    def follow(self, definitions: Iterable[ShapeDefinition]) -> None:
-        """Make the shapes those of ``definitions``; all of them, or nothing changes.
+    def apply_definitions(self, definitions: Iterable[ShapeDefinition]) -> None:
+        """Add, update and remove shapes to match ``definitions``; if one is refused, nothing changes.
 
         Raises:
             ShapeError: a definition is refused.
         """
-        wanted = self._registry.compare(definitions)
-        for entry in wanted.ended:
+        diff = self._registry.compare(definitions)
+        for entry in diff.ended:
             logger.warning(
-                "shape stays ended shape_id=%s removed_at=%s reason=%s",
+                "shape already ended shape_id=%s removed_at=%s reason=%s",
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
-        resolved = [self.tables.resolve(definition) for definition in wanted.added]
-        if wanted.added or wanted.updated or wanted.removed:
+        resolved = [self.tables.resolve(definition) for definition in diff.added]
+        if diff.added or diff.updated or diff.removed:
             now = LogOffset(self.tables.wal_end(), 0)
             starts_after = self._first_starts_after or now
             added = [ShapeEntry(self._source, definition, oid, starts_after) for definition, oid in resolved]
-            removed = [replace(self._registry[shape_id], removed_at=now) for shape_id in wanted.removed]
-            self._put([*removed, *wanted.updated, *added])
+            removed = [replace(self._registry[shape_id], removed_at=now) for shape_id in diff.removed]
+            self._put([*removed, *diff.updated, *added])
             self._remove(removed)
             for entry in added:
                 self.router.add_shape(entry.definition, starts_after.tx_offset)
@@ -100,7 +99,7 @@ class Subscriptions:
         self._arrange_layers()
 
     def end_shape(self, shape_id: str, reason: str) -> None:
-        """Remove a shape that cannot be delivered any more; the others go on."""
+        """Remove a shape that can no longer be delivered; the others continue."""
         logger.error("shape ended shape_id=%s reason=%s", shape_id, reason)
         removed_at = LogOffset(self.tables.wal_end(), 0)
         entry = replace(self._registry[shape_id], removed_at=removed_at, ended_because=reason)
@@ -109,8 +108,9 @@ class Subscriptions:
         self._arrange_layers()
 
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
-        """``transaction`` is about to change ``relation``; the server says so once, and again when something about the
-        table has changed.
+        """``transaction`` is about to change ``relation``.
+
+        The server sends a relation before the first change to it, and again after the table was altered.
         """
         for entry in self._registry.live_on([relation.table], relation.relation_id):
             if entry.starts_after.tx_offset < transaction.lsn:
@@ -129,7 +129,8 @@ class Subscriptions:
         if same_oid and not same_name:
             self.end_shape(shape_id, f"table {table} was renamed to {'.'.join(relation.table)}")
         elif same_name and not same_oid:
-            self.end_shape(shape_id, f"table {table} is another one than when the shape was defined")
+            oids = f"its OID was {entry.table_oid}, and is now {relation.relation_id}"
+            self.end_shape(shape_id, f"table {table} is not the same table as when the shape was defined: {oids}")
 
     def _remove(self, entries: Iterable[ShapeEntry]) -> None:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""``flushtracker topics``: reports what is wrong with the topics of the streams, and creates missing ones."""
+"""``flushtracker topics``: checks the topics of the streams, and creates missing ones."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import TopicFacts, topic_faults
 
 _MAX_TIMEOUT_S: Final = 10
-"""Whoever waits for the answer at a terminal would rather ask again."""
+"""Long enough for a command at a terminal, which can simply be repeated."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the topics once, and create what is missing with ``--create``."""
+    """Check the topics once; with ``--create``, create missing ones."""
     config = load_kafka_config(arguments.config)
     admin = TopicAdmin(config, timeout_s=min(config.retry_timeout_ms / 1000, _MAX_TIMEOUT_S))
     facts = admin.facts()
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     created = missing if arguments.create else []
     wrong = _report(config, facts, created)
     if wrong:
-        hint = "" if arguments.create or not missing else "; --create creates those that are missing"
+        hint = "" if arguments.create or not missing else "; --create creates the missing ones"
         raise ConfigError(f"{wrong} of {len(facts)} topics at {config.bootstrap_servers} are missing or wrong{hint}")
     return 0
 
@@ -39,7 +39,7 @@ def _report(config: KafkaConfig, facts: Mapping[str, TopicFacts | None], created
             wrong += 1
             continue
         faults = topic_faults(role, topic, retention_ms=config.retention_ms)
-        state = "wrong" if faults else "created" if role in created else "right"
+        state = "wrong" if faults else "created" if role in created else "ok"
         partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
         print(f"{role}: topic {topic.name}, {partitions}: {state}")
         for fault in faults:

@@ -1,1 +1,1 @@
-"""Configuration: strict YAML, durations, options that may be secret, and the tracking job's own file."""
+"""Configuration: strict YAML, durations, options that may be secret, and the tracking job's configuration file."""

@@ -1,4 +1,4 @@
-"""Durations as configuration files write them: ``60 seconds``."""
+"""Durations as written in configuration files: ``60 seconds``."""
 
 import re
 from typing import Final
@@ -18,13 +18,13 @@ DURATION_FORM: Final = 'a number above zero and a unit (ms, seconds, minutes, ho
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a text like ``60 seconds``; never zero.
+    """Parse a duration such as ``60 seconds`` into milliseconds; never zero.
 
     >>> parse_duration_ms("60 seconds"), parse_duration_ms("1 minute"), parse_duration_ms("500 ms")
     (60000, 60000, 500)
 
     Raises:
-        ValueError: the text is anything but a whole number above zero, a space and a unit.
+        ValueError: the text is not a whole number above zero, a space and a unit.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None or int(found["number"]) == 0:

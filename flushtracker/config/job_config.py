@@ -1,6 +1,6 @@
 """The job's configuration: ``conf/*.yaml`` → frozen dataclasses.
 
-Paths are kept as written: relative ones count from the current directory, and a URI such as ``s3://…`` is a path too.
+Paths are kept as written: relative ones start at the current directory, and URIs such as ``s3://…`` are paths too.
 """
 
 import re
@@ -19,17 +19,17 @@ _OWN_KAFKA_OPTIONS: Final = {
     "subscribe": "source.fragments and source.flushes name the topics",
     "subscribepattern": "source.fragments and source.flushes name the topics",
     "assign": "source.fragments and source.flushes name the topics",
-    "kafka.bootstrap.servers": "it is source.bootstrap_servers",
-    "failondataloss": "a record that is gone must end the job",
-    "startingoffsets": "the checkpoint says where to go on, and --recover where to begin anew",
-    "startingoffsetsbytimestamp": "the checkpoint says where to go on, and --recover where to begin anew",
-    "startingtimestamp": "the checkpoint says where to go on, and --recover where to begin anew",
+    "kafka.bootstrap.servers": "use source.bootstrap_servers",
+    "failondataloss": "a lost record must stop the job",
+    "startingoffsets": "the checkpoint determines where the job resumes, and --recover where it starts over",
+    "startingoffsetsbytimestamp": "the checkpoint determines where the job resumes, and --recover where it starts over",
+    "startingtimestamp": "the checkpoint determines where the job resumes, and --recover where it starts over",
     "endingoffsets": "a stream has no end",
     "endingoffsetsbytimestamp": "a stream has no end",
     "endingtimestamp": "a stream has no end",
-    "includeheaders": "headers mean nothing here",
+    "includeheaders": "headers are not used",
 }
-"""Options of Spark's Kafka source that this job sets itself or must not have, in lower case, each with the reason."""
+"""Options of Spark's Kafka source that this job sets itself or does not allow, in lower case, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class FilesTransport:
 class KafkaTransport:
     """Events as records of two topics.
 
-    ``options`` are those of Spark's Kafka source, ``kafka.*`` those of its client. ``retention_ms`` is how long the
-    topic of fragments must keep a record at least, ``retry_timeout_ms`` how long a broker may be away.
+    ``options`` are those of Spark's Kafka source, ``kafka.*`` those of its client. ``retention_ms`` is the minimum
+    retention of the topic of fragments, ``retry_timeout_ms`` how long an unavailable broker is retried.
     """
 
     format: ClassVar[Literal["kafka"]] = "kafka"
@@ -66,7 +66,7 @@ Transport: TypeAlias = FilesTransport | KafkaTransport
 
 @dataclass(frozen=True, slots=True)
 class StateConfig:
-    """What Spark keeps; ``shape_groups`` (0: one for each shape) and ``shuffle_partitions`` never change afterwards."""
+    """Spark's state. A checkpoint fixes ``shape_groups`` (0: one for each shape) and ``shuffle_partitions``."""
 
     checkpoint: str
     shape_groups: int = 16
@@ -92,7 +92,7 @@ class StallConfig:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """All of it. ``trigger_ms`` is ``None`` for a job that takes what is there and ends."""
+    """The whole file. ``trigger_ms`` is ``None`` for a job that processes the available events and stops."""
 
     transport: Transport
     state: StateConfig
@@ -116,7 +116,7 @@ def load_config(path: Path) -> JobConfig:
         stall=_stall(root.optional_mapping("stall")),
         trigger_ms=_trigger_ms(root),
     )
-    _refuse_shared_places(root)
+    _check_distinct_paths(root)
     return config
 
 
@@ -156,10 +156,10 @@ def _kafka_transport(source: YamlMapping) -> KafkaTransport:
 
 
 def _topic(source: YamlMapping, key: str) -> str:
-    """The name of a topic; with a comma or the like Spark would read it as several."""
+    """The name of one topic; Spark would read a name with a comma as several."""
     name = source.text(key).value
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        raise source.wrong(key, "a topic's name: letters, digits, '.', '_' and '-'")
+        raise source.wrong(key, "a topic name: letters, digits, '.', '_' and '-'")
     return name
 
 
@@ -198,26 +198,26 @@ def _trigger_ms(root: YamlMapping) -> int | None:
     try:
         return parse_duration_ms(trigger)
     except ValueError:
-        # Without its cause, which shows what a variable may hold.
+        # The cause is dropped because it could show a variable's value.
         raise root.wrong("trigger", f"{AVAILABLE_NOW}, or an interval: {DURATION_FORM}") from None
 
 
-def _refuse_shared_places(root: YamlMapping) -> None:
-    """Two streams or tables in one place would read each other's events."""
+def _check_distinct_paths(root: YamlMapping) -> None:
+    """Check that no two streams or tables share a path: they would read each other's events."""
     streams = [("source", "fragments"), ("source", "flushes")]
     paths = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
     if root.mapping("source").text("format").value == FilesTransport.format:
         paths = streams + paths
     else:
-        _refuse_same(root, streams)
-    _refuse_same(root, paths)
+        _check_distinct(root, streams)
+    _check_distinct(root, paths)
 
 
-def _refuse_same(root: YamlMapping, places: list[tuple[str, str]]) -> None:
+def _check_distinct(root: YamlMapping, places: list[tuple[str, str]]) -> None:
     taken: dict[str, str] = {}
     for section, key in places:
         mapping = root.mapping(section)
         path = mapping.text(key).value.rstrip("/")
         if path in taken:
-            raise mapping.error(key, f"is the same as {taken[path]}; each needs one of its own")
+            raise mapping.error(key, f"is the same as {taken[path]}; each needs its own")
         taken[path] = f"{section}.{key}"

@@ -1,10 +1,10 @@
-"""``SecretOptions``: options that pass through to a library, among them keys and passwords."""
+"""``SecretOptions``: options passed through to a library, possibly with keys and passwords."""
 
 from collections.abc import Iterator, Mapping
 
 
 class SecretOptions(Mapping[str, str]):
-    """Options by name; ``repr`` shows their names alone, since any value may be a secret.
+    """Options by name; ``repr`` shows only the names, since any value may be a secret.
 
     >>> SecretOptions({"AWS_SECRET_ACCESS_KEY": "x"})
     SecretOptions(AWS_SECRET_ACCESS_KEY=…)

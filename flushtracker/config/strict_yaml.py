@@ -1,11 +1,11 @@
 """Strict reading of configuration files: every key is known, every value has its type, every error has its line.
 
 A file is read as a tree of YAML nodes and never turned into objects, so that no tag can construct anything, an alias
-costs nothing until it is looked at, and each value still knows its line. The caller asks a :class:`YamlMapping` for its
-keys one by one, by type.
+costs nothing until it is accessed, and each value keeps its line. The caller reads the keys of a :class:`YamlMapping`
+one by one, by type.
 
-``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show what the file
-says, ``${NAME}`` itself, never what the variable holds: it may be a secret.
+``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show the text of the
+file, ``${NAME}`` itself, never the variable's value: it may be a secret.
 """
 
 import difflib
@@ -29,23 +29,23 @@ _YAML: Final = "tag:yaml.org,2002:"
 _TEXT: Final = _YAML + "str"
 _NULL: Final = _YAML + "null"
 _TYPE_NAMES: Final = {
-    _TEXT: "a text",
+    _TEXT: "a string",
     _NULL: "empty",
-    _YAML + "bool": "true or false",
+    _YAML + "bool": "a boolean",
     _YAML + "int": "a number",
     _YAML + "float": "a number",
     _YAML + "timestamp": "a date",
     _YAML + "map": "a mapping",
     _YAML + "seq": "a list",
 }
-"""What the tags that YAML itself gives to values mean. No other tag is taken."""
+"""Descriptions of the tags that YAML itself assigns. No other tag is accepted."""
 
 
 def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMapping":
-    """The mapping that a file holds.
+    """Read a file that contains a YAML mapping.
 
     Raises:
-        ConfigError: the file cannot be read, is not UTF-8, not YAML, empty, or holds something else than a mapping.
+        ConfigError: the file cannot be read, or is not UTF-8, not YAML, empty, or not a mapping.
     """
     place = _Place(str(path), environ)
     text = _read_text(path, place)
@@ -57,13 +57,13 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMappi
         place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        place.refuse(line, f"not YAML: it has the control character U+{error.character:04X}", error)
+        place.refuse(line, f"not YAML: it contains the control character U+{error.character:04X}", error)
     except RecursionError as error:
         raise ConfigError(f"{path} is nested too deeply") from error
     if node is None:
         raise ConfigError(f"{path} is empty")
     if not isinstance(node, yaml.MappingNode):
-        place.refuse(_line(node), "a mapping of keys to values is expected")
+        place.refuse(_line(node), "expected a mapping of keys to values")
     return YamlMapping(node, place, "", 1)
 
 
@@ -78,7 +78,7 @@ def _read_text(path: Path, place: "_Place") -> str:
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """A text: its value, and as ``str`` the form for messages, in quotes, with each variable still as ``${NAME}``."""
+    """A string; ``str`` returns its form for messages, in quotes, with each variable still as ``${NAME}``."""
 
     value: str
     shown: str
@@ -89,7 +89,7 @@ class YamlText:
 
 
 class YamlMapping:
-    """A mapping of the file; ask for its keys by type, and name all that there may be with :meth:`allow`.
+    """A mapping in the file; read its keys by type, and list all that are allowed with :meth:`allow`.
 
     ``line`` is where it starts. Each reader raises :class:`ConfigError` naming the file, the line and the key.
     """
@@ -102,14 +102,14 @@ class YamlMapping:
         self._values: dict[str, tuple[int, yaml.Node]] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                place.refuse(_line(key_node), f"{name or 'the file'} has a key that is not a text")
+                place.refuse(_line(key_node), f"{name or 'the file'} has a key that is not a string")
             key = key_node.value
             if key in self._values:
-                place.refuse(_line(key_node), f"{self._label(key)} stands here twice, first in line {self._line(key)}")
+                place.refuse(_line(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
             self._values[key] = (_line(key_node), value)
 
     def renamed(self, name: str) -> "YamlMapping":
-        """The same mapping, called by another name in messages: ``shape users-eu`` says more than ``shapes[3]``."""
+        """The same mapping under another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
         twin = YamlMapping.__new__(YamlMapping)
         twin.line, twin._place, twin._values = self.line, self._place, self._values
         twin._name, twin._separator = name, ": "
@@ -120,8 +120,8 @@ class YamlMapping:
         for key, (line, _) in self._values.items():
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=2)
-                advice = f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(known)}"
-                self._place.refuse(line, f"{self._label(key)} is not known; {advice}")
+                advice = f"did you mean {' or '.join(near)}?" if near else f"known keys: {', '.join(known)}"
+                self._place.refuse(line, f"{self._label(key)} is not a known key; {advice}")
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -130,23 +130,23 @@ class YamlMapping:
         return iter(self._values)
 
     def scalars(self) -> dict[str, str]:
-        """All keys and values of a mapping whose keys are free, a number or a flag as the text that stands there."""
+        """All keys and values of a mapping with arbitrary keys; numbers and booleans are returned as written."""
         return {key: self._scalar(self._label(key), *self._required(key)).value for key in self._values}
 
     def text(self, key: str, *, empty: bool = False) -> YamlText:
-        """A text that must be there, and must not be empty unless ``empty`` says so."""
+        """A required string, which may be empty only with ``empty``."""
         return self._text(self._label(key), *self._required(key), empty=empty)
 
     def optional_text(self, key: str) -> YamlText | None:
-        """A text, or ``None`` where the key is absent."""
+        """A string, or ``None`` if the key is absent."""
         return self.text(key) if key in self else None
 
     def optional_integer(self, key: str, *, at_least: int, at_most: int = 2**31 - 1) -> int | None:
-        """A whole number within its limits, or ``None`` where the key is absent."""
+        """A whole number within its limits, or ``None`` if the key is absent."""
         if key not in self:
             return None
         line, node = self._required(key)
-        # A plain ${NAME} is a text to YAML, and a number once it is filled in; "16" in quotes is a text for good.
+        # To YAML a plain ${NAME} is a string, but expanded it may be a number; a quoted "16" is always a string.
         quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
         scalar = self._scalar(self._label(key), line, node)
         if quoted or not _WHOLE_NUMBER.fullmatch(scalar.value):
@@ -158,36 +158,36 @@ class YamlMapping:
         return number
 
     def integer(self, key: str, *, default: int, at_least: int) -> int:
-        """A whole number within its limits, or ``default`` where the key is absent."""
+        """A whole number within its limits, or ``default`` if the key is absent."""
         number = self.optional_integer(key, at_least=at_least)
         return default if number is None else number
 
     def optional_duration_ms(self, key: str) -> int | None:
-        """Milliseconds of a duration like ``60 seconds``, or ``None`` where the key is absent."""
+        """A duration such as ``60 seconds`` in milliseconds, or ``None`` if the key is absent."""
         if key not in self:
             return None
         try:
             return parse_duration_ms(self.text(key).value)
         except ValueError:
-            # Without its cause, which shows the value, and with it what a variable holds.
+            # The cause is dropped because it shows the value, which may be that of a variable.
             raise self.wrong(key, DURATION_FORM) from None
 
     def mapping(self, key: str) -> "YamlMapping":
-        """A mapping that must be there."""
+        """A required mapping."""
         line, node = self._required(key)
         return self._mapping(self._label(key), line, node)
 
     def optional_mapping(self, key: str) -> "YamlMapping | None":
-        """A mapping, or ``None`` where the key is absent."""
+        """A mapping, or ``None`` if the key is absent."""
         return self.mapping(key) if key in self else None
 
     def mappings(self, key: str) -> tuple["YamlMapping", ...]:
-        """A list of mappings that must be there; it may be empty."""
+        """A required list of mappings; it may be empty."""
         items = self._items(key)
         return tuple(self._mapping(f"{self._label(key)}[{i}]", _line(node), node) for i, node in enumerate(items))
 
     def optional_texts(self, key: str) -> tuple[YamlText, ...] | None:
-        """A list of texts, none empty and none twice, or ``None`` where the key is absent. The list may be empty."""
+        """A list of distinct, non-empty strings, or ``None`` if the key is absent. The list may be empty."""
         if key not in self:
             return None
         label = self._label(key)
@@ -196,23 +196,23 @@ class YamlMapping:
         seen = set()
         for text in texts:
             if text.value in seen:
-                self._place.refuse(text.line, f"{label} names {text} twice")
+                self._place.refuse(text.line, f"{label} lists {text} twice")
             seen.add(text.value)
         return texts
 
     def wrong(self, key: str, expected: str) -> ConfigError:
-        """The error of a value that is not what is ``expected`` there."""
+        """An error about a value that is not what is ``expected``."""
         line, node = self._required(key)
         shown = _quoted(node.value) if isinstance(node, yaml.ScalarNode) else _kind(node)
         return self._place.error(line, f"{self._label(key)} is {shown}, not {expected}")
 
     def error(self, key: str, fact: str) -> ConfigError:
-        """An error about a key, or about the whole mapping where the key is absent."""
+        """An error about a key, or about the whole mapping if the key is absent."""
         line = self._line(key) if key in self else self.line
         return self._place.error(line, f"{self._label(key)} {fact}")
 
     def shape_error(self, key: str, fact: str) -> ShapeError:
-        """Like :meth:`error`, where what is wrong is a shape's definition."""
+        """Like :meth:`error`, for an error in a shape's definition."""
         line = self._line(key) if key in self else self.line
         return ShapeError(f"{self._place.file} line {line}: {self._name}: {fact}")
 
@@ -242,9 +242,9 @@ class YamlMapping:
     def _text(self, label: str, line: int, node: yaml.Node, *, empty: bool) -> YamlText:
         scalar = self._scalar(label, line, node)
         if node.tag != _TEXT:
-            self._place.refuse(line, f"{label} is {_kind(node)}; put it in quotes if a text is meant")
+            self._place.refuse(line, f"{label} is {_kind(node)}; put it in quotes if a string is meant")
         if not scalar.value and not empty:
-            self._place.refuse(line, f"{label} is empty{f', filled in from {scalar}' if scalar.shown else ''}")
+            self._place.refuse(line, f"{label} is empty{f', expanded from {scalar}' if scalar.shown else ''}")
         return scalar
 
     def _scalar(self, label: str, line: int, node: yaml.Node) -> YamlText:
@@ -254,27 +254,27 @@ class YamlMapping:
             self._place.refuse(line, f"{label} has no value; give it one or leave the key out")
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in node.value):
             self._place.refuse(
-                line, f"{label} has a NUL or half a surrogate pair, which no name, path or text can hold"
+                line, f"{label} contains a NUL or an unpaired surrogate, which no name, path or text can contain"
             )
-        return YamlText(self._filled_in(label, line, node.value), node.value, line)
+        return YamlText(self._expand(label, line, node.value), node.value, line)
 
-    def _filled_in(self, label: str, line: int, text: str) -> str:
-        def value_of(found: re.Match[str]) -> str:
+    def _expand(self, label: str, line: int, text: str) -> str:
+        def expansion(found: re.Match[str]) -> str:
             if found["escaped"]:
                 return "${"
             if found["broken"]:
-                self._place.refuse(line, f"{label} has a ${{ that is not ${{NAME}}; a literal one is written $${{")
+                self._place.refuse(line, f"{label} contains a ${{ that is not ${{NAME}}; write a literal one as $${{")
             name = found["name"]
             if name not in self._place.environ:
                 self._place.refuse(line, f"{label} names the environment variable {name}, which is not set")
             return self._place.environ[name]
 
-        return _VARIABLE.sub(value_of, text)
+        return _VARIABLE.sub(expansion, text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The file that messages name, and the variables that its values may name."""
+    """The file that messages name, and the variables that its values may refer to."""
 
     file: str
     environ: Mapping[str, str]
@@ -291,9 +291,9 @@ def _line(node: yaml.Node) -> int:
 
 
 def _kind(node: yaml.Node) -> str:
-    return _TYPE_NAMES.get(node.tag, f"tagged {node.tag.removeprefix(_YAML)}, which is not known")
+    return _TYPE_NAMES.get(node.tag, f"a node with the unknown tag {node.tag.removeprefix(_YAML)}")
 
 
 def _quoted(text: str) -> str:
-    """On one line and of bounded length, whatever the file has there."""
+    """``text`` on one line and of bounded length, whatever the file contains."""
     return repr(text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "…")

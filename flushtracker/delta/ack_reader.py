@@ -1,4 +1,4 @@
-"""Reads an ack table: the last ack of a source, and all of them. It never creates or writes, and needs no Spark."""
+"""Reads an ack table: the last ack of a source, or all of its acks. Never creates or writes one; needs no Spark."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """One advance of the ack. ``blocking_shape``, if any, holds back what is between it and ``last_seen_lsn``.
+    """One advance of the ack. ``blocking_shape``, if any, keeps ``ack_lsn`` from reaching ``last_seen_lsn``.
 
-    ``batch_id`` starts anew with each checkpoint, so it orders nothing; ``ack_lsn`` does.
+    ``batch_id`` restarts with each checkpoint, so it orders nothing; ``ack_lsn`` does.
     """
 
     batch_id: int
@@ -42,13 +42,13 @@ class Ack:
 
     @property
     def lag_bytes(self) -> int:
-        """The WAL that was received and not acknowledged."""
+        """The WAL received and not yet acknowledged."""
         return self.last_seen_lsn - self.ack_lsn
 
 
 @dataclass(frozen=True, slots=True)
 class AckHistory:
-    """All acks of one source, at least one, in the order of their LSNs."""
+    """All acks of one source, at least one, ordered by LSN."""
 
     source: str
     acks: tuple[Ack, ...]
@@ -64,9 +64,9 @@ class AckReader:
         self._last_rows: dict[str, Ack] = {}
 
     def last_ack(self, source: str) -> int | None:
-        """The last ack of a source as the table has it now, ``None`` without one; raises ``SinkError``.
+        """The current last ack of a source, or ``None``; raises ``SinkError``.
 
-        Read from the table's log alone.
+        Reads only the table's log.
         """
         try:
             if self._table is None:
@@ -84,7 +84,7 @@ class AckReader:
     def last_row(self, source: str) -> Ack | None:
         """The row of a source's last ack; raises ``SinkError``.
 
-        The table's log says whether there is a new one, and its statistics which file has it.
+        The table's log shows whether there is a new one, and its statistics which file has it.
         """
         ack_lsn = self.last_ack(source)
         last_row = self._last_rows.get(source)
@@ -110,12 +110,14 @@ def read_ack_history(
 
     Raises:
         SinkError: there is no ack table at ``uri``, it cannot be read, or it has no rows.
-        ConfigError: the table has no such source, or several and none was named.
+        ConfigError: the table has no such source, or it has several and ``source`` is ``None``.
     """
     table = _read(uri, storage_options)
     sources = sorted(table["source"].unique().to_pylist())
     if not sources:
-        raise SinkError(f"ack table {uri} has no rows: nothing was acknowledged yet; look at the log of track_flushes")
+        raise SinkError(
+            f"ack table {uri} has no rows: nothing has been acknowledged yet; see the log of `flushtracker track`"
+        )
     if source is None and len(sources) > 1:
         raise ConfigError(f"ack table {uri} has {_listed(sources)}; name one with --source")
     if source is not None and source not in sources:
@@ -132,14 +134,14 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
         if missing := [name for name in _COLUMNS if name not in have]:
             raise SinkError(
                 f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not an ack table; "
-                "name the folder that sink.acks names for track_flushes"
+                "use the folder that is sink.acks of `flushtracker track`"
             )
         return table_rows(table, _COLUMNS)
     except TableNotFoundError as error:
         raise SinkError(f"there is no ack table at {uri}; run `flushtracker track` with this configuration") from error
     except (DeltaError, OSError) as error:
         raise SinkError(
-            f"ack table {uri} cannot be read: {storage_reason(error)}; mend that, or check sink.acks"
+            f"ack table {uri} cannot be read: {storage_reason(error)}; fix that, or check sink.acks"
         ) from error
 
 
@@ -150,6 +152,6 @@ def _listed(sources: list[str]) -> str:
 
 
 def _ack(row: dict[str, Any]) -> Ack:
-    # Before the first commit, only part of a transaction has been seen: nothing that is known is above the ack.
+    # Before the first commit only part of a transaction has been seen, so nothing known is above the ack.
     seen = row.pop("last_seen_lsn")
     return Ack(last_seen_lsn=row["ack_lsn"] if seen is None else max(row["ack_lsn"], seen), **row)

@@ -1,16 +1,16 @@
-"""The ack table: one row each time that a source's ack advanced, appended in milliseconds and kept small for good.
+"""The ack table: one row per advance of a source's ack, appended in milliseconds. The table stays small permanently.
 
 The last ack of a source is not looked up in the rows: each append commits ``Transaction(app_id=source,
-version=ack_lsn)``, so the table's log itself holds it. Delta does not refuse an *older* version by itself, so that is
-compared first.
+version=ack_lsn)``, so the table's log itself holds it. Delta accepts an *older* version, so the versions are compared
+before the commit.
 
-One driver owns the table: the one that claimed it last. A claim commits the next version of a transaction of its own,
-and each append commits the version that its driver claimed with. So a driver that lives on after another has taken over
-finds a newer version, or, if both commit at the same moment, is refused by Delta.
+Only the driver that started last may append; it fences the others. To do so it commits the next version of the app id
+``_FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver therefore
+finds a newer version and stops; if both commit at the same moment, Delta refuses one of them.
 
-Every append adds a file of about 1 kB. After ``COMPACT_EVERY`` of them the small files are merged, up to about 1 MiB
-each, and those merged before are deleted once they are past the retention. A log checkpoint every 100 commits lets the
-log's own files expire likewise. ``delta.setTransactionRetentionDuration`` must stay unset: it would forget acks.
+Every append adds a file of about 1 kB. After ``COMPACT_EVERY`` appends the small files are merged, up to about 1 MiB
+each, and replaced files are deleted once they are past the retention. A log checkpoint every 100 commits lets
+the log's own files expire likewise. ``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
 """
 
 import logging
@@ -32,7 +32,7 @@ from flushtracker.wal.lsn import format_lsn
 logger = logging.getLogger(__name__)
 
 COMPACT_EVERY: Final = 500
-"""Appends between two compactions; at one ack a second, about eight minutes."""
+"""Appends between two compactions; at one ack per second, about eight minutes."""
 
 _COMPACTED_BYTES: Final = 1 << 20
 CONFIGURATION: Final = {
@@ -42,8 +42,8 @@ CONFIGURATION: Final = {
 }
 RETENTION_HOURS: Final = 1
 _TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
-_OWNER: Final = "flushtracker: owner of this table"
-"""The app id whose version counts the claims; a commit's key for the name of the driver that made it."""
+_FENCING_APP_ID: Final = "flushtracker: owner of this table"
+"""The app id of the fencing token, and the key of the driver's name in the commit. Persisted, so it cannot change."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -62,7 +62,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class AckRow:
-    """One advance of a source's ack; ``blocking_shape`` holds back what is between it and ``last_seen_lsn``.
+    """One advance of a source's ack; ``blocking_shape``, if any, keeps it from reaching ``last_seen_lsn``.
 
     ``last_seen_lsn`` is the last commit seen, ``None`` before the first.
     """
@@ -78,13 +78,13 @@ class AckRow:
 
 
 class AckTable:
-    """An open ack table; not for use by several threads. Every failure of storage is a ``SinkError``."""
+    """An open ack table; not thread-safe. Every storage failure is a ``SinkError``."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        """Open the table at ``uri``, or create it; raises ``SinkError`` where another kind of table is there."""
+        """Open the table at ``uri``, or create it; raises ``SinkError`` if it is another kind of table."""
         self.uri = uri
         self._appended = 0
-        self._claim = 0
+        self._fencing_token = 0
         try:
             self._table = DeltaTable.create(
                 uri,
@@ -96,7 +96,7 @@ class AckTable:
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
         if _TRANSACTION_RETENTION in self._table.metadata().configuration:
-            raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which makes it forget acks; unset it")
+            raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which expires acks; unset it")
         have = {field.name for field in self._table.schema().fields}
         if missing := {field.name for field in SCHEMA} - have:
             raise SinkError(
@@ -104,46 +104,47 @@ class AckTable:
                 f"name another folder in sink.acks"
             )
 
-    def claim(self) -> None:
-        """Make this driver the table's owner, once: from now on the one before can append no more.
+    def fence_others(self) -> None:
+        """Fence all other drivers: from now on only this one can append. Later calls only check that it still can.
 
         Raises:
-            SinkError: the table cannot be written, or another driver claims it at the same moment, or has done so since
-                the first call.
+            SinkError: the table cannot be written, or another driver fences at the same moment, or has fenced this one
+                since the first call.
         """
-        if self._claim:
-            self.require_claim()
+        if self._fencing_token:
+            self.require_not_fenced()
             return
         self._refresh()
-        claim = (self._table.transaction_version(_OWNER) or 0) + 1
+        token = (self._table.transaction_version(_FENCING_APP_ID) or 0) + 1
         properties = CommitProperties(
-            {_OWNER: f"process {os.getpid()} on {socket.gethostname()}"}, app_transactions=[Transaction(_OWNER, claim)]
+            {_FENCING_APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
+            app_transactions=[Transaction(_FENCING_APP_ID, token)],
         )
         try:
             self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
         except CommitFailedError as error:
             raise SinkError(
-                f"ack table {self.uri} was claimed by another driver at the same moment; let only one run, and start "
-                f"this one again if it is that one"
+                f"this driver has been fenced: another driver started on ack table {self.uri} at the same moment; let "
+                f"only one run, and start this one again if it is the one to keep"
             ) from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
-        self._claim = claim
+        self._fencing_token = token
 
-    def require_claim(self) -> None:
-        """Raise ``SinkError`` where another driver has claimed the table since :meth:`claim`."""
+    def require_not_fenced(self) -> None:
+        """Raise ``SinkError`` if another driver has fenced this one since :meth:`fence_others`."""
         self._refresh()
-        if self._table.transaction_version(_OWNER) != self._claim:
+        if self._table.transaction_version(_FENCING_APP_ID) != self._fencing_token:
             raise SinkError(
-                f"ack table {self.uri} now belongs to another driver{self._owner_name()}, so this one ends; "
+                f"this driver has been fenced: another driver{self._fencing_driver()} writes to ack table {self.uri}; "
                 f"let only one run"
             )
 
-    def _owner_name(self) -> str:
-        """Who claimed the table last, while the log still tells."""
-        names = (commit[_OWNER] for commit in self._table.history() if _OWNER in commit)
+    def _fencing_driver(self) -> str:
+        """The driver that fenced last, in parentheses, as long as the log still has its name."""
+        names = (commit[_FENCING_APP_ID] for commit in self._table.history() if _FENCING_APP_ID in commit)
         name = next(names, None)
-        return "" if name is None else f", {name}"
+        return "" if name is None else f" ({name})"
 
     def _refresh(self) -> None:
         try:
@@ -152,12 +153,12 @@ class AckTable:
             raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
 
     def last_ack(self, source: str) -> int | None:
-        """The last ack of a source as the table has it at this moment, ``None`` without one."""
+        """The current last ack of a source, or ``None``."""
         self._refresh()
         return self._table.transaction_version(source)
 
     def last_acks(self) -> dict[str, int]:
-        """The last ack of every source in the table. Reads one column of every row: for a start, not for a batch."""
+        """The last ack of every source in the table. Reads one column of every row: for startup, not for each batch."""
         self._refresh()
         try:
             sources = table_rows(self._table, ["DISTINCT source"])["source"].to_pylist()
@@ -167,24 +168,27 @@ class AckTable:
         return {source: ack for source, ack in acks.items() if ack is not None}
 
     def append(self, row: AckRow) -> bool:
-        """Append a row if its ack is greater than the table's last of its source; returns whether it was.
+        """Append a row if its ack is greater than the source's last one; returns whether it was appended.
 
         Raises:
-            SinkError: the table cannot be written, or this driver does not own it.
+            SinkError: the table cannot be written, or this driver has been fenced.
         """
-        self.require_claim()
+        self.require_not_fenced()
         last_ack = self._table.transaction_version(row.source)
         if last_ack is not None and row.ack_lsn <= last_ack:
             return False
         properties = CommitProperties(
-            app_transactions=[Transaction(row.source, row.ack_lsn), Transaction(_OWNER, self._claim)]
+            app_transactions=[
+                Transaction(row.source, row.ack_lsn),
+                Transaction(_FENCING_APP_ID, self._fencing_token),
+            ]
         )
         try:
             write_deltalake(self._table, _to_arrow(row), mode="append", commit_properties=properties)
         except CommitFailedError as error:
             raise SinkError(
-                f"ack {format_lsn(row.ack_lsn)} of source {row.source} was refused by ack table {self.uri}: another "
-                f"driver wrote there at the same moment; let only one run"
+                f"ack table {self.uri} refused ack {format_lsn(row.ack_lsn)} of source {row.source}: another driver "
+                f"wrote to it at the same moment; let only one run"
             ) from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
@@ -194,7 +198,7 @@ class AckTable:
         return True
 
     def compact(self) -> None:
-        """Merge small files and delete what has expired. A failure costs only time later, so it is logged."""
+        """Merge small files and delete expired ones. A failure only costs time later, so it is just logged."""
         try:
             self._table.optimize.compact(target_size=_COMPACTED_BYTES)
             self._table.vacuum(RETENTION_HOURS, dry_run=False, enforce_retention_duration=False)

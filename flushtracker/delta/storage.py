@@ -1,4 +1,4 @@
-"""What reading and writing Delta tables share: rows by SQL, and a storage error in one line.
+"""Shared by reading and writing Delta tables: rows by SQL, and a storage error on one line.
 
 Rows are read by the query engine that the deltalake package includes, not through a pyarrow dataset: a dataset calls
 back into Python from its own threads, and a program that exits at that moment aborts. Of 200 programs that read three
@@ -17,24 +17,24 @@ _REASON_LENGTH: Final = 400
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:
-    """What is ``selected`` of the rows for which ``condition`` is true; in any order.
+    """The ``selected`` expressions of the rows for which ``condition`` is true, in any order.
 
-    Both are SQL, the program's own text, never somebody's values. Raises ``DeltaError`` or ``OSError``.
+    Both are SQL written by this program, never a user's values. Raises ``DeltaError`` or ``OSError``.
     """
     query = f"SELECT {', '.join(selected)} FROM {_NAME} WHERE {condition}"  # noqa: S608  the program's own text
     rows = QueryBuilder().register(_NAME, table).execute(query)
     try:
         found = pa.table(rows)
     except pa.ArrowException as error:
-        # Whatever the storage says comes through Arrow's interface as an error of another kind.
+        # Arrow's interface turns every storage error into an error of its own.
         raise OSError(str(error)) from error
-    # Arrow's own functions do not take views yet.
+    # Arrow's own functions do not accept string views yet.
     fields = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
     return found.cast(pa.schema(fields))
 
 
 def storage_reason(error: Exception) -> str:
-    """What the storage says, on one line of bounded length, without a password that stands in a URL."""
+    """The storage's error message, on one line of bounded length, without passwords in URLs."""
     uncoloured = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     text = re.sub(r"//[^/@\s]+@", "//", " ".join(uncoloured.split()))
     return text if len(text) <= _REASON_LENGTH else text[:_REASON_LENGTH] + " …"

@@ -1,1 +1,1 @@
-"""Everything on one machine, with a workload and a live view: what ``make demo`` runs. Never part of a job."""
+"""The whole pipeline on one machine, with a workload and a live view: ``make demo``. Never part of a job."""

@@ -1,4 +1,4 @@
-"""The folder of a demo: emptied when a run starts, and one run's alone while it lasts."""
+"""The folder of a demo: emptied when a run starts, and locked while it lasts."""
 
 import fcntl
 import shutil
@@ -10,37 +10,37 @@ from typing import IO, Final
 from flushtracker.errors import ConfigError
 
 _MARK: Final = "demo.lock"
-"""A file that tells a demo's folder from others, and is locked while the demo runs."""
+"""Marks the folder of a demo, and is locked while the demo runs."""
 
 
 @contextmanager
 def demo_folder(folder: Path) -> Iterator[None]:
-    """Inside, ``folder`` is there, was emptied of what an earlier demo left, and no other demo can have it.
+    """Create or empty ``folder``, and lock it against other demos while the block runs.
 
     Raises:
-        ConfigError: another demo runs in it, it holds what is not a demo's, or it cannot be written.
+        ConfigError: another demo runs in it, it has files that are not a demo's, or it cannot be written.
     """
     try:
-        lock = _claim(folder)
+        lock = _lock_and_empty(folder)
     except OSError as error:
         raise ConfigError(
-            f"the demo cannot have {folder}: {error.strerror or error}; name another folder with --data"
+            f"the demo cannot use {folder}: {error.strerror or error}; name another folder with --data"
         ) from error
     with lock:
         yield
 
 
-def _claim(folder: Path) -> IO[str]:
+def _lock_and_empty(folder: Path) -> IO[str]:
     mark = folder / _MARK
     if folder.exists() and not mark.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} holds what no demo has put there; name another folder with --data")
+        raise ConfigError(f"{folder} has files that are not from a demo; name another folder with --data")
     folder.mkdir(parents=True, exist_ok=True)
     lock = mark.open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise ConfigError(f"a demo runs in {folder} already; stop it, or name another folder with --data") from None
+        raise ConfigError(f"another demo is running in {folder}; stop it, or name another folder with --data") from None
     for path in list(folder.iterdir()):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

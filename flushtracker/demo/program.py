@@ -1,4 +1,4 @@
-"""``flushtracker demo``: everything on this machine with a live view, from its arguments to its exit code."""
+"""``flushtracker demo``: runs the demo with a live view, from its arguments to its exit code."""
 
 import argparse
 import time
@@ -7,10 +7,10 @@ from typing import Final
 
 from rich.console import Console
 
+from flushtracker.demo.samples import SlotWatch
 from flushtracker.demo.services import Demo
-from flushtracker.demo.slot_watch import SlotWatch
 from flushtracker.demo.view import view
-from flushtracker.process.stop_signals import StopRequest
+from flushtracker.process.program import StopRequest
 
 _PERIOD_S: Final = 0.5
 
@@ -20,17 +20,17 @@ def run(arguments: argparse.Namespace) -> int:
     stop = StopRequest()
     console = Console()
     try:
-        with Demo(arguments.data, _say) as demo:
+        with Demo(arguments.data, _print_status) as demo:
             stop.interrupts = False
             _watch(demo, stop, console, arguments.seconds)
     except KeyboardInterrupt:
-        _say("stopped while it was starting")
-    _say("everything is stopped")
+        _print_status("stopped during startup")
+    _print_status("everything has stopped")
     return 0
 
 
 def _watch(demo: Demo, stop: StopRequest, console: Console, seconds: float | None) -> None:
-    """Show how things stand until it is to stop, or a part fails."""
+    """Show samples until a stop is requested, the time is up, or a part fails."""
     config = demo.config
     end = None if seconds is None else time.monotonic() + seconds
     with (
@@ -43,5 +43,5 @@ def _watch(demo: Demo, stop: StopRequest, console: Console, seconds: float | Non
             time.sleep(_PERIOD_S)
 
 
-def _say(line: str) -> None:
+def _print_status(line: str) -> None:
     print(f"flushtracker demo: {line}", flush=True)

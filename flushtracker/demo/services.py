@@ -1,4 +1,4 @@
-"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in the other."""
+"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse."""
 
 import os
 import shlex
@@ -36,8 +36,8 @@ _CHILDREN: Final = (  # name, module and arguments, configuration
 class Demo:
     """All parts, with their data, configuration and logs in ``folder``.
 
-    Running inside the block, once: whatever ends the block, or this process, ends them. ``say`` gets a line for each
-    that starts or stops.
+    They run inside the block, which can be entered once, and stop when the block or this process ends, for whatever
+    reason. ``say`` is called with a line for each part that starts or stops.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
@@ -66,37 +66,37 @@ class Demo:
 
     @property
     def config(self) -> CaptureConfig:
-        """Capture's, which names the server, the slot, the topics and the ack table; once server and broker run."""
+        """Capture's configuration (server, slot, topics, ack table); readable once server and broker run."""
         return load_capture_config(self._folder / _CAPTURE)
 
     def raise_failure(self) -> None:
-        """Raise the error of a part that has ended by itself: of a child with its exit code, or of the broker.
+        """Raise the error of a child that has exited on its own, with its exit code, or of the broker.
 
-        That the server has ended is noticed by whoever is connected to it.
+        Not of the server: the parts connected to it fail when it exits.
         """
         for child in self._children:
             failure = child.failure()
             if failure is not None:
                 raise failure
         host, _, port = self.config.kafka.bootstrap_servers.partition(":")
-        # One that is only slow is still connected to, by its machine.
+        # A broker that is only slow does not refuse: the kernel accepts the connection.
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
         except ConnectionRefusedError as error:
             raise BrokerError(
-                f"Kafka on {host}:{port} has ended; its log is {self._folder}/broker/broker.log"
+                f"Kafka on {host}:{port} has exited; its log is {self._folder}/broker/broker.log"
             ) from error
 
     def _start_server(self, parts: ExitStack) -> None:
         server = LocalPostgres(self._folder / "server")
         self._say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
-        # Both before it starts, so that a start that is cut short leaves nothing. With SIGQUIT the server ends at once,
-        # and takes its processes along.
+        # Both are registered before the server starts, so that an interrupted start leaves nothing behind. On SIGQUIT
+        # the server exits at once, with all of its processes.
         pid_file = shlex.quote(str(server.data / "postmaster.pid"))
         parts.callback(Guard(f"kill -s QUIT $(head -n 1 {pid_file})").dismiss)
         parts.callback(self._stop, "PostgreSQL", server.stop)
         server.start()
-        # The configuration names these variables; the children read it too.
+        # The configuration refers to these variables; the children read it too.
         os.environ |= {"FLUSHTRACKER_DEMO": str(self._folder), "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port)}
         server.execute(*TABLES)
 

@@ -1,4 +1,4 @@
-"""The demo's view: a table that is drawn anew in a terminal, and lines where there is none. Needs ``rich``."""
+"""The demo's view: a table that is redrawn in a terminal, plain lines elsewhere. Needs ``rich``."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_BARS: Final = 1.0
 
 @contextmanager
 def view(console: Console) -> Iterator[Show]:
-    """A function that shows a sample, as often as it is called."""
+    """Yield a function that shows one sample for each call."""
     if console.is_terminal and not console.is_dumb_terminal:
         history = History()
         with Live(console=console, auto_refresh=False) as live:
@@ -39,7 +39,7 @@ def view(console: Console) -> Iterator[Show]:
 
 
 class _Lines:
-    """One line a second."""
+    """Shows one line a second."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,7 +48,7 @@ class _Lines:
     def show(self, sample: Sample) -> None:
         if self._last is None or (sample.at - self._last).total_seconds() >= _SECONDS_BETWEEN_LINES:
             self._last = sample.at
-            # As a program prints it: no wrapping, no colours.
+            # Plain text: no wrapping, no colours.
             self._console.out(sample.line(), highlight=False)
 
 
@@ -62,7 +62,7 @@ class History:
         self._bar_at: datetime | None = None
 
     def add(self, sample: Sample) -> None:
-        """Take the next sample."""
+        """Add the next sample."""
         self.first = self.first or sample
         self.last = sample
         if self._bar_at is None or (sample.at - self._bar_at).total_seconds() >= _SECONDS_BETWEEN_BARS:
@@ -71,7 +71,7 @@ class History:
 
 
 def render(history: History) -> Group:
-    """The table and what stands below it; ``history`` has at least one sample."""
+    """The table and the lines below it; ``history`` has at least one sample."""
     first, last = history.first, history.last
     if first is None or last is None:
         raise ValueError("there is no sample to show")

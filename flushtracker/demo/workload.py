@@ -1,7 +1,7 @@
-"""The demo's workload: small transactions on three tables at a steady pace, now and then a large one.
+"""The demo's workload: small transactions on three tables at a steady pace, with an occasional large one.
 
-``python -m flushtracker.demo.workload --config FILE`` runs it, with the server that capture's configuration names,
-until SIGTERM or Ctrl-C.
+``python -m flushtracker.demo.workload --config FILE`` runs it on the server of capture's configuration, until SIGTERM
+or Ctrl-C.
 """
 
 import argparse
@@ -17,8 +17,7 @@ from typing import Final
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.postgres.connection import connect, rows
-from flushtracker.process.program import run_program
-from flushtracker.process.stop_signals import StopRequest
+from flushtracker.process.program import StopRequest, run_program
 
 TABLES: Final = (
     """
@@ -26,7 +25,7 @@ TABLES: Final = (
     CREATE TABLE orders (id serial PRIMARY KEY, customer int NOT NULL, region text, status text NOT NULL, note text);
     CREATE TABLE audit (id bigserial PRIMARY KEY, said text NOT NULL);
     """,
-    # Its shapes filter by other columns than the key, so the old row of an update has to be known.
+    # Its shapes filter by columns outside the key, so updates must include the old row.
     "ALTER TABLE orders REPLICA IDENTITY FULL",
     "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i",
 )
@@ -50,19 +49,19 @@ _STATEMENTS: Final = (
     "UPDATE customers SET visits = visits + 1 WHERE id = (SELECT ceil(100 * random()))",
     "INSERT INTO audit (said) VALUES (repeat('.', (200 * random())::int))",
 )
-# The server lets go of WAL where it last wrote down which transactions ran; by itself it does so every 15 seconds.
+# The slot releases WAL only up to a logged snapshot of running transactions; the server logs one every 15 seconds.
 _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
 
 def transactions(rng: random.Random) -> Iterator[str]:
-    """The transactions, without end, each as the text of its statements."""
+    """An endless stream of transactions, each as the text of its statements."""
     for number in count(1):
         is_large = number % _LARGE_EVERY == 0
         yield _LARGE if is_large else ";".join(rng.choices(_STATEMENTS, k=rng.randrange(1, 4)))
 
 
 def main() -> int:
-    """Run it."""
+    """Run the workload."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="capture's configuration")
     return run_program("workload", partial(_run, parser.parse_args().config), verbose=False)
@@ -77,7 +76,7 @@ def _run(config_file: Path) -> int:
         for number, text in enumerate(texts):
             if stop.is_made:
                 break
-            # All of the text is one transaction.
+            # The whole text is one transaction.
             rows(connection, text)
             if number % _SNAPSHOT_EVERY == 0:
                 rows(connection, _SNAPSHOT)

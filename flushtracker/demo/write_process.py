@@ -1,7 +1,7 @@
 """The demo's writers as a process: shape changes in, flush notifications out.
 
-``python -m flushtracker.demo.write_process --config FILE`` runs it, with the Kafka that capture's configuration names,
-until SIGTERM or Ctrl-C. Started again it says again what it has flushed, and goes on behind that.
+``python -m flushtracker.demo.write_process --config FILE`` runs it on the brokers of capture's configuration, until
+SIGTERM or Ctrl-C. After a restart it reports again what it has flushed, and continues from there.
 """
 
 import argparse
@@ -22,15 +22,14 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
-from flushtracker.process.program import log_to_stderr, run_program
-from flushtracker.process.stop_signals import StopRequest
+from flushtracker.process.program import StopRequest, log_to_stderr, run_program
 from flushtracker.shapes.definition import ShapeDefinition
 
 _TICK_S: Final = 0.05
 
 
 def main() -> int:
-    """Run it."""
+    """Run the writers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="capture's configuration")
     log_to_stderr()
@@ -46,8 +45,8 @@ def _run(config_file: Path) -> int:
         closing(TopicFollower(config, config.topics.shape_changes)) as changes,
         closing(publisher),
     ):
-        said = [FlushNotification.from_json(value) for value in reader.values(config.topics.flushes)]
-        writers = DemoWriters(partial(_definition, config, reader), said)
+        published = [FlushNotification.from_json(value) for value in reader.values(config.topics.flushes)]
+        writers = DemoWriters(partial(_definition, config, reader), published)
         _publish(publisher, config, writers.start())
         while not stop.is_made:
             for value in changes.values(_TICK_S):
@@ -59,14 +58,14 @@ def _run(config_file: Path) -> int:
 
 
 def _definition(config: KafkaConfig, reader: TopicReader, source: str, shape_id: str) -> ShapeDefinition:
-    """As the registry has it: capture writes a shape's entry before its first change."""
+    """The shape's definition in the registry, where capture writes it before the shape's first change."""
     for value in reader.values(config.topics.shapes):
         entry = parse_registry_entry(value)
         if isinstance(entry, ShapeEntry) and (entry.source, entry.definition.id) == (source, shape_id):
             return entry.definition
     raise FlushtrackerError(
         f"shape {shape_id} of source {source} has changes, but topic {config.topics.shapes} does not define it; "
-        "start the demo again"
+        "restart the demo"
     )
 
 

@@ -1,1 +1,1 @@
-"""The JSON contract between capture, writers and tracker: each event, its strict reading, and the chain. Pure."""
+"""The JSON contract between capture, writers and tracker: event types, strict parsing, the fragment chain. Pure."""

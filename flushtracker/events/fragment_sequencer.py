@@ -1,8 +1,8 @@
-"""``FragmentSequencer``: a fragment and what the router made of it, as the events that go out.
+"""``FragmentSequencer``: turns a fragment and its routing into the events to publish.
 
-The fragments of a source are a chain: each event says which offset it follows, so that a reader notices when one is
-missing. The chain starts at the LSN from which the server sends: everything that commits at or above it is sent again,
-hence "nothing is missing between just below that LSN and the first fragment" is true.
+The fragments of a source form a chain: each event carries the offset that it follows, so that a reader can detect a
+missing one. The server resends every transaction that commits at or above the slot's confirmed LSN. The first event
+therefore follows the offset just below that LSN and is marked ``start``: nothing is missing in between.
 """
 
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class SequencedFragment:
-    """One fragment's events: its metadata for the tracker, and each shape's part for that shape's writer."""
+    """The events of one fragment: its metadata for the tracker, and the changes of each shape for its writer."""
 
     fragment: FragmentEvent
     shape_changes: tuple[ShapeChangesEvent, ...]
 
 
 class FragmentSequencer:
-    """One source's chain, from ``confirmed_lsn`` on, the slot's ``confirmed_flush_lsn``.
+    """One source's chain, starting at ``confirmed_lsn``, the slot's ``confirmed_flush_lsn``.
 
-    It knows no more than the offset that the next fragment follows. After a reconnect the server sends again from the
-    confirmed LSN, so take a fresh one.
+    Its only state is the offset that the next fragment follows. Create a new sequencer after a reconnect, because the
+    server resends from the confirmed LSN.
     """
 
     def __init__(self, source: str, confirmed_lsn: int) -> None:
@@ -35,18 +35,18 @@ class FragmentSequencer:
         self._follows = LogOffset.just_before(confirmed_lsn)
         self._start = True
 
-    def publish(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> SequencedFragment:
-        """The events of ``fragment``, given what :meth:`EventRouter.route` returned for it.
+    def sequence(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> SequencedFragment:
+        """Return the events of ``fragment``, given the parts that :meth:`EventRouter.route` returned for it.
 
-        The metadata names every shape that the router named; a removed one gets no changes.
+        The metadata lists every shape that the router returned; a removed shape gets no changes.
 
         Raises:
-            GapError: the fragment is not past the one before.
+            GapError: the fragment is not past the one before it.
         """
         if fragment.last_log_offset <= self._follows:
             raise GapError(
-                f"source {self._source}: fragment {fragment.last_log_offset} comes after {self._follows}, but a chain "
-                "of fragments only rises; connect again and start a new one"
+                f"source {self._source}: fragment {fragment.last_log_offset} is not past {self._follows}, the end of "
+                "the chain; reconnect and start a new chain"
             )
         routed = tuple(routed)
         event = FragmentEvent(

@@ -1,8 +1,8 @@
-"""The entries of the ``shapes`` topic, the registry: which shapes a source has had, and where each starts and ends.
+"""The entries of the ``shapes`` topic, the registry: every shape of a source, past and present, its start and its end.
 
-The topic is compacted, and an entry replaces the one before with the same key. Entries of type ``shape`` are for
-whoever needs a shape's definition; the one of type ``source`` is capture's own mark that a source has begun. Reading is
-as strict as :mod:`flushtracker.events.stream_events` is.
+The topic is compacted: an entry replaces the previous one with the same key. An entry of type ``shape`` holds a shape's
+definition. The entry of type ``source`` is capture's own record that a source exists and where it starts. Parsing is
+as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
 from collections.abc import Mapping
@@ -30,9 +30,9 @@ class ShapeEntry:
     """One shape of a source, from its first transaction to its last.
 
     Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
-    ``definition`` is complete: what the catalog has added, such as partitions and a primary key, stands in it.
-    ``table_oid`` tells its table from a later one of the same name. ``ended_because`` is what made it impossible to
-    deliver, ``None`` where its owner removed it.
+    ``definition`` is complete: it includes the partitions and the primary key found in the catalog. ``table_oid``
+    distinguishes its table from a later one with the same name. ``ended_because`` is the reason why capture had to end
+    the shape, ``None`` if the user removed it.
     """
 
     source: str
@@ -57,7 +57,7 @@ class ShapeEntry:
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """A source has begun: its first fragment follows ``starts_after``."""
+    """The start of a source: its first fragment follows ``starts_after``."""
 
     source: str
     starts_after: LogOffset
@@ -70,7 +70,7 @@ RegistryEntry: TypeAlias = ShapeEntry | SourceEntry
 
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
-    """Read one entry; raises ``DecodeError``."""
+    """Parse one entry; raises ``DecodeError``."""
     fields = load_event(text, "registry entry")
     kind = typed_field(fields, "type", str)
     source = text_field(fields, "source")
@@ -140,12 +140,12 @@ def _optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | N
 
 def _texts(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(type(text) is str for text in value):
-        raise DecodeError(f"{name} is not a list of texts")
+        raise DecodeError(f"{name} is not a list of strings")
     return tuple(value)
 
 
 def _table(value: object) -> TableName:
     names = _texts(value, "a table")
     if len(names) != 2:
-        raise DecodeError(f"a table has {len(names)} names, expected a schema and a name")
+        raise DecodeError(f"a table has {len(names)} names, expected two: schema and table")
     return names[0], names[1]

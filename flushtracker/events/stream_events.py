@@ -1,7 +1,7 @@
-"""The JSON events of version 1 that travel between capture, writers and tracker: one object each, read and written.
+"""The JSON events of version 1 between capture, writers and tracker: one object per event, parsed and serialized here.
 
-Reading is strict: what is missing, of another type or contradicts itself is a :class:`DecodeError` that says so. Keys
-that version 1 does not know are ignored.
+Parsing is strict: a missing key, a wrong type or a contradiction between fields raises a :class:`DecodeError` that
+names the field. Keys that version 1 does not define are ignored.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _OPERATIONS: Final[dict[str, Operation]] = {
 
 @dataclass(frozen=True, slots=True)
 class FragmentShape:
-    """A shape's part of a fragment; ``last_offset`` is ``None`` where the fragment has nothing for it."""
+    """A shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape."""
 
     shape_id: str
     last_offset: LogOffset | None
@@ -78,7 +78,7 @@ class FragmentEvent:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "FragmentEvent":
-        """Read one event; raises ``DecodeError``."""
+        """Parse one event; raises ``DecodeError``."""
         fields = load_event(text, "fragment")
         lsn = integer_field(fields, "lsn", 0)
         event = cls(
@@ -96,13 +96,13 @@ class FragmentEvent:
         return event
 
     def _check(self) -> None:
-        """Refuse what contradicts itself."""
+        """Raise ``DecodeError`` if fields contradict each other."""
         if self.last_log_offset.tx_offset != self.lsn:
-            raise DecodeError(f"last_log_offset {self.last_log_offset} is not of the transaction at lsn {self.lsn}")
+            raise DecodeError(f"last_log_offset {self.last_log_offset} is not in the transaction at lsn {self.lsn}")
         if self.follows >= self.last_log_offset:
             raise DecodeError(f"follows {self.follows} is not below last_log_offset {self.last_log_offset}")
         if self.xid is None and (self.shapes or self.commit is None):
-            raise DecodeError("a keepalive (xid null) has shapes or no commit")
+            raise DecodeError("a keepalive (xid null) must have a commit and no shapes")
         limit = LogOffset(self.lsn, min(self.last_log_offset.op_offset + 1, MAX_BIGINT))
         for shape in self.shapes:
             last_offset = shape.last_offset
@@ -112,7 +112,7 @@ class FragmentEvent:
 
 @dataclass(frozen=True, slots=True)
 class FlushNotification:
-    """``flushed``: all sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it."""
+    """``flushed``: everything sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it."""
 
     source: str
     type: str
@@ -124,7 +124,7 @@ class FlushNotification:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "FlushNotification":
-        """Read one event; raises ``DecodeError``."""
+        """Parse one event; raises ``DecodeError``."""
         fields = load_event(text, "flush notification")
         kind = typed_field(fields, "type", str)
         if kind not in {"flushed", "removed"}:
@@ -134,7 +134,7 @@ class FlushNotification:
 
 @dataclass(frozen=True, slots=True)
 class ShapeChangesEvent:
-    """What one fragment brings to one shape; ``has_begin`` on the first that the shape gets of the transaction."""
+    """One fragment's changes for one shape; ``has_begin`` is true on the transaction's first event for the shape."""
 
     source: str
     shape_id: str
@@ -157,7 +157,7 @@ class ShapeChangesEvent:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
-        """Read one event; raises ``DecodeError``."""
+        """Parse one event; raises ``DecodeError``."""
         fields = load_event(text, "shape changes")
         return cls(
             source=text_field(fields, "source"),
@@ -182,7 +182,7 @@ def _commit_json(commit: Commit | None) -> dict[str, object] | None:
 
 
 def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
-    # Spark cannot tell an absent last_offset from null, so neither does this; the change count tells both.
+    # Spark cannot distinguish an absent last_offset from null, so treat both alike; change_count must agree.
     last_offset = None if fields.get("last_offset") is None else offset_field(fields, "last_offset")
     shape = FragmentShape(text_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0))
     if (shape.last_offset is None) != (shape.change_count == 0):
@@ -207,7 +207,7 @@ def _row(fields: Mapping[str, Any], name: str) -> Row | None:
         return None
     row = typed_field(fields, name, dict)
     if not all(value is None or type(value) is str for value in row.values()):
-        raise DecodeError(f"{name} holds something that is neither text nor null")
+        raise DecodeError(f"{name} has a column that is neither a string nor null")
     return row
 
 

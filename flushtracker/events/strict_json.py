@@ -1,6 +1,6 @@
-"""Strict reading of JSON events: what is missing or of another type is a ``DecodeError`` that says so.
+"""Strict parsing of JSON events: a missing field or a wrong type raises a ``DecodeError`` that names the field.
 
-Every event is one object with ``v`` and ``source``. Numbers are at most 2**63 − 1, since a Spark ``bigint`` holds them.
+Every event is one object with ``v`` and ``source``. Numbers are at most 2**63 − 1, to fit a Spark ``bigint``.
 """
 
 import json
@@ -21,10 +21,11 @@ def dump_event(source: str, **fields: object) -> str:
 
 
 def load_event(text: str | bytes, what: str) -> dict[str, Any]:
+    """Parse one event and check its version; ``what`` names the kind of event in a ``DecodeError``."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"{what} is not JSON: {_reason(error)}") from error
+        raise DecodeError(f"{what} is not JSON: {_describe(error)}") from error
     if not isinstance(fields, dict):
         raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
     version = get_field(fields, "v")
@@ -33,8 +34,8 @@ def load_event(text: str | bytes, what: str) -> dict[str, Any]:
     return fields
 
 
-def _reason(error: Exception) -> str:
-    """Say where the text breaks, never what it holds."""
+def _describe(error: Exception) -> str:
+    """Describe the error and its position without quoting the text."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos}"
     return type(error).__name__
@@ -49,7 +50,7 @@ def get_field(fields: Mapping[str, Any], name: str) -> Any:
 def typed_field(fields: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
     value = get_field(fields, name)
     if type(value) is not kind:
-        raise DecodeError(f"{name} is a {type(value).__name__}, expected a {kind.__name__}")
+        raise DecodeError(f"{name} has type {type(value).__name__}, expected {kind.__name__}")
     return value
 
 
@@ -70,7 +71,7 @@ def integer_field(fields: Mapping[str, Any], name: str, least: int) -> int:
 def objects_field(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     values = typed_field(fields, name, list)
     if not all(type(value) is dict for value in values):
-        raise DecodeError(f"{name} holds something that is not an object")
+        raise DecodeError(f"{name} has an element that is not an object")
     return values
 
 

@@ -1,9 +1,8 @@
-"""Streams as directories of files of JSON lines, one event to a line: the transport that needs no broker.
+"""Streams as directories of JSON-lines files, one event per line: the transport that needs no broker.
 
-Spark's file source reads a directory as a stream. It takes the files in the order of their modification times, in
-milliseconds, never looks at a name that starts with a dot, and never reads one path twice. So a file is complete and
-durable before it gets its name, names are never used again, and modification times strictly increase, also where the
-clock does not.
+Spark's file source reads a directory as a stream. It reads files in the order of their modification times, in
+milliseconds, ignores names that start with a dot, and never reads a path twice. So a file is complete and durable
+before it gets its name, names are never reused, and modification times strictly increase, even if the clock does not.
 """
 
 import os
@@ -20,7 +19,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def stream_files(directory: Path) -> list[Path]:
-    """The published files of a stream as Spark would read them, oldest first; none where there is no such directory."""
+    """The published files of a stream in the order in which Spark reads them; none if the directory does not exist."""
     if not directory.is_dir():
         return []
     visible = (path for path in directory.iterdir() if not path.name.startswith((".", "_")))
@@ -28,27 +27,27 @@ def stream_files(directory: Path) -> list[Path]:
 
 
 def require_empty(directories: Iterable[Path], remedy: str) -> None:
-    """Raise ``ConfigError`` where one of the streams has files already; the message ends with ``remedy``."""
+    """Raise ``ConfigError`` if one of the streams already has files; the message ends with ``remedy``."""
     for directory in directories:
         if files := stream_files(directory):
-            raise ConfigError(f"stream {directory} has files already ({len(files)}, up to {files[-1].name}); {remedy}")
+            raise ConfigError(f"stream {directory} already has files ({len(files)}, up to {files[-1].name}); {remedy}")
 
 
 def read_lines(file: Path) -> Iterator[str]:
-    """The lines of one file without their ends. Only a line feed ends one: JSON may hold Unicode's other breaks."""
+    """The lines of a file without line ends. Only a line feed ends a line: JSON may contain Unicode's other breaks."""
     with file.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             yield line.removesuffix("\n")
 
 
 class StreamWriter:
-    """Publishes one stream in ``directory``, which is made if it is missing; the only writer there at a time.
+    """Publishes one stream in ``directory``, which it creates if missing; it must be the only writer there.
 
-    It continues after the files that it finds. Leave the newest there when you archive: names and times start anew in
-    an empty directory, and a reader that remembers them would skip what they now hold. ``now_ns`` is the clock.
+    It continues after existing files. When you archive files, leave the newest: in an empty directory names and times
+    start over, and a reader that remembers the old ones would skip the new files. ``now_ns`` is the clock.
 
     Raises:
-        ConfigError: the directory cannot be made or read.
+        ConfigError: the directory cannot be created or read.
     """
 
     def __init__(self, directory: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
@@ -64,21 +63,21 @@ class StreamWriter:
                 self._last_ms = files[-1].stat().st_mtime_ns // _NS_PER_MS
         except OSError as error:
             raise ConfigError(
-                f"stream {directory} cannot be used: {error.strerror}; name a directory that can be written"
+                f"stream {directory} cannot be used: {error.strerror}; name a writable directory"
             ) from error
 
     def publish(self, lines: Iterable[str]) -> Path | None:
-        """Publish ``lines`` as the stream's next file, durable when this returns; ``None`` without lines: no file.
+        """Publish ``lines`` as the stream's next file, durable when this returns. Without lines, ``None`` and no file.
 
         Raises:
-            ValueError: a line holds a line break. Nothing was published.
-            FlushtrackerError: the file cannot be written. Readers see nothing of it, and the call may be repeated.
+            ValueError: a line contains a line break; nothing was published.
+            FlushtrackerError: the file cannot be written; readers see nothing of it, and the call may be repeated.
         """
         texts = list(lines)
         if not texts:
             return None
         if any("\n" in text or "\r" in text for text in texts):
-            raise ValueError(f"stream {self.directory}: a line holds a line break, and would be read as two events")
+            raise ValueError(f"stream {self.directory}: a line contains a line break and would be read as two events")
         number = self._last_number + 1
         file = self.directory / f"{number:012}.jsonl"
         mtime_ms = max(self._now_ns() // _NS_PER_MS, self._last_ms + 1)
@@ -86,7 +85,7 @@ class StreamWriter:
             self._write(file, "".join(f"{text}\n" for text in texts).encode(), mtime_ms * _NS_PER_MS)
         except OSError as error:
             raise FlushtrackerError(
-                f"stream {self.directory}: file {file.name} cannot be written: {error.strerror}; mend that and repeat"
+                f"stream {self.directory}: file {file.name} cannot be written: {error.strerror}; fix that and retry"
             ) from error
         self._last_number, self._last_ms = number, mtime_ms
         return file
@@ -108,6 +107,6 @@ class StreamWriter:
 
 
 def _number(file: Path) -> int:
-    """The number in a name that a writer gave, -1 for any other."""
+    """The number in a file name that a writer chose, -1 for any other name."""
     named = _NAME.fullmatch(file.name)
     return -1 if named is None else int(named["number"])

@@ -17,12 +17,12 @@ from flushtracker.errors import ConfigError, DecodeError
 _NAMES: Final = ("frames.bin.gz", "frames.bin")
 _HEADER: Final = Struct(">QQI")
 _MAX_LENGTH: Final = 2**30 - 1
-"""The most that PostgreSQL allocates for one message; a greater length is a damaged one."""
+"""The most that PostgreSQL allocates for one message; a greater length means damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """One message as the server sent it. Both LSNs are 0 where the message has no place of its own in the WAL."""
+    """One message as the server sent it. Both LSNs are 0 if the message has no position of its own in the WAL."""
 
     wal_start: int
     wal_end: int
@@ -30,9 +30,9 @@ class RecordedMessage:
 
 
 def read_recording(path: Path) -> Iterator[RecordedMessage]:
-    """The frames of the recording at ``path``, a file or a directory that holds one; one frame in memory at a time.
+    """The frames of the recording at ``path``, a file or a directory that contains one; one frame in memory at a time.
 
-    Whether the file is there is seen at once; that it is damaged, only when the frames are taken up to the damage.
+    A missing file raises at once; damage raises when the iteration reaches it.
 
     Raises:
         ConfigError: there is no recording at ``path``, or it cannot be opened.
@@ -49,7 +49,7 @@ def _find(path: Path) -> Path:
         if candidate.is_file():
             return candidate
     looked_for = " nor ".join(str(place) for place in (path, *candidates))
-    raise ConfigError(f"no recording found: neither {looked_for} is a file; give a recording's file or directory")
+    raise ConfigError(f"no recording found: neither {looked_for} is a file; name a recording's file or directory")
 
 
 def _frames(file: Path) -> Iterator[RecordedMessage]:

@@ -1,9 +1,9 @@
-"""Jars locked in an ``ivy.xml``: fetched once with the Ivy that comes with pyspark, and found again afterwards.
+"""Jars locked in an Ivy file, fetched once with the Ivy that pyspark includes.
 
-Two variables say otherwise:
+Two environment variables override where they come from:
 
 ``FLUSHTRACKER_JARS``
-    a folder that already holds the jars, laid out as ``.jars`` is; nothing is fetched.
+    a folder that already contains the jars, laid out like ``.jars``; nothing is fetched.
 ``FLUSHTRACKER_MAVEN``
     the URL of another Maven repository to fetch from.
 """
@@ -27,21 +27,21 @@ from flushtracker.errors import ConfigError
 from flushtracker.jvm.java import check_java
 
 _CHECKOUT: Final = Path(__file__).parents[2]
-_WAYS_OUT: Final = (
+_REMEDY: Final = (
     "Set FLUSHTRACKER_MAVEN to the URL of another Maven repository, or FLUSHTRACKER_JARS to a folder with the jars"
 )
 
-# Ivy's own cache would keep what another repository once answered, so each fetch has a cache of its own. Without POMs
-# each jar is one request. A server that stays silent ends the fetch instead of holding it up for good.
+# Ivy's shared cache would keep what another repository returned, so each fetch has its own cache. Without POMs, each
+# jar is one request. The timeouts end a fetch from a server that stays silent.
 _SETTINGS: Final = """\
 <ivysettings>
   <settings defaultResolver="maven"/>
   <caches defaultCacheDir={cache}/>
   <timeout-constraints>
-    <timeout-constraint name="patience" connectionTimeout="10000" readTimeout="60000"/>
+    <timeout-constraint name="fetch" connectionTimeout="10000" readTimeout="60000"/>
   </timeout-constraints>
   <resolvers>
-    <ibiblio name="maven" m2compatible="true" usepoms="false" timeoutConstraint="patience"{root}/>
+    <ibiblio name="maven" m2compatible="true" usepoms="false" timeoutConstraint="fetch"{root}/>
   </resolvers>
 </ivysettings>
 """
@@ -51,8 +51,8 @@ _SETTINGS: Final = """\
 class JarSet:
     """The jars that ``ivy_xml`` names, each with its version and ``transitive="false"``.
 
-    ``owner`` is who needs them, for messages; ``command`` fetches them; ``folder``, where they have one to themselves
-    below ``.jars``, ends in a slash.
+    ``owner`` is who needs them, for messages; ``command`` fetches them; ``folder`` is their subfolder of ``.jars``, if
+    they have one, and ends in a slash.
     """
 
     ivy_xml: Path
@@ -63,14 +63,14 @@ class JarSet:
 
     def names(self) -> tuple[str, ...]:
         """The file name of each jar below ``.jars``, such as ``delta-storage-4.4.0.jar``."""
-        dependencies = ElementTree.parse(self.ivy_xml).iter("dependency")  # noqa: S314  our own file, part of the package
+        dependencies = ElementTree.parse(self.ivy_xml).iter("dependency")  # noqa: S314  a file of this package
         return tuple(f"{self.folder}{jar.attrib['name']}-{jar.attrib['rev']}.jar" for jar in dependencies)
 
     def paths(self, environ: Mapping[str, str] = os.environ) -> list[Path]:
-        """The jars; cheap, and starts no JVM.
+        """The paths of the jars; cheap, and starts no JVM.
 
         Raises:
-            ConfigError: one is missing or no jar at all; the message says how to get it.
+            ConfigError: one is missing or not a jar; the message states how to get it.
         """
         folder = _jar_folder(environ)
         faults = self._faults(folder)
@@ -79,17 +79,17 @@ class JarSet:
         if environ.get("FLUSHTRACKER_JARS"):
             raise ConfigError(f"FLUSHTRACKER_JARS is {folder}: {'; '.join(faults)}. Put them there, or unset it")
         raise ConfigError(
-            f"{self._count(faults)} of {self.owner}'s extra jars are not in {folder}: run `{self.command}`, "
+            f"{self._count(faults)} extra jars for {self.owner} are not in {folder}: run `{self.command}`, "
             "or set FLUSHTRACKER_JARS to a folder that has them"
         )
 
     def fetch(self, environ: Mapping[str, str] = os.environ) -> list[Path]:
-        """Fetch the jars unless they are there, and return them.
+        """Fetch the jars unless they are already there, and return their paths.
 
-        A fetch that is cut short leaves no jar under its own name, so the next call starts again.
+        An interrupted fetch leaves no jar under its final name, so the next call starts over.
 
         Raises:
-            ConfigError: they cannot be had, or ``FLUSHTRACKER_JARS`` names a folder where some are missing.
+            ConfigError: they cannot be fetched, or ``FLUSHTRACKER_JARS`` names a folder where some are missing.
         """
         folder = _jar_folder(environ)
         if environ.get("FLUSHTRACKER_JARS") or not self._faults(folder):
@@ -97,13 +97,13 @@ class JarSet:
         repository = environ.get("FLUSHTRACKER_MAVEN")
         shown = _without_password(repository) if repository else "Maven Central"
         java = check_java(environ)
-        _say(f"fetching {len(self.names())} jars for {self.owner} (about {self.megabytes} MB) from {shown} ...")
+        _print(f"fetching {len(self.names())} jars for {self.owner} (about {self.megabytes} MB) from {shown} ...")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._fetch_into(folder, java.launcher, repository, shown)
         except OSError as error:
-            raise ConfigError(f"the jars for {self.owner} cannot be kept in {folder}: {error}") from error
-        _say(f"the jars are in {folder}")
+            raise ConfigError(f"the jars for {self.owner} cannot be stored in {folder}: {error}") from error
+        _print(f"the jars are in {folder}")
         return self.paths(environ)
 
     def _fetch_into(self, folder: Path, java: Path, repository: str | None, shown: str) -> None:
@@ -119,7 +119,7 @@ class JarSet:
                 log_file.write_text(log, encoding="utf-8")
                 raise ConfigError(
                     f"{self._count(faults)} jars for {self.owner} could not be fetched from {shown}, {_reason(log)} "
-                    f"(Ivy's log: {log_file}). {_WAYS_OUT}"
+                    f"(Ivy's log: {log_file}). {_REMEDY}"
                 )
             for name in self.names():
                 (folder / name).parent.mkdir(exist_ok=True)
@@ -127,14 +127,14 @@ class JarSet:
             log_file.unlink(missing_ok=True)
 
     def _faults(self, folder: Path) -> list[str]:
-        """What is wrong in the folder, one text for each jar that cannot be used."""
+        """What is wrong in the folder, one text per unusable jar."""
         faults = []
         for name in self.names():
             path = folder / name
             if not path.is_file():
                 faults.append(f"{name} is missing")
             elif not zipfile.is_zipfile(path):
-                faults.append(f"{name} is cut short or no jar")
+                faults.append(f"{name} is truncated or not a jar")
         return faults
 
     def _count(self, faults: list[str]) -> str:
@@ -151,12 +151,12 @@ def _jar_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _run_ivy(ivy_xml: Path, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
-    """Let Ivy put the jars where ``pattern`` says; returns what it printed, whatever came of it."""
+    """Let Ivy store the jars as ``pattern`` specifies; returns its output, even if it failed."""
     root = f" root={quoteattr(repository)}" if repository else ""
     settings = scratch / "ivysettings.xml"
     settings.write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache")), root=root), encoding="utf-8")
     command = [str(java), "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(ivy_xml)]
-    done = subprocess.run(  # noqa: S603  every part of the command is ours, or the user's own Java
+    done = subprocess.run(  # noqa: S603  our own command, and the user's own Java
         [*command, "-retrieve", pattern],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -169,7 +169,7 @@ def _run_ivy(ivy_xml: Path, java: Path, scratch: Path, repository: str | None, p
 
 
 def _reason(log: str) -> str:
-    """Why Ivy gave up, in its own or Java's words: ``ConnectException: Connection refused``, ``…: not found``."""
+    """Why Ivy failed, from its log: ``ConnectException: Connection refused``, ``…: not found``."""
     for pattern in (r"\(java[\w.]*\.(\w+(?:: [^)\n]{1,120})?)\)", r":: \S+#(\S+: [^:\n]+)", r"((?:Error|Exception).+)"):
         found = re.search(pattern, log)
         if found:
@@ -178,19 +178,19 @@ def _reason(log: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    """The Ivy inside pyspark; found without importing pyspark, which takes a second."""
+    """The Ivy jar in pyspark, found without importing pyspark, which takes a second."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError("pyspark is not installed: run `make run` or `pip install -e .`")
     folder = Path(spec.origin).parent / "jars"
     found = sorted(folder.glob("ivy-*.jar"))
     if not found:
-        raise ConfigError(f"pyspark has no ivy-*.jar in {folder}: {_WAYS_OUT}")
+        raise ConfigError(f"pyspark has no ivy-*.jar in {folder}: {_REMEDY}")
     return found[-1]
 
 
 def _without_password(repository: str) -> str:
-    """The URL as it may be shown; raises :class:`ConfigError` on what is no URL."""
+    """The URL without its user and password; raises ``ConfigError`` if it is not a URL."""
     try:
         parts = urlsplit(repository)
     except ValueError:
@@ -200,6 +200,6 @@ def _without_password(repository: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

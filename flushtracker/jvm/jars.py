@@ -1,6 +1,6 @@
-"""The two sets of jars, locked in an XML file each: ``python -m flushtracker.jvm.jars spark broker`` fetches them.
+"""The two sets of jars, each locked in an XML file: ``python -m flushtracker.jvm.jars spark broker`` fetches them.
 
-:mod:`flushtracker.jvm.ivy_jars` names the variables that take them from elsewhere.
+:mod:`flushtracker.jvm.ivy_jars` names the environment variables for other sources.
 """
 
 import sys
@@ -16,7 +16,7 @@ SPARK_JARS: Final = JarSet(
     megabytes=25,
     command="python -m flushtracker.jvm.jars spark",
 )
-"""What Spark needs beside its own jars, directly in ``.jars``."""
+"""The jars that Spark needs besides its own, directly in ``.jars``."""
 
 BROKER_JARS: Final = JarSet(
     ivy_xml=Path(__file__).with_name("broker_jars.xml"),
@@ -31,7 +31,7 @@ _SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS}
 
 
 def main(names: list[str]) -> int:
-    """Fetch the named sets, silently where they are there already; returns the exit code."""
+    """Fetch the named sets, silently if they are already there; returns the exit code."""
     if not names or set(names) - _SETS.keys():
         sys.stderr.write(f"flushtracker: name the jars to fetch: {' or '.join(_SETS)}, or both\n")
         return ConfigError.exit_code

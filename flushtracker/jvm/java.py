@@ -1,4 +1,4 @@
-"""Is there a Java that Spark can run on? ``python -m flushtracker.jvm.java`` says so.
+"""Check for a Java that Spark can run on; also a program: ``python -m flushtracker.jvm.java``.
 
 Standard library only: ``make`` runs this before any package is installed.
 """
@@ -18,7 +18,7 @@ from flushtracker.errors import ConfigError
 MINIMUM_MAJOR: Final = 17
 TESTED_MAJORS: Final = (17, 21)
 _INSTALL: Final = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless)"
-_ANSWER_TIMEOUT_SECONDS: Final = 60
+_VERSION_TIMEOUT_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +30,25 @@ class Java:
 
     @property
     def warning(self) -> str | None:
-        """What to tell a user of a version that Spark 4.2 was not made for, or ``None``."""
+        """A warning about a version that Spark 4.2 does not support, or ``None``."""
         if self.major in TESTED_MAJORS:
             return None
-        return f"{self.launcher} is Java {self.major}; Spark 4.2 is made for Java 17 and 21, so this one is untried"
+        return f"{self.launcher} is Java {self.major}; Spark 4.2 supports Java 17 and 21, and this version is untested"
 
 
 def check_java(environ: Mapping[str, str] = os.environ) -> Java:
     """Find the Java that Spark will start: ``JAVA_HOME``'s, else the first on the ``PATH``.
 
-    A wrong ``JAVA_HOME`` is refused even where the ``PATH`` has a good Java, because Spark would not look there.
+    A wrong ``JAVA_HOME`` is an error even if the ``PATH`` has a good Java, because Spark would not look there.
 
     Raises:
         ConfigError: there is none, it does not run, or it is older than 17.
     """
     launcher, advice = _find_launcher(environ)
-    answer = _version_text(launcher, advice)
-    found = re.search(r'version "(?:1\.)?(\d+)', answer)
+    output = _version_text(launcher, advice)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     if found is None:
-        raise ConfigError(f"{launcher} does not tell its version, it says {answer[:80]!r}: {advice}")
+        raise ConfigError(f"{launcher} does not report its version, but prints {output[:80]!r}: {advice}")
     major = int(found[1])
     if major < MINIMUM_MAJOR:
         raise ConfigError(f"{launcher} is Java {major}, and Spark needs {MINIMUM_MAJOR} or newer: {advice}")
@@ -56,7 +56,7 @@ def check_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def _find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
-    """The launcher, and what to do if it turns out to be useless."""
+    """The launcher, and what to do if it cannot be used."""
     home = environ.get("JAVA_HOME")
     if home:
         launcher = Path(home) / "bin" / "java"
@@ -70,23 +70,23 @@ def _find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
 
 
 def _version_text(launcher: Path, advice: str) -> str:
-    """What ``java -version`` prints, which is on stderr by tradition."""
+    """The output of ``java -version``, which is on stderr by tradition."""
     try:
-        answer = subprocess.run(  # noqa: S603  the very program that Spark would start
+        done = subprocess.run(  # noqa: S603  the program that Spark would start
             [str(launcher), "-version"],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_ANSWER_TIMEOUT_SECONDS,
+            timeout=_VERSION_TIMEOUT_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{launcher} does not run, {error}: {advice}") from error
-    return answer.stderr + answer.stdout
+    return done.stderr + done.stdout
 
 
 def main() -> int:
-    """Print nothing when all is well; a warning or the refusal goes to stderr."""
+    """Print nothing if all is well; a warning or an error goes to stderr."""
     try:
         warning = check_java().warning
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""How to reach Kafka and which topics hold the streams: ``conf/kafka.yaml`` → a frozen dataclass. Imports no Kafka."""
+"""How to reach Kafka and which topics hold the streams: ``conf/kafka.yaml`` → frozen dataclasses. Imports no client."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +13,13 @@ _DEFAULT_RETRY_TIMEOUT_MS: Final = 60_000
 _DEFAULT_PARTITIONS: Final = 4
 _DEFAULT_REPLICATION_FACTOR: Final = 3
 
-_ORDER: Final = "is flushtracker's own, since order and completeness of the streams depend on it"
-_OURS: Final = {
-    "bootstrap.servers": "is bootstrap_servers",
-    "metadata.broker.list": "is bootstrap_servers",
-    "delivery.timeout.ms": "is retry_timeout",
-    "message.timeout.ms": "is retry_timeout",
-    "message.max.bytes": "is flushtracker's own, as large as the topics allow",
+_ORDER: Final = "flushtracker sets it, because the order and completeness of the streams depend on it"
+_RESERVED: Final = {
+    "bootstrap.servers": "use bootstrap_servers instead",
+    "metadata.broker.list": "use bootstrap_servers instead",
+    "delivery.timeout.ms": "use retry_timeout instead",
+    "message.timeout.ms": "use retry_timeout instead",
+    "message.max.bytes": "flushtracker sets it to the largest size that the topics allow",
 } | dict.fromkeys(
     (
         "acks",
@@ -38,12 +38,12 @@ _OURS: Final = {
     ),
     _ORDER,
 )
-"""Options that may not be given, with the reason, as the rest of a sentence."""
+"""Options that the user cannot set, each with the reason for the error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The name of each stream's topic, four different ones."""
+    """The topic name of each stream; no two are the same."""
 
     fragments: str
     flushes: str
@@ -57,11 +57,11 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """All of it.
+    """The brokers, the topics and the client's options.
 
-    ``options`` go to librdkafka as they are: TLS, SASL, tuning. ``retry_timeout_ms`` is how long unavailable brokers
-    are retried. ``retention_ms`` is the longest stall to survive; topics are created with it, ``partitions`` and
-    ``replication_factor``.
+    ``options`` are passed to librdkafka unchanged: TLS, SASL, tuning. ``retry_timeout_ms`` is how long unavailable
+    brokers are retried. ``retention_ms`` is the longest stall to survive; topics are created with it, ``partitions``
+    and ``replication_factor``.
     """
 
     bootstrap_servers: str
@@ -83,7 +83,7 @@ def load_kafka_config(path: Path) -> KafkaConfig:
 
 
 def kafka_config(section: YamlMapping) -> KafkaConfig:
-    """Read the same from a section of a larger file.
+    """Read the same settings from a section of a larger file.
 
     Raises:
         ConfigError: naming the file, the line and the key.
@@ -108,7 +108,7 @@ def _topics(topics: YamlMapping) -> Topics:
     for role in ROLES:
         name = topics.text(role).value
         if name in roles:
-            raise topics.error(role, f"is the same topic as {roles[name]}; each stream needs one of its own")
+            raise topics.error(role, f"is the same topic as {roles[name]}; each stream needs its own")
         roles[name] = role
     return Topics(**{role: name for name, role in roles.items()})
 
@@ -116,7 +116,7 @@ def _topics(topics: YamlMapping) -> Topics:
 def _options(options: YamlMapping | None) -> SecretOptions:
     if options is None:
         return SecretOptions()
-    for name, reason in _OURS.items():
+    for name, reason in _RESERVED.items():
         if name in options:
-            raise options.error(name, f"cannot be set: it {reason}")
+            raise options.error(name, f"cannot be set: {reason}")
     return SecretOptions(options.scalars())

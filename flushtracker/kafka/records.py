@@ -1,7 +1,7 @@
 """Event → record: the stream that an event belongs to, the key that decides its partition, and its JSON.
 
 In a compacted topic the key also decides which record replaces which. Compound keys are JSON arrays, so two different
-ones are never the same text, whatever the names contain.
+keys never have the same text, whatever the names contain.
 """
 
 import json
@@ -22,7 +22,7 @@ class Record(NamedTuple):
 
 
 def record_of(event: Event) -> Record:
-    """The record of any event.
+    """The record for an event.
 
     - A fragment's key is its source: all fragments of a source are in one partition, in order.
     - A flush notification's key has its type, because in the compacted topic ``removed`` must not replace ``flushed``.
@@ -46,7 +46,7 @@ def record_of(event: Event) -> Record:
 
 
 def fragment_key(source: str) -> str:
-    """The key of every fragment of ``source``, to find them in the topic."""
+    """The key of every fragment of ``source``; a reader finds them by it."""
     return source
 
 

@@ -1,4 +1,4 @@
-"""``TopicAdmin``: looks at the topics of the streams, says what is wrong with them, and creates those that are missing.
+"""``TopicAdmin``: checks the topics of the streams, reports what is wrong with them, and creates missing ones.
 
 It never alters or deletes a topic.
 """
@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export these
     AdminClient,
     ConfigResource,
     OffsetSpec,
@@ -18,18 +18,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types f
 from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
+from flushtracker.kafka.client import NO_LEADER, ClientErrors, client_settings, kafka_error, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
 
 _LEAST_TIMEOUT_S: Final = 1.0
-_AWAY: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
-_NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_UNAVAILABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _PAUSE_S: Final = 0.1
 _REFUSED_AFTER_S: Final = 1.0
-"""By then another broker of the list would have answered."""
+"""Time enough for another broker of the list to answer."""
 
 _T = TypeVar("_T")
 
@@ -38,7 +37,7 @@ class TopicAdmin:
     """The topics of ``config``; ``timeout_s`` is the timeout of each request, by default ``config.retry_timeout_ms``.
 
     Raises:
-        ConfigError: the client refuses its options.
+        ConfigError: the client rejects its options.
     """
 
     def __init__(self, config: KafkaConfig, *, timeout_s: float | None = None) -> None:
@@ -48,13 +47,13 @@ class TopicAdmin:
         try:
             self._client = AdminClient(client_settings(config, self._errors))
         except (KafkaException, TypeError) as error:
-            raise refused_options(error, config.options) from error
+            raise rejected_options(error, config.options) from error
 
     def facts(self, roles: Iterable[str] = ROLES) -> dict[str, TopicFacts | None]:
-        """What the brokers say of the topic of each role; ``None`` where there is no such topic.
+        """The brokers' description of the topic of each role; ``None`` if it does not exist.
 
         Raises:
-            BrokerError: the brokers do not answer, or do not tell.
+            BrokerError: the brokers do not answer, or refuse the request.
         """
         names = {role: self._config.topics.by_role()[role] for role in roles}
         described = self._client.describe_topics(TopicCollection(list(names.values())), request_timeout=self._timeout_s)
@@ -62,7 +61,7 @@ class TopicAdmin:
         partitions = {
             name: len(self._answer(future, f"topic {name} cannot be described").partitions)
             for name, future in described.items()
-            if not _names_no_topic(future)
+            if not _is_unknown_topic(future)
         }
         configs = self._configs(partitions)
         return {
@@ -71,8 +70,8 @@ class TopicAdmin:
         }
 
     def setting(self, topic: str, name: str) -> str:
-        """One setting of a topic that exists, whether it is one of ours or not; raises ``BrokerError``."""
-        return self._configs([topic])[topic].get(name, "not known")
+        """One setting of any existing topic; raises ``BrokerError``."""
+        return self._configs([topic])[topic].get(name, "unknown")
 
     def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -87,7 +86,7 @@ class TopicAdmin:
         return configs
 
     def create(self, roles: Iterable[str]) -> None:
-        """Create the topics of these roles with the settings of their rules; all exist when this returns.
+        """Create the topics of these roles with the required settings; all exist when this returns.
 
         Raises:
             BrokerError: one cannot be created, or exists already.
@@ -107,18 +106,18 @@ class TopicAdmin:
         self._wait(created.values())
         for name, future in created.items():
             self._answer(future, f"topic {name} cannot be created")
-        # A broker may learn of a topic a moment after the controller has made it.
+        # A broker may learn of a topic a moment after the controller has created it.
         deadline = time.monotonic() + self._timeout_s
         while None in self.facts(roles).values():
             if time.monotonic() > deadline:
                 raise BrokerError(
-                    f"Kafka at {config.bootstrap_servers} has created its topics but does not show them within "
-                    f"{self._timeout_s:g} s; look at its controller's log"
+                    f"Kafka at {config.bootstrap_servers} has created the topics but does not list them after "
+                    f"{self._timeout_s:g} s; check the controller's log"
                 )
             time.sleep(_PAUSE_S)
 
     def record_count(self, role: str) -> int:
-        """How many records the topic of a role holds, about: compaction leaves numbers unused.
+        """The approximate number of records in the topic of a role: compaction leaves Kafka offsets unused.
 
         Raises:
             BrokerError: the brokers do not answer, or there is no such topic.
@@ -133,52 +132,52 @@ class TopicAdmin:
             try:
                 return self._offset_sum(partitions, _LATEST) - self._offset_sum(partitions, _EARLIEST)
             except _NoLeaderError:
-                # So it is for a moment after the topic was created, or after its broker came back.
+                # Normal for a moment after the topic was created or its broker returned.
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
 
     def _offset_sum(self, partitions: list[TopicPartition], spec: OffsetSpec) -> int:
-        asked = self._client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
-        self._wait(asked.values())
+        futures = self._client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
+        self._wait(futures.values())
         failure = f"topic {partitions[0].topic} cannot be read"
-        return sum(self._answer(future, failure).offset for future in asked.values())
+        return sum(self._answer(future, failure).offset for future in futures.values())
 
     def _wait(self, futures: "Iterable[Future[_T]]") -> None:
-        """Return when all have an answer; a client that every broker refuses gets none, and need not wait for it."""
-        patient_until = time.monotonic() + _REFUSED_AFTER_S
+        """Wait for all futures. If every broker refuses the client, no answer will arrive: raise early."""
+        refusal_deadline = time.monotonic() + _REFUSED_AFTER_S
         while wait(futures, _PAUSE_S).not_done:
             self._client.poll(0)
-            if self._errors.is_refusal and time.monotonic() > patient_until:
+            if self._errors.is_refusal and time.monotonic() > refusal_deadline:
                 raise BrokerError(f"Kafka at {self._config.bootstrap_servers} refuses the client: {self._errors.last}")
 
     def _answer(self, future: "Future[_T]", failure: str) -> _T:
-        """The future's result; ``failure`` is what its error means, for the message."""
+        """The future's result; ``failure`` describes the failed request in the error message."""
         try:
             return future.result()
         except KafkaException as exception:
             error = kafka_error(exception)
-            if error.code() in _AWAY:
+            if error.code() in _UNAVAILABLE:
                 self._client.poll(0)
                 raise BrokerError(
                     f"Kafka at {self._config.bootstrap_servers} does not answer within {self._timeout_s:g} s: "
                     f"{self._errors.last}"
                 ) from exception
-            kind = _NoLeaderError if error.code() in _NO_LEADER else BrokerError
-            raise kind(f"{failure}: {self._errors.shown(error)}") from exception
+            kind = _NoLeaderError if error.code() in NO_LEADER else BrokerError
+            raise kind(f"{failure}: {self._errors.masked(error)}") from exception
 
 
 class _NoLeaderError(BrokerError):
-    """A partition has no leader now, and soon will."""
+    """A partition has no leader at the moment; one will be elected soon."""
 
 
-def _names_no_topic(future: "Future[_T]") -> bool:
+def _is_unknown_topic(future: "Future[_T]") -> bool:
     error = future.exception()
     return isinstance(error, KafkaException) and kafka_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def faults_of(config: KafkaConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
-    """All that is wrong with the topics of these roles, missing ones included; one sentence each."""
+    """Everything wrong with the topics of these roles, missing ones included; one sentence each."""
     faults = []
     for role, topic in facts.items():
         if topic is None:
@@ -192,7 +191,7 @@ def require_topics(config: KafkaConfig, roles: Iterable[str]) -> None:
     """Check the topics before anything is published to them.
 
     Raises:
-        ConfigError: naming everything that is wrong with them.
+        ConfigError: some are missing or wrong; the message lists every fault.
         BrokerError: the brokers do not answer.
     """
     faults = faults_of(config, TopicAdmin(config).facts(roles))

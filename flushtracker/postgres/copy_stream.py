@@ -1,8 +1,8 @@
-"""``CopyStream``: the bytes of a connection in copy mode, both ways, by libpq itself.
+"""``CopyStream``: reads and writes a connection in copy mode, by calling libpq directly.
 
-psycopg2 can read a replication stream, but on keepalives it moves the position that it confirms forward by itself, past
-what was acknowledged here; inside a large transaction that loses it. So psycopg2 connects and starts the stream, and
-from there on libpq's own functions are called on its connection. They never block.
+psycopg2 can read a replication stream, but on keepalives it advances the position that it confirms by itself, past what
+was acknowledged here; inside a large transaction, that loses the transaction. So psycopg2 connects and starts the
+stream, and from then on libpq's own functions are called on its connection. They never block.
 """
 
 import ctypes
@@ -12,10 +12,10 @@ from typing import Final
 from psycopg2 import _psycopg
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import Connection, reason, refusal
+from flushtracker.postgres.connection import Connection, one_line, postgres_error
 
-# Found through the extension module, whichever libpq it brings. PyDLL: the calls are short and keep the interpreter's
-# lock, which costs less than to give it away.
+# Loaded through psycopg2's extension module, so that it is the same libpq. PyDLL: the calls are short, and keeping the
+# GIL costs less than releasing it.
 _libpq: Final = ctypes.PyDLL(_psycopg.__file__)
 _SQLSTATE: Final = ord("C")
 _ENDED, _FAILED = -1, -2
@@ -40,27 +40,27 @@ _declare("PQerrorMessage", ctypes.c_char_p, ctypes.c_void_p)
 
 
 class CopyStream:
-    """Frames in and out, for use by several threads. ``connection`` is in copy mode, and stays the caller's to close.
+    """Reads and writes frames, from several threads. ``connection`` is in copy mode; the caller closes it.
 
-    After :meth:`shut` nothing touches the connection any more. Every method raises ``PostgresUnavailableError`` where
-    the connection is lost, and ``PostgresError`` where the server has ended the stream for its own reason.
+    After :meth:`detach` the connection is no longer used. Every method raises ``PostgresUnavailableError`` if the
+    connection is lost, and ``PostgresError`` if the server has ended the stream with an error.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._lock = threading.Lock()
         self._connection: int | None = connection.pgconn_ptr
 
-    def shut(self) -> None:
-        """Let go of the connection, once no other thread is in the middle of a call."""
+    def detach(self) -> None:
+        """Stop using the connection, once no other thread is inside a call."""
         with self._lock:
             self._connection = None
 
     def read(self, limit: int) -> list[bytes]:
-        """The frames that have arrived, ``limit`` at most; none where there are none at the moment."""
+        """The frames that have arrived, at most ``limit``; empty if there are none yet."""
         frames: list[bytes] = []
         buffer = ctypes.c_void_p()
         with self._lock:
-            connection = self._open()
+            connection = self._attached()
             consumed = False
             while len(frames) < limit:
                 size = _libpq.PQgetCopyData(connection, ctypes.byref(buffer), 1)
@@ -68,40 +68,40 @@ class CopyStream:
                     frames.append(ctypes.string_at(buffer, size))
                     _libpq.PQfreemem(buffer)
                 elif size == 0 and not consumed:
-                    # One look at the socket is enough: what comes later is for the next call.
+                    # Read the socket once; what arrives later is for the next call.
                     consumed = True
                     if not _libpq.PQconsumeInput(connection):
-                        raise self._lost(connection)
+                        raise self._connection_error(connection)
                 elif size in (_ENDED, _FAILED) and not frames:
-                    raise self._ended(connection) if size == _ENDED else self._lost(connection)
+                    raise self._end_error(connection) if size == _ENDED else self._connection_error(connection)
                 else:
                     break
         return frames
 
     def write(self, frame: bytes) -> None:
-        """Hand over one frame; it leaves now or, where the network is full, with one of the next calls."""
+        """Queue one frame; it is sent now or, if the network is congested, during a later call."""
         with self._lock:
-            connection = self._open()
-            # 0: the buffer is full. The frame is a status update, and the next one will say more.
+            connection = self._attached()
+            # 0: the buffer is full. The frame is a status update, which the next one supersedes.
             if _libpq.PQputCopyData(connection, frame, len(frame)) < 0 or _libpq.PQflush(connection) < 0:
-                raise self._lost(connection)
+                raise self._connection_error(connection)
 
-    def _open(self) -> int:
+    def _attached(self) -> int:
         if self._connection is None:
             raise PostgresUnavailableError("the replication stream is closed")
         return self._connection
 
-    def _lost(self, connection: int) -> PostgresError:
+    def _connection_error(self, connection: int) -> PostgresError:
         text = str(_libpq.PQerrorMessage(connection), "utf-8", "replace")
-        return PostgresUnavailableError(f"the replication stream broke off: {reason(text)}")
+        return PostgresUnavailableError(f"the replication stream was interrupted: {one_line(text)}")
 
-    def _ended(self, connection: int) -> PostgresError:
-        """Why the server has ended the stream; without a reason it shuts down."""
+    def _end_error(self, connection: int) -> PostgresError:
+        """The server's reason for ending the stream; without one, it is shutting down."""
         error = None
         while result := _libpq.PQgetResult(connection):
             sqlstate = _libpq.PQresultErrorField(result, _SQLSTATE)
             if sqlstate is not None and error is None:
                 text = str(_libpq.PQresultErrorMessage(result), "utf-8", "replace")
-                error = refusal(str(sqlstate, "ascii", "replace"), text)
+                error = postgres_error(str(sqlstate, "ascii", "replace"), text)
             _libpq.PQclear(result)
         return error or PostgresUnavailableError("the server has ended the replication stream")

@@ -1,6 +1,6 @@
 """The frames of a replication stream: WAL data and keepalives in, the standby status update out.
 
-A frame is one CopyData message, as PostgreSQL's manual lists them under "Streaming Replication Protocol". All integers
+A frame is one CopyData message, described in PostgreSQL's manual under "Streaming Replication Protocol". All integers
 are big-endian.
 """
 
@@ -26,7 +26,7 @@ class WalData:
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """The server's word that it has sent all up to ``wal_end``, and whether it wants an answer at once."""
+    """The server has sent everything up to ``wal_end``; ``reply_requested`` if it wants a reply at once."""
 
     wal_end: int
     reply_requested: bool
@@ -36,24 +36,24 @@ Frame: TypeAlias = WalData | Keepalive
 
 
 def decode_frame(frame: bytes) -> Frame:
-    """Read one frame; raises ``DecodeError`` where it is neither WAL data nor a keepalive."""
+    """Decode one frame; raises ``DecodeError`` if it is neither WAL data nor a keepalive."""
     kind = frame[:1]
     if kind == b"w" and len(frame) >= _XLOG_DATA.size:
-        # A logical stream gives the same position as start and as end.
+        # In a logical stream the start and end positions are the same.
         return WalData(_XLOG_DATA.unpack_from(frame)[1], frame[_XLOG_DATA.size :])
     if kind == b"k" and len(frame) == _KEEPALIVE.size:
         _, wal_end, _, reply = _KEEPALIVE.unpack(frame)
         return Keepalive(wal_end, reply != 0)
     raise DecodeError(
-        f"a frame of the replication stream has type 0x{kind.hex()} and {len(frame)} bytes, which is neither WAL data "
-        "nor a keepalive; connect to PostgreSQL itself, not to what only resembles it"
+        f"a replication stream frame of type 0x{kind.hex()} and {len(frame)} bytes is neither WAL data nor a "
+        "keepalive; connect to a PostgreSQL server directly"
     )
 
 
 def encode_status_update(*, written_lsn: int, flushed_lsn: int, now_us: int, reply_requested: bool) -> bytes:
     """The bytes of a standby status update; ``now_us`` counts from 1970.
 
-    ``flushed_lsn`` becomes the slot's ``confirmed_flush_lsn``: the server sends again what commits at or above it.
+    ``flushed_lsn`` becomes the slot's ``confirmed_flush_lsn``: the server resends what commits at or above it.
     """
     clock = now_us - _MICROSECONDS_TO_2000
     return _STATUS_UPDATE.pack(b"r", written_lsn, flushed_lsn, flushed_lsn, clock, int(reply_requested))

@@ -1,4 +1,4 @@
-"""``ReplicationStream``: the connection that a slot's changes come over."""
+"""``ReplicationStream``: the connection over which the server sends a slot's changes."""
 
 import select
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from typing import Final
 from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import PostgresUnavailableError
-from flushtracker.postgres.connection import connect_for_replication, refusals
+from flushtracker.postgres.connection import connect_for_replication, translated_errors
 from flushtracker.postgres.copy_stream import CopyStream
 from flushtracker.postgres.replication_frames import Frame, decode_frame
 from flushtracker.wal.lsn import parse_lsn
 
-_FRAMES_AT_ONCE: Final = 1_000
+_FRAMES_PER_READ: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """What IDENTIFY_SYSTEM tells: which server this is, on which timeline, and how far its WAL is written."""
+    """The result of IDENTIFY_SYSTEM: which server this is, its timeline, and how far its WAL is written."""
 
     system_id: str
     timeline: int
@@ -26,9 +26,9 @@ class SystemIdentity:
 
 
 class ReplicationStream:
-    """A connection for logical replication; :meth:`start` takes the slot, which nobody else can use until it ends.
+    """A connection for logical replication; :meth:`start` acquires the slot exclusively, until the connection ends.
 
-    Reading is for one thread; status updates may be sent by another. Errors are those of :class:`CopyStream`.
+    One thread reads; another may send status updates. Errors are those of :class:`CopyStream`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -36,20 +36,20 @@ class ReplicationStream:
         self._stream: CopyStream | None = None
 
     def identify_system(self) -> SystemIdentity:
-        """Ask the server who it is; only before :meth:`start`."""
-        with refusals(), self._connection.cursor() as cursor:
+        """Identify the server; only before :meth:`start`."""
+        with translated_errors(), self._connection.cursor() as cursor:
             cursor.execute("IDENTIFY_SYSTEM")
             system_id, timeline, wal_lsn, _ = cursor.fetchone() or ("", 0, "0/0", None)
         return SystemIdentity(str(system_id), int(timeline), parse_lsn(wal_lsn))
 
     def start(self, slot: str, publication: str) -> None:
-        """Let the server send from the slot's ``confirmed_flush_lsn``.
+        """Start streaming from the slot's ``confirmed_flush_lsn``.
 
         Raises:
             PostgresUnavailableError: another connection still uses the slot.
-            PostgresError: the slot is lost, or there is no such slot.
+            PostgresError: the slot is lost, or does not exist.
         """
-        with refusals():
+        with translated_errors():
             cursor = self._connection.cursor()
             names = quote_ident(publication, cursor).replace("'", "''")
             cursor.start_replication_expert(  # type: ignore[attr-defined]  # a replication cursor
@@ -59,21 +59,21 @@ class ReplicationStream:
         self._stream = CopyStream(self._connection)
 
     def read(self) -> list[Frame]:
-        """The frames that have arrived, a thousand at most; none where there are none at the moment."""
-        return [decode_frame(frame) for frame in self._started().read(_FRAMES_AT_ONCE)]
+        """The frames that have arrived, at most 1,000; empty if there are none yet."""
+        return [decode_frame(frame) for frame in self._started().read(_FRAMES_PER_READ)]
 
     def wait(self, seconds: float) -> None:
-        """Return when something has arrived, at the latest after so many seconds."""
+        """Return when data has arrived, or after ``seconds``."""
         select.select([self._connection.fileno()], [], [], seconds)
 
     def send(self, status_update: bytes) -> None:
-        """Send one standby status update; never waits."""
+        """Send one standby status update; never blocks."""
         self._started().write(status_update)
 
     def close(self) -> None:
-        """End the connection, which frees the slot."""
+        """Close the connection, which releases the slot."""
         if self._stream is not None:
-            self._stream.shut()
+            self._stream.detach()
         self._connection.close()
 
     def _started(self) -> CopyStream:

@@ -1,4 +1,4 @@
-"""``ServerTables``: what capture asks of the server beside the stream, over an ordinary connection."""
+"""``ServerTables``: capture's queries to the server, over an ordinary connection next to the stream."""
 
 import time
 from dataclasses import replace
@@ -13,13 +13,13 @@ from flushtracker.shapes.shape import Shape
 from flushtracker.wal.changes import TableName
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
-_VISIBLE_S: Final = 5.0
-_LOOK_S: Final = 0.02
+_VISIBILITY_TIMEOUT_S: Final = 5.0
+_VISIBILITY_POLL_S: Final = 0.02
 _XIDS: Final = 2**32
 
 
 class ServerTables:
-    """Every method raises ``PostgresUnavailableError`` where the connection is lost."""
+    """Every method raises ``PostgresUnavailableError`` if the connection is lost."""
 
     def __init__(self, connection: Connection, publication: str) -> None:
         self._connection = connection
@@ -31,45 +31,45 @@ class ServerTables:
         return wal_end(self._connection)
 
     def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of, once others can see what transaction ``xid`` did.
+        """The partitioned tables that a table is a partition of, once transaction ``xid`` is visible.
 
-        The stream may be ahead of that: it sends what is in the WAL, and a commit that waits for a synchronous standby
-        is there already, while the catalog still shows what was before.
+        The stream may be ahead of the catalog: a commit that waits for a synchronous standby is already in the WAL, and
+        so is sent, while the catalog still shows the state before it.
 
         Raises:
-            PostgresUnavailableError: it cannot be seen within seconds; a later connection will be sent it again.
+            PostgresUnavailableError: it is not visible within seconds; after a reconnect the server resends it.
         """
-        deadline = time.monotonic() + _VISIBLE_S
+        deadline = time.monotonic() + _VISIBILITY_TIMEOUT_S
         while not is_visible(current_snapshot(self._connection), xid):
             if time.monotonic() > deadline:
                 raise PostgresUnavailableError(
-                    f"transaction {xid} has committed, but others cannot see it yet: it waits for a synchronous "
-                    "standby, which must not be capture itself"
+                    f"transaction {xid} has committed but is not visible yet: it is waiting for a synchronous standby, "
+                    "which must not be capture itself"
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_VISIBILITY_POLL_S)
         return self._catalog.ancestors(oid)
 
     def require_open(self) -> None:
-        """Raise ``PostgresUnavailableError`` where the server has ended the connection."""
+        """Raise ``PostgresUnavailableError`` if the server has closed the connection."""
         require_open(self._connection)
 
     def require_publication(self) -> None:
-        """Raise ``PostgresError`` where the publication is another one than at the start.
+        """Raise ``PostgresError`` if the publication is not the same one as at the start.
 
-        While there was none, the server has sent nothing of what was written.
+        While it was missing, the server sent none of the changes.
         """
         if check_publication(self._connection, self._publication) != self._publication_oid:
             raise PostgresError(
-                f"publication {self._publication} was dropped and made anew: what was written meanwhile was not sent, "
-                "and never will be; define the shapes anew, under new ids, and start again"
+                f"publication {self._publication} was dropped and recreated: changes made in between were not sent and "
+                "never will be; define the shapes again under new ids, and restart"
             )
 
     def emit_heartbeat(self) -> None:
-        """Write a few bytes of WAL, so that the slot can move on."""
+        """Write a few bytes of WAL, so that the slot can advance."""
         emit_heartbeat(self._connection, _HEARTBEAT_PREFIX)
 
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
-        """Fill in the partitions, and the primary key where the stream does not tell it; check that it can be kept.
+        """Fill in the partitions, and the primary key if the stream does not show it; check that the shape can be kept.
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
@@ -95,15 +95,15 @@ class ServerTables:
 
 
 def current_snapshot(connection: Connection) -> str:
-    """As PostgreSQL writes it: ``xmin:xmax:xid,xid,…``, of which the last are still in progress."""
+    """The current snapshot as PostgreSQL writes it: ``xmin:xmax:xid,xid,…``; the xids listed are in progress."""
     ((snapshot,),) = rows(connection, "SELECT txid_current_snapshot()::text")
     return str(snapshot)
 
 
 def is_visible(snapshot: str, xid: int) -> bool:
-    """Whether what ``xid`` did can be seen in ``snapshot``, given that it was not rolled back.
+    """Whether ``xid``, unless it was rolled back, is visible in ``snapshot``.
 
-    A snapshot's ids count on beyond 32 bits; ``xid``, as the stream has it, does not, and is within 2**31 of them.
+    A snapshot's ids have 64 bits; ``xid``, from the stream, has 32, and is within 2**31 of them.
 
     >>> [is_visible("100:105:100,103", xid) for xid in (99, 100, 102, 103, 105, 106)]
     [True, False, True, False, False, False]

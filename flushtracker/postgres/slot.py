@@ -1,4 +1,4 @@
-"""The replication slot and the publication: how they stand, what is wrong with them, and how they are made."""
+"""The replication slot and the publication: read, check and create them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import parse_lsn
 
 PLUGIN: Final = "pgoutput"
-# Which columns there are depends on the server's version; as JSON they can be asked for all the same.
+# The columns depend on the server's version; as JSON, missing ones are no error.
 _SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
@@ -37,12 +37,12 @@ class SlotFacts:
 
 
 def wal_end(connection: Connection) -> int:
-    """Where the server's WAL ends at this moment: whatever commits later has a commit LSN at or above it."""
+    """The current end of the server's WAL: whatever commits later has a commit LSN at or above it."""
     return parse_lsn(rows(connection, _WAL_END)[0][0])
 
 
 def check_server(connection: Connection) -> None:
-    """Raise ``PostgresError`` where no slot could be read: ``wal_level`` or the role does not allow it."""
+    """Raise ``PostgresError`` if ``wal_level`` or the role does not allow reading a slot."""
     ((wal_level,),) = rows(connection, "SELECT current_setting('wal_level')")
     if wal_level != "logical":
         raise PostgresError(f"wal_level is {wal_level}, not logical; ALTER SYSTEM SET wal_level = logical, and restart")
@@ -52,10 +52,10 @@ def check_server(connection: Connection) -> None:
 
 
 def check_publication(connection: Connection, publication: str, tables: Iterable[TableName] = ()) -> int:
-    """Check that the publication leaves out no kind of change and none of the tables; returns its OID.
+    """Check that the publication publishes every operation, and includes the tables; returns its OID.
 
     Raises:
-        PostgresError: it does, or there is none.
+        PostgresError: it does not, or does not exist.
     """
     name = quote_ident(publication, connection)
     found = rows(connection, _PUBLICATION, (publication,))
@@ -66,12 +66,12 @@ def check_publication(connection: Connection, publication: str, tables: Iterable
     ((oid, publishes_all, via_root),) = found
     if not publishes_all:
         raise PostgresError(
-            f"publication {publication} leaves out a kind of change; "
+            f"publication {publication} does not publish every operation; "
             f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
         )
     if via_root:
         raise PostgresError(
-            f"publication {publication} hides partitions behind their root, and a TRUNCATE of one cannot be told; "
+            f"publication {publication} publishes partitions as their root, which omits a TRUNCATE of a partition; "
             f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)"
         )
     published = set(
@@ -81,42 +81,42 @@ def check_publication(connection: Connection, publication: str, tables: Iterable
         if table not in published:
             quoted = ".".join(quote_ident(part, connection) for part in table)
             raise PostgresError(
-                f"table {'.'.join(table)} of a shape is not in publication {publication}; "
+                f"table {'.'.join(table)} has shapes, but is not in publication {publication}; "
                 f"ALTER PUBLICATION {name} ADD TABLE {quoted}"
             )
     return int(oid)
 
 
 def read_slot(connection: Connection, slot: str) -> SlotFacts:
-    """The slot as it stands.
+    """The slot's current state.
 
     Raises:
-        SlotError: it is lost.
-        PostgresError: there is none, or it is of another plugin or database.
+        SlotError: the slot is lost.
+        PostgresError: it does not exist, or belongs to another plugin or database.
     """
     found = rows(connection, _SLOT, (slot,))
     if not found:
         raise PostgresError(
-            f"there is no replication slot {slot}; --create makes one. If there was one, what was written since "
-            "it went is lost to the shapes, which then have to be defined anew, under new ids"
+            f"there is no replication slot {slot}; --create creates it. If it existed before, the shapes miss what "
+            "was written since it was dropped: define them again under new ids"
         )
     ((facts, database),) = found
     if facts["plugin"] != PLUGIN or facts["database"] != database:
         raise PostgresError(
-            f"replication slot {slot} is of plugin {facts['plugin']} and database {facts['database']}, not of {PLUGIN} "
-            f"and {database}; name another slot"
+            f"replication slot {slot} has plugin {facts['plugin']} and database {facts['database']}, not {PLUGIN} and "
+            f"{database}; use another slot"
         )
     if facts.get("wal_status") == "lost" or facts.get("invalidation_reason") is not None:
         cause = facts.get("invalidation_reason") or "its WAL was removed"
         raise SlotError(
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, start with "
-            "--create --new-epoch, and define the shapes anew, under new ids; a larger max_slot_wal_keep_size helps"
+            "--create --new-epoch, and define the shapes again under new ids; a larger max_slot_wal_keep_size helps"
         )
     return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), parse_lsn(facts["restart_lsn"]))
 
 
 def create_slot(connection: Connection, slot: str) -> bool:
-    """Make the slot where there is none; returns whether it was made."""
+    """Create the slot if it does not exist; returns whether it was created."""
     if rows(connection, "SELECT FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
         return False
     rows(connection, "SELECT pg_create_logical_replication_slot(%s, %s)", (slot, PLUGIN))
@@ -124,7 +124,7 @@ def create_slot(connection: Connection, slot: str) -> bool:
 
 
 def create_publication(connection: Connection, publication: str) -> bool:
-    """Make a publication of all tables where there is none of that name; returns whether it was made."""
+    """Create a publication of all tables if it does not exist; returns whether it was created."""
     if rows(connection, _PUBLICATION, (publication,)):
         return False
     rows(connection, f"CREATE PUBLICATION {quote_ident(publication, connection)} FOR ALL TABLES")
@@ -132,5 +132,5 @@ def create_publication(connection: Connection, publication: str) -> bool:
 
 
 def emit_heartbeat(connection: Connection, prefix: str) -> None:
-    """Write a few bytes of WAL that change nothing, so that the slot can move on."""
+    """Write a few bytes of WAL that change nothing, so that the slot can advance."""
     rows(connection, "SELECT pg_logical_emit_message(false, %s, '')", (prefix,))

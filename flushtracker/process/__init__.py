@@ -1,1 +1,1 @@
-"""The operating system's processes: exit codes, signals, and children that never outlive their parent."""
+"""Processes of the operating system: exit codes, signals, and children that never outlive their parent."""

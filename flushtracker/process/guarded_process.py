@@ -1,4 +1,4 @@
-"""``GuardedProcess``: a child in a session of its own, which ends with this process, however that ends."""
+"""``GuardedProcess``: a child process in its own session that ends with this process, however this one ends."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ _LAST_BYTES: Final = 4096
 
 
 class Guard:
-    """Runs a shell command once this process is no more, whatever ended it, unless it was dismissed before."""
+    """Runs a shell command when this process ends, for whatever reason, unless dismissed before."""
 
     def __init__(self, command: str) -> None:
-        # Only this process holds the pipe's other end, and it closes with it.
+        # Only this process has the pipe's other end, so the pipe closes when this process ends.
         self._shell = subprocess.Popen(  # noqa: S603  our own command
             ["/bin/sh", "-c", f"read -r _; {command}"],
             stdin=subprocess.PIPE,
@@ -28,13 +28,13 @@ class Guard:
         )
 
     def dismiss(self) -> None:
-        """What was guarded has ended: nothing is to be run any more."""
+        """Cancel the command, because the guarded process has ended."""
         self._shell.kill()
         self._shell.communicate()
 
 
 class GuardedProcess:
-    """A running child; what it prints goes to the file ``log``. A Ctrl-C at the terminal does not reach it."""
+    """A running child with its output in the file ``log``. A Ctrl-C at the terminal does not reach it."""
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str]) -> None:
         self.name = name
@@ -51,20 +51,18 @@ class GuardedProcess:
         self._guard = Guard(f"kill -s KILL -- -{self._process.pid}")
 
     def failure(self) -> FlushtrackerError | None:
-        """The error that it has ended by itself, with its last line and its exit code; ``None`` while it runs."""
+        """An error if the child has exited by itself, with its last line and exit code; ``None`` while it runs."""
         code = self._process.poll()
         if code is None:
             return None
-        # A shell's way to say that a signal ended it; an end that looks well is none, since nobody asked for it.
+        # As in a shell, 128 + the signal that ended it. A clean exit is a failure too, since nobody requested it.
         exit_code = 128 - code if code < 0 else code or 1
-        error = FlushtrackerError(
-            f"{self.name} has ended with {exit_code}: {self._last_line()}; its log is {self._log}"
-        )
+        error = FlushtrackerError(f"{self.name} exited with {exit_code}: {self._last_line()}; its log is {self._log}")
         error.exit_code = exit_code
         return error
 
     def stop(self) -> None:
-        """Stop it in good order (SIGTERM), and wait; then nothing of its process group is left."""
+        """Stop it gracefully (SIGTERM) and wait; then nothing of its process group is left."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_SECONDS)
@@ -77,4 +75,4 @@ class GuardedProcess:
         with self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
             lines = log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")

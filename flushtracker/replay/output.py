@@ -17,7 +17,7 @@ _STREAMS: Final = ("fragments", "flushes", "shape_changes")
 
 
 class Output(Protocol):
-    """Where the streams go."""
+    """Publishes the streams somewhere."""
 
     def publish(self, tick: Tick) -> None:
         """Publish the tick's events; all of them are durable when this returns."""
@@ -27,13 +27,13 @@ class Output(Protocol):
 
 
 class FilesOutput:
-    """Directories below ``out``, one for each stream; a tick is a file in each."""
+    """Directories below ``out``, one for each stream; each tick adds a file to each stream that it has events for."""
 
     def __init__(self, out: Path) -> None:
         directories = {stream: out / stream for stream in _STREAMS}
         require_empty(
             directories.values(),
-            "remove the streams with the checkpoint and the tables made of them, or name another --out",
+            "remove the streams together with the checkpoint and tables made from them, or name another --out",
         )
         self._out = out
         self._writers = {stream: StreamWriter(directory) for stream, directory in directories.items()}
@@ -58,8 +58,8 @@ class KafkaOutput:
         count = TopicAdmin(config).record_count("fragments")
         if count:
             raise ConfigError(
-                f"topic {config.topics.fragments} already has records ({count}); remove the topics with the "
-                "checkpoint and the tables made of them, or name others"
+                f"topic {config.topics.fragments} already has records ({count}); remove the topics together "
+                "with the checkpoint and tables made from them, or name others"
             )
         self._servers = config.bootstrap_servers
         self._topics = config.topics.by_role()

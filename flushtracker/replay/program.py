@@ -1,4 +1,4 @@
-"""``flushtracker replay``: a recording into streams, from its arguments to its exit code."""
+"""``flushtracker replay``: replays a recording into streams, from its arguments to its exit code."""
 
 import argparse
 import sys
@@ -37,13 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
             time.sleep(max(0.0, first + replay.counts.fragments / arguments.rate - time.monotonic()))
         if time.monotonic() - reported >= _PROGRESS_SECONDS:
             reported = time.monotonic()
-            _say(f"{_progress(replay)} so far")
-    _say(
+            _print_status(f"{_progress(replay)} so far")
+    _print_status(
         f"{_progress(replay)}; {len(replay.counts.shape_ids)} of {len(definitions)} shapes took part; "
         f"{output.summary()}, {time.monotonic() - started:.1f} s"
     )
     if replay.in_transaction:
-        _say("the recording ends inside a transaction, which stays open")
+        _print_status("the recording ends inside a transaction, which stays open")
     return 0
 
 
@@ -56,5 +56,5 @@ def _progress(replay: Replay) -> str:
     )
 
 
-def _say(line: str) -> None:
+def _print_status(line: str) -> None:
     print(f"flushtracker replay: {line}", file=sys.stderr)

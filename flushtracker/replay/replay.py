@@ -1,11 +1,12 @@
-"""``Replay``: a recording's frames in, the streams' events out, as capture and the shapes' writers would publish them.
+"""``Replay``: turns a recording into the events that capture and the shapes' writers would publish.
 
-Events come in ticks, each of which is one file of every stream. A tick has at least so many fragments, and waits for a
-flush notification, so that the n-th file of fragments and the n-th of flushes belong together; only where none comes
-for long does it end without one. After the last fragment come ticks of flushes alone, until everything is flushed.
+Events are grouped into ticks; a tick is one file of each stream. A tick has at least ``fragments_per_tick`` fragments,
+and normally ends only when it also has a flush notification, so that the n-th files of fragments and of flushes belong
+together; if no flush comes up, it ends when it is ten times as long. After the last fragment, ticks of flushes alone
+follow, until everything is flushed.
 
-Time is that of the recording, as its commits tell it: a writer that flushes every second does so once in each second of
-the workload, however fast it is replayed. After the end, time goes on.
+Time is the recording's own, taken from its commits: a writer that flushes every second does so once in each second of
+the workload, however fast it is replayed. After the last commit, time keeps running.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,25 +29,25 @@ from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.pgoutput import Message, decode
 
 _RESTART_EVERY: Final = 10
-"""Every so many ticks the writers start again, so that they repeat what they have said."""
+"""After this many ticks the writers restart, and repeat their last notifications."""
 
 _WAIT_FACTOR: Final = 10
-"""A tick without a flush ends when it is so many times as long as it should be."""
+"""A tick without a flush ends at this multiple of its normal length."""
 
 _FINAL_STEP_MS: Final = 250
-"""After the last fragment, flushes that fall due within so much time are one tick."""
+"""After the last fragment, flushes that fall due within this time are one tick."""
 
 
 @dataclass(slots=True)
 class Tick:
-    """What is published at once: one file of each stream that has anything."""
+    """What is published together: one file of each stream that has events."""
 
     fragments: list[FragmentEvent] = field(default_factory=list)
     flushes: list[FlushNotification] = field(default_factory=list)
     shape_changes: list[ShapeChangesEvent] = field(default_factory=list)
 
     def events(self) -> Iterator[ShapeChangesEvent | FragmentEvent | FlushNotification]:
-        """All of them, in the order of publishing: changes, then the fragments that name them, then flushes."""
+        """All events in publishing order: changes, then the fragments that refer to them, then flushes."""
         return chain(self.shape_changes, self.fragments, self.flushes)
 
 
@@ -63,7 +64,7 @@ class ReplayCounts:
 
 
 class Replay:
-    """One pass over one recording, for ``source`` and the shapes of ``definitions``; ``counts`` grows with it.
+    """One pass over one recording, for ``source`` and the shapes of ``definitions``; ``counts`` is kept up to date.
 
     Raises:
         ShapeError: a definition is refused.
@@ -87,7 +88,7 @@ class Replay:
         self._converter = FragmentConverter(max_batch_size, max_tx_size)
         self._router = EventRouter(definitions)
         self._writers = SimulatedWriters(source, definitions)
-        self._publisher: FragmentSequencer | None = None
+        self._sequencer: FragmentSequencer | None = None
         self._now_ms = 0
 
     @property
@@ -101,13 +102,13 @@ class Replay:
         Raises:
             DecodeError: a frame cannot be read, or a row cannot be routed.
             GapError: the recording goes back to an earlier transaction.
-            ShapeError: a shape cannot be kept on one of the tables.
+            ShapeError: a shape does not fit its table.
         """
         tick = Tick()
         ticks = 0
         for number, frame in enumerate(frames, start=1):
-            for fragment in self._converter.handle(_message(number, frame)):
-                self._take(fragment, tick)
+            for fragment in self._converter.handle(_decode_frame(number, frame)):
+                self._handle_fragment(fragment, tick)
             if len(tick.fragments) >= self._fragments_per_tick * (1 if tick.flushes else _WAIT_FACTOR):
                 yield self._counted(tick)
                 tick = Tick()
@@ -118,13 +119,13 @@ class Replay:
             yield self._counted(tick)
         yield from self._flush_the_rest()
 
-    def _take(self, fragment: TransactionFragment, tick: Tick) -> None:
-        """Route one fragment; its events, and the flushes that it causes, go into ``tick``."""
-        if self._publisher is None:
-            # A recording does not tell the LSN that was confirmed when it began. The first commit's own LSN is the one
-            # that cannot claim too much: that nothing was left out below it, nobody knows.
-            self._publisher = FragmentSequencer(self._source, fragment.lsn)
-        published = self._publisher.publish(fragment, self._router.route(fragment))
+    def _handle_fragment(self, fragment: TransactionFragment, tick: Tick) -> None:
+        """Route one fragment, and add its events and the flushes that it causes to ``tick``."""
+        if self._sequencer is None:
+            # A recording does not include the LSN that was confirmed when it began. The first commit's own LSN is the
+            # safe choice: whether anything is missing below it is unknown.
+            self._sequencer = FragmentSequencer(self._source, fragment.lsn)
+        published = self._sequencer.sequence(fragment, self._router.route(fragment))
         tick.fragments.append(published.fragment)
         tick.shape_changes += published.shape_changes
         if fragment.commit is not None:
@@ -134,7 +135,7 @@ class Replay:
         self.counts.changes += fragment.change_count
 
     def _flush_the_rest(self) -> Iterator[Tick]:
-        """Time goes on until no interval runs; what waits for more bytes is flushed last."""
+        """Advance time until no interval is running; flush what still waits for more bytes last."""
         while (due_ms := self._writers.next_due_ms()) is not None and not self.in_transaction:
             flushes = self._writers.advance(due_ms + _FINAL_STEP_MS)
             yield self._counted(Tick(flushes=flushes))
@@ -153,7 +154,7 @@ class Replay:
         return tick
 
 
-def _message(number: int, frame: RecordedMessage) -> Message:
+def _decode_frame(number: int, frame: RecordedMessage) -> Message:
     try:
         return decode(frame.data)
     except DecodeError as error:
@@ -162,5 +163,5 @@ def _message(number: int, frame: RecordedMessage) -> Message:
 
 def _timestamp_ms(text: str) -> int:
     """Milliseconds since 1970 of a commit's timestamp, ISO 8601 in UTC."""
-    # Python 3.10 does not read the Z.
+    # Python 3.10 does not accept the Z.
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)

@@ -1,16 +1,16 @@
-"""``SimulatedWriters``: the writers of a replay. They store nothing, but say when they would have.
+"""``SimulatedWriters``: the writers of a replay. They store nothing, and only report when they would have.
 
 Each shape has a writer of its own, with the ``flush`` policy of its definition:
 
-- ``bytes``: it flushes when a transaction ends and at least so much is buffered;
-- ``interval``: it flushes when something has been buffered for so long, and no transaction is open;
-- ``chunk_bytes``: it also flushes inside a transaction, at the very item with which it has so much of that
-  transaction buffered;
+- ``bytes``: it flushes when a transaction ends and at least this much is buffered;
+- ``interval``: it flushes when something has been buffered for this long, and no transaction is open;
+- ``chunk_bytes``: it also flushes inside a transaction, at the very item that brings what is buffered of that
+  transaction to this size;
 - with neither ``bytes`` nor ``interval`` it flushes at each commit.
 
-A flush takes all that is buffered, and is notified by the offset of the last item stored, wherever that lies: it need
-not be the end of a fragment, let alone of the transaction. As with real writers, some notifications come twice, and
-one that starts again repeats its last. Time is the replay's: ``now_ms`` never goes back.
+A flush stores all that is buffered, and is notified with the offset of the last item stored, which need not be the end
+of a fragment, let alone of the transaction. As with real writers, some notifications are sent twice, and a restarted
+writer repeats its last. Time is the replay's: ``now_ms`` never goes back.
 """
 
 import json
@@ -25,7 +25,7 @@ from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 
 _DUPLICATE_EVERY: Final = 7
-"""Every so many notifications, one is sent twice."""
+"""One in this many notifications is sent twice."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Writer:
     policy: FlushPolicy
     buffered_bytes: int = 0
     chunk_bytes: int = 0
-    """The part of ``buffered_bytes`` that is of the open transaction."""
+    """The part of ``buffered_bytes`` that belongs to the open transaction."""
     buffered_since_ms: int | None = None
     """``None`` when nothing is buffered."""
     in_transaction: bool = False
@@ -44,15 +44,15 @@ class _Writer:
 
     @property
     def due_ms(self) -> int | None:
-        """When the interval ends, ``None`` where no interval is running."""
+        """When the interval ends, ``None`` if none is running."""
         if self.policy.interval_ms is None or self.buffered_since_ms is None:
             return None
         return self.buffered_since_ms + self.policy.interval_ms
 
     def take(self, event: ShapeChangesEvent, now_ms: int) -> list[LogOffset]:
-        """Buffer the event's items; returns the offsets of the flushes on the way."""
+        """Buffer the event's items; returns the offsets of the flushes that they cause."""
         self.in_transaction = True
-        flushes = [self.flush() for item in event.items if self._take_item(item, now_ms)]
+        flushes = [self.flush() for item in event.items if self._buffer(item, now_ms)]
         if event.commit is not None:
             self.in_transaction = False
             self.chunk_bytes = 0
@@ -60,7 +60,7 @@ class _Writer:
                 flushes.append(self.flush())
         return [offset for offset in flushes if offset is not None]
 
-    def _take_item(self, item: LogItem, now_ms: int) -> bool:
+    def _buffer(self, item: LogItem, now_ms: int) -> bool:
         """Buffer one item; returns whether a chunk is full."""
         size = _size_bytes(item)
         self.buffered_bytes += size
@@ -76,7 +76,7 @@ class _Writer:
         return self.buffered_bytes >= self.policy.bytes
 
     def flush(self) -> LogOffset | None:
-        """Store what is buffered; returns the offset of its last item, ``None`` without any."""
+        """Store what is buffered; returns the offset of its last item, ``None`` if there is none."""
         if self.buffered_since_ms is None:
             return None
         self.buffered_bytes = self.chunk_bytes = 0
@@ -86,13 +86,13 @@ class _Writer:
 
 
 class SimulatedWriters:
-    """The writers of the shapes defined, each with nothing stored yet."""
+    """One writer for each definition, with nothing stored yet."""
 
     def __init__(self, source: str, definitions: Iterable[ShapeDefinition]) -> None:
         self._source = source
         self._writers = {definition.id: _Writer(definition.flush) for definition in definitions}
         self._due: list[tuple[int, str]] = []
-        """A heap of the intervals that run; one that a flush has ended stays until it is popped."""
+        """A heap of the running intervals; one that a flush has ended stays until it is popped."""
         self._notified = 0
 
     def take(self, events: Iterable[ShapeChangesEvent], now_ms: int) -> list[FlushNotification]:
@@ -108,7 +108,7 @@ class SimulatedWriters:
         return notifications
 
     def advance(self, now_ms: int) -> list[FlushNotification]:
-        """It is ``now_ms``; returns the flushes of those whose interval has ended. One in mid-transaction waits."""
+        """Advance time to ``now_ms``; returns the flushes of intervals that have ended, except inside a transaction."""
         notifications, waiting = [], []
         while self._due and self._due[0][0] <= now_ms:
             due_ms, shape_id = heappop(self._due)
@@ -124,13 +124,13 @@ class SimulatedWriters:
         return notifications
 
     def next_due_ms(self) -> int | None:
-        """When the next interval ends, ``None`` when none is running."""
+        """When the next interval ends, ``None`` if none is running."""
         while self._due and self._writers[self._due[0][1]].due_ms != self._due[0][0]:
             heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def restart(self) -> list[FlushNotification]:
-        """Every writer starts again: it says once more up to where it has stored, and loses nothing."""
+        """Restart every writer, which loses nothing; returns each one's last notification again."""
         return [
             FlushNotification(self._source, "flushed", shape_id, writer.stored_offset)
             for shape_id, writer in self._writers.items()
@@ -138,7 +138,7 @@ class SimulatedWriters:
         ]
 
     def flush_all(self) -> list[FlushNotification]:
-        """Store everything that is buffered, also of an open transaction."""
+        """Store everything that is buffered, even of an open transaction."""
         return [notification for shape_id in self._writers for notification in self._flush(shape_id)]
 
     def _flush(self, shape_id: str) -> list[FlushNotification]:
@@ -152,5 +152,5 @@ class SimulatedWriters:
 
 
 def _size_bytes(item: LogItem) -> int:
-    """About what the item takes as JSON."""
+    """The approximate size of the item as JSON."""
     return len(json.dumps([item.operation, item.key, item.value, item.old_value], ensure_ascii=False).encode())

@@ -1,1 +1,1 @@
-"""The report on a source's acks: the figures, and rich's tables and matplotlib's plot of them, which are an extra."""
+"""The report on a source's acks: figures, tables and a plot. Tables and plot need the ``report`` extra."""

@@ -1,6 +1,6 @@
-"""What the report says about a source's acks: which shape held the ack back for how long, and how far it came.
+"""The figures of a report on a source's acks: which shapes held the ack back, for how long, and how far it advanced.
 
-Between two acks nothing is known but that the ack stood still, and that the shape named with the earlier one held it.
+Between two acks, all that is known is that the ack did not move, and that the first one's blocking shape held it back.
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ _TIME_UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
 class HeldBack:
     """How one shape held the ack back.
 
-    ``acks`` counts the acks at which it was what held back the rest, ``batches`` and ``seconds`` how long the ack then
-    stood, ``most_bytes`` the most WAL that came to wait.
+    ``acks`` counts the acks with this blocking shape; ``batches`` and ``seconds`` measure how long the ack then did not
+    move, ``max_lag_bytes`` the most WAL that was waiting.
     """
 
     shape_id: str
     acks: int = 0
     batches: int = 0
     seconds: float = 0.0
-    most_bytes: int = 0
+    max_lag_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``last_commit_lsn`` is what the acks have to reach: the last commit that was published, or else seen."""
+    """``last_commit_lsn`` is what the acks must reach: the last commit that was published or seen."""
 
     history: AckHistory
     held_back: tuple[HeldBack, ...]
@@ -50,7 +50,7 @@ class Report:
 
 
 def make_report(history: AckHistory, published_lsn: int | None) -> Report:
-    """The report on ``history``, given the last commit that was published, where that is known."""
+    """The report on ``history``, given the last commit that was published, if known."""
     last_commit_lsn = max(history.acks[-1].last_seen_lsn, -1 if published_lsn is None else published_lsn)
     return Report(history, held_back(history.acks), last_commit_lsn)
 
@@ -65,19 +65,19 @@ def held_back(acks: Sequence[Ack]) -> tuple[HeldBack, ...]:
         shapes[ack.blocking_shape] = HeldBack(
             ack.blocking_shape,
             before.acks + 1,
-            # With a new checkpoint batches count from 0 again, and how many there were nobody knows.
+            # A new checkpoint counts batches from 0 again, so how many there were is unknown.
             before.batches + max(0, following.batch_id - ack.batch_id),
             before.seconds + max(0.0, (following.acked_at - ack.acked_at).total_seconds()),
-            max(before.most_bytes, following.last_seen_lsn - ack.ack_lsn),
+            max(before.max_lag_bytes, following.last_seen_lsn - ack.ack_lsn),
         )
-    return tuple(sorted(shapes.values(), key=lambda shape: (-shape.seconds, -shape.most_bytes, shape.shape_id)))
+    return tuple(sorted(shapes.values(), key=lambda shape: (-shape.seconds, -shape.max_lag_bytes, shape.shape_id)))
 
 
 def last_published_commit(fragments: str, source: str) -> int | None:
     """The LSN of the last commit of ``source`` in a stream of files.
 
-    ``None``: there is none, or ``fragments`` is a URI, which this cannot read. It reads files from the newest back to
-    the first that has one; after a resend that an older one may be greater.
+    ``None`` if there is none, or ``fragments`` is a URI, which this function cannot read. It reads files from the
+    newest back to the first that has a commit; after a resend, an older file may have a greater one.
 
     Raises:
         DecodeError: an event cannot be read.
@@ -100,7 +100,7 @@ def _event(file: Path, number: int, line: str) -> FragmentEvent:
 
 
 def thinned(acks: Sequence[Ack], limit: int) -> Sequence[Ack]:
-    """At most ``limit`` of the acks, evenly chosen, the first and the last among them; ``limit`` is 2 or more."""
+    """At most ``limit`` of the acks, evenly spaced, including the first and the last; ``limit`` is at least 2."""
     if len(acks) <= limit:
         return acks
     last = len(acks) - 1
@@ -108,7 +108,7 @@ def thinned(acks: Sequence[Ack], limit: int) -> Sequence[Ack]:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes as people read it.
+    """A number of bytes in human-readable form.
 
     >>> bytes_text(0), bytes_text(999), bytes_text(1_760_400), bytes_text(999_999)
     ('0 B', '999 B', '1.76 MB', '1.00 MB')
@@ -118,7 +118,7 @@ def bytes_text(count: int) -> str:
     value = float(count)
     for unit in _BYTE_UNITS:
         value /= 1000
-        # 999.5 would be written as 1000.
+        # 999.5 would be rounded to 1000.
         if abs(value) < 999.5 or unit == _BYTE_UNITS[-1]:
             break
     digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
@@ -126,7 +126,7 @@ def bytes_text(count: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration as people read it.
+    """A duration in human-readable form.
 
     >>> seconds_text(0.42), seconds_text(75), seconds_text(7200), seconds_text(200_000)
     ('0.4 s', '1.2 min', '2.0 h', '2.3 d')

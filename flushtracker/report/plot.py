@@ -1,6 +1,6 @@
-"""The report as a picture: WAL received, WAL acknowledged, and the gap in the colour of the shape that held it back.
+"""The report as a plot: WAL received, WAL acknowledged, and the lag in the colour of the shape that held it back.
 
-Needs ``matplotlib``, of which it uses the renderer for files: no display is needed.
+Needs ``matplotlib``; it renders to a file, so no display is needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ _SHAPES: Final = ("#e07b39", "#8e6bbf", "#d1495b", "#3a9ea5", "#c9a227", "#7a8b2
 _OTHERS: Final = "#9a9a9a"
 _BYTE_SCALES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _TIME_SCALES: Final = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
-_MOST_DOTS: Final = 100
-_LONGEST_NAME: Final = 40
+_MAX_MARKERS: Final = 100
+_MAX_NAME_CHARS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
-    """From one ack to the next: the WAL between ``floor`` and what is received, which rises from ``start`` to ``end``.
+class _Interval:
+    """From one ack to the next: the WAL between ``floor`` and what was received, which rises from ``start`` to ``end``.
 
-    Times in seconds since the first ack, WAL in bytes after it.
+    Times are in seconds since the first ack, WAL positions in bytes after it.
     """
 
     shape_id: str | None
@@ -45,7 +45,7 @@ class _Wait:
 
 
 def plot_report(report: Report, file: Path) -> None:
-    """Write the picture to ``file``, whose ending says the format, and make its directory.
+    """Write the plot to ``file``, in the format of its extension, and create its directory.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -63,8 +63,8 @@ def _figure(report: Report) -> Figure:
     acks = report.history.acks
     origin = acks[0].ack_lsn
     seconds = _elapsed_seconds(acks)
-    waits = [
-        _Wait(
+    intervals = [
+        _Interval(
             here.blocking_shape,
             *between,
             here.ack_lsn - origin,
@@ -75,22 +75,22 @@ def _figure(report: Report) -> Figure:
     ]
     figure = Figure(figsize=(11, 7.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    wal, gap = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    wal, lag = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     title = f"WAL of {_short(report.history.source)}: received, acknowledged, and what held it back"
-    # A dollar sign in a name is no formula.
+    # A dollar sign in a name does not start a formula.
     figure.suptitle(title, fontsize=13, parse_math=False)
     wal.set_title(_summary(report), fontsize=10, loc="left")
     time_unit, time_size = next((scale for scale in _TIME_SCALES if seconds[-1] >= 2 * scale[1]), ("seconds", 1.0))
     times = [second / time_size for second in seconds]
-    _draw_wal(wal, acks, times, waits, time_size, _colours(report))
-    _draw_gap(gap, waits, time_size, _colours(report))
-    gap.set_xlabel(f"{time_unit} since the first ack")
-    for axes in (wal, gap):
+    _draw_wal(wal, acks, times, intervals, time_size, _colours(report))
+    _draw_lag(lag, intervals, time_size, _colours(report))
+    lag.set_xlabel(f"{time_unit} since the first ack")
+    for axes in (wal, lag):
         axes.set_ylim(bottom=0)
         axes.margins(x=0.01)
         axes.grid(visible=True, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = gap.get_legend_handles_labels()
+    handles, labels = lag.get_legend_handles_labels()
     if handles:
         legend = figure.legend(
             handles, labels, loc="outside lower center", ncols=4, frameon=False, title="held back by"
@@ -108,7 +108,7 @@ def _summary(report: Report) -> str:
 
 
 def _elapsed_seconds(acks: Sequence[Ack]) -> list[float]:
-    """Seconds from the first ack to each; a clock that went back stands still here."""
+    """Seconds from the first ack to each; where the clock went back, time does not advance."""
     elapsed = [0.0]
     for ack in acks[1:]:
         elapsed.append(max(elapsed[-1], (ack.acked_at - acks[0].acked_at).total_seconds()))
@@ -116,7 +116,7 @@ def _elapsed_seconds(acks: Sequence[Ack]) -> list[float]:
 
 
 def _colours(report: Report) -> Mapping[str, str]:
-    """A colour for each of the shapes that held the ack back longest; the others share one."""
+    """A colour for each of the shapes that held the ack back longest; the other shapes share one."""
     return {shape.shape_id: colour for shape, colour in zip(report.held_back, _SHAPES, strict=False)}
 
 
@@ -124,11 +124,11 @@ def _draw_wal(
     axes: Axes,
     acks: Sequence[Ack],
     times: Sequence[float],
-    waits: Sequence[_Wait],
+    intervals: Sequence[_Interval],
     time_size: float,
     colours: Mapping[str, str],
 ) -> None:
-    """Both lines over time, and between them the colour of what was waited for."""
+    """Draw both lines over time, and the area between them in the colour of the blocking shape."""
     origin = acks[0].ack_lsn
     unit, size = _byte_scale(max(ack.last_seen_lsn for ack in acks) - origin)
     acknowledged = [(ack.ack_lsn - origin) / size for ack in acks]
@@ -137,58 +137,58 @@ def _draw_wal(
         [(ack.last_seen_lsn - origin) / size for ack in acks],
         color=_RECEIVED,
         linewidth=1.8,
-        label="received: the last commit seen, known at each ack",
+        label="received: the last commit seen, as of each ack",
     )
     axes.step(times, acknowledged, where="post", color=_ACKNOWLEDGED, linewidth=1.8, label="acknowledged")
-    if len(acks) <= _MOST_DOTS:
+    if len(acks) <= _MAX_MARKERS:
         axes.plot(times, acknowledged, "o", color=_ACKNOWLEDGED, markersize=4, clip_on=False)
-    for colour, group in _by_colour(waits, colours).items():
-        quads = [_quad(wait, time_size, wait.floor / size, wait.start / size, wait.end / size) for wait in group]
+    for colour, group in _by_colour(intervals, colours).items():
+        quads = [_quad(each, time_size, each.floor / size, each.start / size, each.end / size) for each in group]
         axes.add_collection(PolyCollection(quads, facecolor=colour, linewidth=0, alpha=0.25))
     axes.set_ylabel(f"WAL after {format_lsn(origin)} ({unit})")
     axes.legend(loc="upper left", frameon=False)
 
 
-def _draw_gap(axes: Axes, waits: Sequence[_Wait], time_size: float, colours: Mapping[str, str]) -> None:
-    """What was received and not acknowledged, over time."""
-    most = max((max(wait.start, wait.end) - wait.floor for wait in waits), default=0)
-    unit, size = _byte_scale(most)
+def _draw_lag(axes: Axes, intervals: Sequence[_Interval], time_size: float, colours: Mapping[str, str]) -> None:
+    """Draw the WAL that was received and not acknowledged, over time."""
+    max_lag = max((max(each.start, each.end) - each.floor for each in intervals), default=0)
+    unit, size = _byte_scale(max_lag)
     names = {colour: shape_id for shape_id, colour in colours.items()} | {_OTHERS: "others"}
-    for colour, group in _by_colour(waits, colours).items():
+    for colour, group in _by_colour(intervals, colours).items():
         quads = [
-            _quad(wait, time_size, 0.0, (wait.start - wait.floor) / size, (wait.end - wait.floor) / size)
-            for wait in group
+            _quad(each, time_size, 0.0, (each.start - each.floor) / size, (each.end - each.floor) / size)
+            for each in group
         ]
         collection = PolyCollection(quads, facecolor=colour, label=_label(names[colour]))
-        # With an edge, a wait narrower than a dot is still seen.
+        # With an edge, an interval narrower than a pixel is still visible.
         collection.set(edgecolor=colour, linewidth=0.3, zorder=1.0 if colour == _OTHERS else 1.1)
         axes.add_collection(collection)
-    axes.set_ylim(top=1.05 * most / size or 1)
-    axes.set_ylabel(f"gap ({unit})")
+    axes.set_ylim(top=1.05 * max_lag / size or 1)
+    axes.set_ylabel(f"lag ({unit})")
 
 
 def _label(shape_id: str) -> str:
-    # A legend leaves out what begins with an underscore.
+    # A legend omits labels that begin with an underscore.
     return f" {_short(shape_id)}"
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    return name if len(name) <= _MAX_NAME_CHARS else f"{name[: _MAX_NAME_CHARS - 1]}…"
 
 
-def _byte_scale(most: int) -> tuple[str, float]:
-    return next((scale for scale in _BYTE_SCALES if most >= scale[1]), ("bytes", 1.0))
+def _byte_scale(max_bytes: int) -> tuple[str, float]:
+    return next((scale for scale in _BYTE_SCALES if max_bytes >= scale[1]), ("bytes", 1.0))
 
 
-def _by_colour(waits: Sequence[_Wait], colours: Mapping[str, str]) -> Mapping[str, list[_Wait]]:
-    """The waits for a shape by its colour, in the order of the colours; those for nothing have none."""
-    groups: dict[str, list[_Wait]] = {}
-    for wait in waits:
-        if wait.shape_id is not None:
-            groups.setdefault(colours.get(wait.shape_id, _OTHERS), []).append(wait)
+def _by_colour(intervals: Sequence[_Interval], colours: Mapping[str, str]) -> Mapping[str, list[_Interval]]:
+    """The intervals by the colour of their blocking shape, in the order of the colours; those without are left out."""
+    groups: dict[str, list[_Interval]] = {}
+    for interval in intervals:
+        if interval.shape_id is not None:
+            groups.setdefault(colours.get(interval.shape_id, _OTHERS), []).append(interval)
     return {colour: groups[colour] for colour in (*_SHAPES, _OTHERS) if colour in groups}
 
 
-def _quad(wait: _Wait, time_size: float, floor: float, start: float, end: float) -> list[tuple[float, float]]:
-    left, right = wait.starts_s / time_size, wait.ends_s / time_size
+def _quad(interval: _Interval, time_size: float, floor: float, start: float, end: float) -> list[tuple[float, float]]:
+    left, right = interval.starts_s / time_size, interval.ends_s / time_size
     return [(left, floor), (left, start), (right, end), (right, floor)]

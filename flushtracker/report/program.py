@@ -1,4 +1,4 @@
-"""``flushtracker report``: the report on a source's acks, from its arguments to its exit code."""
+"""``flushtracker report``: prints and plots the report on a source's acks, from its arguments to its exit code."""
 
 import argparse
 import io
@@ -16,11 +16,11 @@ from flushtracker.report.tables import print_report
 def run(arguments: argparse.Namespace) -> int:
     """Print the tables and write the plot; 1 unless everything is acknowledged."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal may lack a dash, and names may contain anything.
+        # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")
     config = load_config(arguments.config)
     history = read_ack_history(config.sink.acks, config.sink.storage_options, arguments.source)
-    # Of topics, the last commit that the job has seen is known, not the last one that is there.
+    # With Kafka only the last commit that the job has seen is known, not the last one published.
     is_files = isinstance(config.transport, FilesTransport)
     published = last_published_commit(config.transport.fragments, history.source) if is_files else None
     report = make_report(history, published)

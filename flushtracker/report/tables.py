@@ -16,7 +16,7 @@ _MOST_SHAPES: Final = 20
 
 
 def print_report(report: Report, console: Console) -> None:
-    """How the ack rose, what held it back, and whether it has arrived."""
+    """Print how the ack advanced, what held it back, and whether it has reached the last commit."""
     console.print(_acks(report))
     console.print()
     if report.held_back:
@@ -35,10 +35,10 @@ def _acks(report: Report) -> Table:
     acks = report.history.acks
     shown = thinned(acks, _MOST_ACKS)
     count = f"{len(acks):,} acks" if len(shown) == len(acks) else f"{len(shown)} of {len(acks):,} acks"
-    table = _table(f"How the ack of {escape(report.history.source)} rose: {count}")
-    for name in ("batch", "ack LSN", "last seen", "gap", "pending"):
+    table = _table(f"How the ack of {escape(report.history.source)} advanced: {count}")
+    for name in ("batch", "ack LSN", "last seen", "lag", "pending"):
         table.add_column(name, justify="right", no_wrap=True)
-    # The one column that gives way in a narrow terminal: one that may wrap is narrowed first.
+    # The only column that shrinks in a narrow terminal: rich narrows columns that may wrap first.
     table.add_column("held back by", overflow="ellipsis")
     table.add_column("for", justify="right", no_wrap=True)
     for ack in shown:
@@ -74,7 +74,7 @@ def _held_back(report: Report) -> Table:
             f"{shape.acks:,}",
             f"{shape.batches:,}",
             seconds_text(shape.seconds),
-            bytes_text(shape.most_bytes),
+            bytes_text(shape.max_lag_bytes),
         )
     return table
 
@@ -83,9 +83,9 @@ def _verdict(report: Report) -> str:
     ack, commit = report.last_ack.ack_lsn, report.last_commit_lsn
     if report.is_complete:
         return f"[bold green]final ack {format_lsn(ack)} = last commit: everything is acknowledged[/]"
-    holder = report.last_ack.blocking_shape
-    reason = "" if holder is None else f"; {escape(holder)} held it back last"
+    blocking_shape = report.last_ack.blocking_shape
+    reason = "" if blocking_shape is None else f"; {escape(blocking_shape)} held it back last"
     return (
-        f"[bold red]error: final ack {format_lsn(ack)} is not the last commit {format_lsn(commit)}: "
+        f"[bold red]error: final ack {format_lsn(ack)} is behind the last commit {format_lsn(commit)}: "
         f"{bytes_text(commit - ack)} of WAL are not acknowledged{reason}[/]"
     )

@@ -1,1 +1,1 @@
-"""Shapes: their definitions, what of a transaction concerns each, and the log items it becomes. Pure."""
+"""Shapes: their definitions, which changes of a transaction concern each, and the resulting log items. Pure."""

@@ -1,4 +1,4 @@
-"""A shape's definition, as ``conf/shapes.yaml`` gives it."""
+"""A shape's definition, as written in ``conf/shapes.yaml``."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from flushtracker.wal.changes import TableName
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """When a shape's writer flushes: by bytes, by time, and in chunks within a transaction; ``None``: not by this."""
+    """When a shape's writer flushes: by bytes, by time, and in chunks within a transaction; ``None`` turns one off."""
 
     bytes: int | None = None
     interval_ms: int | None = None
@@ -21,9 +21,9 @@ class FlushPolicy:
 class ShapeDefinition:
     """A routed subset of one table's changes.
 
-    ``where`` is text here; what it means and whether it is supported is decided when it is compiled. Column names are
-    spelled as in PostgreSQL's catalog. ``columns`` is ``None`` for all of them, ``primary_key`` for the relation's own.
-    ``partitions`` are the tables whose changes belong to ``table``, where no catalog can be asked.
+    ``where`` is plain text here and is checked when it is compiled. Column names are spelled as in PostgreSQL's
+    catalog. ``columns`` is ``None`` for all columns, ``primary_key`` is ``None`` for the relation's own key.
+    ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
     """
 
     id: str
@@ -38,16 +38,16 @@ class ShapeDefinition:
 
 
 def dependency_layers(definitions: Iterable[ShapeDefinition]) -> Mapping[str, int]:
-    """The layer of each shape that has something to wait for: one above the highest it depends on.
+    """The layer of each shape that depends on others: one above the highest layer among them.
 
-    Shapes that are not named are in layer 0. A dependency on a shape that is not there counts for nothing.
+    Shapes absent from the result are in layer 0. Dependencies on unknown shapes are ignored.
 
     >>> table = ("public", "t")
     >>> dependency_layers([ShapeDefinition("a", table), ShapeDefinition("b", table, depends_on=("a",))])
     {'b': 1}
 
     Raises:
-        graphlib.CycleError: a shape waits for itself; the file of shapes has been checked for that.
+        graphlib.CycleError: the shapes depend on each other in a cycle, which ``load_shapes`` refuses.
     """
     depends_on = {definition.id: definition.depends_on for definition in definitions}
     layers: dict[str, int] = {}

@@ -1,20 +1,20 @@
-"""``EventRouter``: gives each fragment of the WAL to the shapes that it concerns.
+"""``EventRouter``: routes each fragment of the WAL to the shapes that it concerns.
 
-It holds the shapes by table, and the open transaction: who took part in it so far. What it guarantees:
+Its state is the shapes by table, and the open transaction with the shapes that have taken part in it. It guarantees:
 
-- A shape takes part in a transaction from its first item on, and ``has_begin`` is true on that fragment alone. A change
-  that gives no item makes nobody take part.
-- The commit goes to every shape that took part, and to no other, also where its own fragment has nothing for the shape.
-- A shape added gets only transactions whose commit LSN is above all that was routed before: not the open one, and no
-  older one that is sent again.
-- A shape removed gets nothing more, also in mid-transaction. The commit still names it, marked ``removed``, because the
-  tracker has to close the transaction that it registered.
-- What a shape gets depends on the transaction alone: not on how it is cut into fragments, nor on whether it came
-  before.
-- Fragments follow each other: a transaction's in order and without another's between them. What does not is an error,
-  never a guess. The order *of transactions* is free, because a server sends old ones again.
+- A shape takes part in a transaction from its first item on, and ``has_begin`` is true on that fragment only. A change
+  without an item for a shape does not make the shape take part.
+- The commit goes to every shape that took part, and to no other, even if its own fragment has nothing for the shape.
+- An added shape receives only transactions whose commit LSN is above everything routed before: not the open one, and
+  no older one that is resent.
+- A removed shape receives nothing more, even in mid-transaction. The commit still names it, marked ``removed``, because
+  the tracker must close the transaction that it registered.
+- What a shape receives depends on the transaction alone, not on how it is split into fragments, nor on whether it was
+  routed before.
+- A transaction's fragments arrive in order, with no other transaction's in between. Anything else is an error, never a
+  guess. *Transactions* may arrive in any order, because a server resends old ones.
 
-The cost of a change is a look-up by table and one by the row's values, and a test for each shape that they find
+The cost of a change is a lookup by table, a lookup by the row's values, and a test of each shape found
 (:mod:`~flushtracker.shapes.shape_index`).
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
-from flushtracker.shapes.open_transaction import OpenTransaction, followed_transaction
+from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
 from flushtracker.shapes.shape import BoundShape, Shape, empty_partitions
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.wal.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment
@@ -34,10 +34,10 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class RoutedFragment:
-    """One fragment's part for one shape.
+    """One shape's part of a fragment.
 
-    ``change_count`` counts the table's changes, so a split update is one, with two items. ``removed``: the shape is
-    gone and took part before it went; the fragment's metadata names it, but nothing is to be sent to it.
+    ``change_count`` counts the table's changes, so a split update counts as one, with two items. ``removed``: the shape
+    took part and was then removed; the fragment's metadata names it, but nothing may be sent to it.
     """
 
     shape_id: str
@@ -52,31 +52,42 @@ class RoutedFragment:
 
     @property
     def last_offset(self) -> LogOffset | None:
-        """The offset of the last item, ``None`` without any; past ``last_log_offset`` where the last update splits."""
+        """The offset of the last item, ``None`` without items; past ``last_log_offset`` if the last update is split."""
         return self.items[-1].offset if self.items else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """A shape that is routed to, and the commit LSN at and below which it gets nothing."""
+    """A routed shape; it receives no transaction that commits at or below ``starts_after``."""
 
     shape: Shape
     starts_after: int
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What one fragment has for one shape."""
+class _ShapePart:
+    """One shape's items from one fragment."""
 
     items: list[LogItem] = field(default_factory=list)
     change_count: int = 0
 
 
 class EventRouter:
-    """The shapes, and what the open transaction has brought them.
+    """Routes one stream of fragments to shapes.
 
-    One router serves one stream of fragments for as long as the process lives: it remembers what it routed and which
-    ids were used. After a reconnect call :meth:`forget_open_transaction`.
+    One router serves its stream for the lifetime of the process: it remembers what it routed and which ids were used.
+    After a reconnect, call :meth:`forget_open_transaction`.
+
+    >>> from flushtracker.wal.changes import Column, Insert
+    >>> orders = Relation(1, "public", "orders", "default", (Column("id", 20, is_key=True), Column("total", 1700)))
+    >>> low = ShapeDefinition("low", orders.table, where="id < 100")
+    >>> high = ShapeDefinition("high", orders.table, where="id >= 100")
+    >>> insert = Insert(orders, LogOffset(1000, 0), {"id": "7", "total": "12.50"})
+    >>> commit = Commit("2026-11-21T01:02:03.456789Z", end_lsn=1040)
+    >>> fragment = TransactionFragment(742, 1000, insert.offset, has_begin=True, commit=commit, changes=(insert,))
+    >>> for part in EventRouter([low, high]).route(fragment):
+    ...     print(part.shape_id, part.items[0].operation, part.items[0].key, part.items[0].value)
+    low insert "public"."orders"/"7" {'id': '7', 'total': '12.50'}
 
     Raises:
         ShapeError: a definition is refused, or two have the same id.
@@ -95,7 +106,7 @@ class EventRouter:
 
     @property
     def shape_ids(self) -> frozenset[str]:
-        """The shapes that are routed to."""
+        """The ids of the routed shapes."""
         return frozenset(self._registered)
 
     def has_shapes_on(self, table: TableName) -> bool:
@@ -103,40 +114,41 @@ class EventRouter:
         return table in self._by_table
 
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1) -> None:
-        """Route to one more shape, from the first transaction on that is above everything routed so far.
+        """Add a shape, starting with the first transaction above everything routed so far.
 
-        With ``starts_after`` also above that commit LSN: what earlier processes have routed, this one does not know.
+        With ``starts_after``, it must also be above that commit LSN: this router does not know what earlier processes
+        have routed.
 
         Raises:
             ShapeError: its ``where`` is refused, or its id is or was in use.
         """
         shape_id = definition.id
         if shape_id in self._registered or shape_id in self._removed:
-            state = "removed" if shape_id in self._removed else "in use"
-            raise ShapeError(f"shape {shape_id!r} cannot be added, its id is {state}; an id is never used twice")
+            state = "belonged to a removed shape" if shape_id in self._removed else "is in use"
+            raise ShapeError(f"shape {shape_id!r} cannot be added: its id {state}, and ids are never reused")
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
         self._register(_Registered(Shape(definition), starts_after))
 
     def set_partitions(self, shape_id: str, partitions: Iterable[TableName]) -> None:
-        """From now on the shape's table has these partitions; what was routed before stays as it was.
+        """Replace the partitions of the shape's table; earlier routing is not affected.
 
         Raises:
-            ShapeError: no such shape is routed to.
+            ShapeError: there is no such shape.
         """
         registered = self._unregister(shape_id, "given partitions")
         definition = replace(registered.shape.definition, partitions=tuple(partitions))
         self._register(_Registered(Shape(definition), registered.starts_after))
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
-        """Route nothing more to the shape, and return the offset for its ``removed`` event.
+        """Stop routing to the shape, and return the offset for its ``removed`` event.
 
-        Nothing was or will be routed to the shape after that offset, which may lie inside the open transaction.
+        Nothing was or will be routed to the shape past that offset, which may lie inside the open transaction.
         ``None``: this router has not routed anything. It does not know what an earlier process routed: after a
-        restart the event needs the greater of this offset and one that is past all of that.
+        restart, the event needs the greater of this offset and one that is past everything routed earlier.
 
         Raises:
-            ShapeError: no such shape is routed to.
+            ShapeError: there is no such shape.
         """
         self._unregister(shape_id, "removed")
         self._removed.add(shape_id)
@@ -152,11 +164,11 @@ class EventRouter:
                 self._by_table[table] = self._index_type()
             self._by_table[table].add(registered.shape, registered.starts_after)
 
-    def _unregister(self, shape_id: str, wish: str) -> _Registered:
+    def _unregister(self, shape_id: str, action: str) -> _Registered:
         registered = self._registered.pop(shape_id, None)
         if registered is None:
-            state = "was removed before" if shape_id in self._removed else "was never added"
-            raise ShapeError(f"shape {shape_id!r} cannot be {wish}, it {state}")
+            state = "was already removed" if shape_id in self._removed else "was never added"
+            raise ShapeError(f"shape {shape_id!r} cannot be {action}: it {state}")
         for table in registered.shape.tables:
             self._by_table[table].remove(shape_id)
             if not self._by_table[table]:
@@ -164,28 +176,28 @@ class EventRouter:
         return registered
 
     def forget_open_transaction(self) -> None:
-        """The connection was lost: the open transaction will be sent again from its start, perhaps after older ones."""
+        """After a lost connection: the open transaction will be resent from its start, perhaps after older ones."""
         self._open = None
 
     def route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
-        """What each shape gets of ``fragment``, in the order of shape ids; nobody gets a keepalive.
+        """Each shape's part of ``fragment``, ordered by shape id; a keepalive goes to no shape.
 
-        When it raises, the router is as it was before. An error about one shape alone has its ``shape_id``: once the
-        shape is removed, the same fragment can be routed to the others.
+        If this raises, the router is unchanged. An error about a single shape has its ``shape_id``: once that shape is
+        removed, the same fragment can be routed to the others.
 
         Raises:
-            GapError: the fragment does not follow the one before.
-            ShapeError: a shape cannot be kept on a table that has just become known, or was altered.
-            DecodeError: a row lacks a column without which it cannot be routed.
+            GapError: the fragment does not follow the previous one.
+            ShapeError: a shape cannot be kept on a table seen for the first time, or altered.
+            DecodeError: a row lacks a column that routing needs, or has a value that is not of its column's type.
         """
-        transaction = followed_transaction(self._open, fragment, self._routed_up_to)
+        transaction = continued_transaction(self._open, fragment, self._routed_up_to)
         if transaction is None:
             self._advance(fragment.last_log_offset)
             return ()
-        taken, empty = self._take(transaction, fragment)
-        everyone = taken.keys() if fragment.commit is None else transaction.shapes | taken.keys()
-        nothing = _Taken()
-        parts = [(shape_id, taken.get(shape_id, nothing)) for shape_id in sorted(everyone)]
+        collected, empty = self._collect(transaction, fragment)
+        recipients = collected.keys() if fragment.commit is None else transaction.shapes | collected.keys()
+        nothing = _ShapePart()
+        parts = [(shape_id, collected.get(shape_id, nothing)) for shape_id in sorted(recipients)]
         routed = tuple(
             RoutedFragment(
                 shape_id,
@@ -200,7 +212,7 @@ class EventRouter:
             )
             for shape_id, part in parts
         )
-        transaction.shapes.update(taken)
+        transaction.shapes.update(collected)
         transaction.empty.update(empty)
         transaction.last_log_offset = fragment.last_log_offset
         self._open = transaction if fragment.commit is None else None
@@ -211,11 +223,11 @@ class EventRouter:
                 self._advance(part.items[-1].offset)
         return routed
 
-    def _take(
+    def _collect(
         self, transaction: OpenTransaction, fragment: TransactionFragment
-    ) -> tuple[dict[str, _Taken], Mapping[str, frozenset[TableName]]]:
-        """What the fragment has for each shape, and which partitions are empty now that were not; changes nothing."""
-        taken: dict[str, _Taken] = {}
+    ) -> tuple[dict[str, _ShapePart], Mapping[str, frozenset[TableName]]]:
+        """Each shape's part of the fragment, and the updated sets of empty partitions; changes no state."""
+        collected: dict[str, _ShapePart] = {}
         empty = ChainMap({}, transaction.empty)
         relation: Relation | None = None
         index: ShapeIndex | None = None
@@ -232,16 +244,16 @@ class EventRouter:
                     error.shape_id = candidate.shape_id
                     raise
                 if items:
-                    part = taken.setdefault(candidate.shape_id, _Taken())
+                    part = collected.setdefault(candidate.shape_id, _ShapePart())
                     part.items.extend(items)
                     part.change_count += 1
-        return taken, empty.maps[0]
+        return collected, empty.maps[0]
 
     def _advance(self, offset: LogOffset) -> None:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where the index and the shapes, or the open transaction, disagree; for tests."""
+        """Raise ``AssertionError`` if the index or the open transaction disagrees with the shapes; for tests."""
         indexed = {(table, shape_id) for table, index in self._by_table.items() for shape_id in index.shape_ids}
         expected = {(table, key) for key, registered in self._registered.items() for table in registered.shape.tables}
         if indexed != expected or not all(self._by_table.values()):
@@ -249,14 +261,14 @@ class EventRouter:
         for index in self._by_table.values():
             index.check_invariants()
         if self._removed & self._registered.keys():
-            raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed to")
+            raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed")
         current = self._open
         if current is not None and current.removed != current.shapes & self._removed:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
 
 
 def _items(bound: BoundShape, change: Change, empty: MutableMapping[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
-    """The shape's items of ``change``; ``empty`` is brought up to date for the shape."""
+    """The shape's items of ``change``; updates ``empty`` for the shape."""
     definition = bound.definition
     own = bound.filter(change)
     if own is None:

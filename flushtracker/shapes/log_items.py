@@ -1,22 +1,22 @@
-"""Log items: what a change of a shape is in the shape's log, with its key and its values.
+"""Log items: how a change of a shape is recorded in the shape's log, with its key and its values.
 
 ============  =============================================  ================================================
 item          ``replica: default``                           ``replica: full``
 ============  =============================================  ================================================
 insert        value: the whole row                           the same
 update        value: the key and the columns that changed    value: the whole row;
-                                                             old_value: what the changed columns held
+                                                             old_value: the changed columns' old values
 delete        value: the key                                 value: the whole old row
 truncate      no key, no value                               the same
 ============  =============================================  ================================================
 
-"Whole" means the columns of the shape, as far as the server sent them: of an old row it sends the replica identity, and
-an unchanged TOAST column of an update is left out. A column whose old value is not known counts as changed.
+"Whole" means the columns of the shape that the server sent: of an old row it sends only the replica identity, and of an
+update it omits unchanged TOAST columns. A column whose old value is unknown counts as changed.
 
-An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``: a log by key cannot say
-that a row has moved. The insert's unchanged TOAST columns are filled in from the old row where that is known. Where
-it is not (the table is not ``REPLICA IDENTITY FULL``) they are left out of the insert too, and a reader who needs
-them has to take them from the row just deleted. The same holds for an update that only moves into the shape.
+An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key
+cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if it is known.
+If it is not (the table is not ``REPLICA IDENTITY FULL``), they are missing from the insert too, and a reader that needs
+them must take them from the row just deleted. The same applies to an update that moves a row into the shape.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,9 @@ from flushtracker.wal.log_offset import LogOffset
 
 
 def key_text(table: TableName, values: Iterable[str | None]) -> str:
-    """The key of a row: the table's names and the key's values, each quoted, a NULL as a bare underscore.
+    """The key of a row: the table's schema, its name and the key values, each quoted; NULL is a bare underscore.
 
-    Different rows never get the same text, whatever their values hold.
+    Different rows never get the same text, whatever their values contain.
 
     >>> print(key_text(("public", "users"), ["7"]))
     "public"."users"/"7"
@@ -42,13 +42,13 @@ def key_text(table: TableName, values: Iterable[str | None]) -> str:
 
 
 def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
-    """The items of ``change``, in order of offset; two for an update that changes the key, else one.
+    """The items of ``change``, in offset order; two for an update that changes the key, else one.
 
-    ``change`` is the shape's own, as :meth:`BoundShape.filter` gives it, not the table's. The last item's offset is the
-    shape's last offset in the log, and nothing else knows it.
+    ``change`` is the shape's, as returned by :meth:`BoundShape.filter`, not the table's. The last item's offset is the
+    shape's last offset in the log; it is recorded nowhere else.
 
     Raises:
-        DecodeError: the row lacks a column of the key.
+        DecodeError: the row lacks a key column.
     """
     match change:
         case Truncate():
@@ -64,7 +64,7 @@ def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
 def _update(shape: BoundShape, update: Update) -> tuple[LogItem, ...]:
     offset, new = update.offset, filled_new_row(update)
     key = shape.key_of(update, new)
-    # With no old row sent, no column of the key has changed.
+    # If the server sent no old row, no key column has changed.
     if update.old is not None and shape.key_of(update, update.old) != key:
         after = LogOffset(offset.tx_offset, offset.op_offset + 1)
         return (_delete(shape, update, update.old), _insert(shape, update, after, new))
@@ -77,7 +77,7 @@ def _update(shape: BoundShape, update: Update) -> tuple[LogItem, ...]:
             None if update.old is None else {name: old[name] for name in sent if name in changed and name in old}
         )
         return (LogItem(offset, "update", text, sent, old_value),)
-    # The key is taken from the row as filled in: part of it may be an unchanged TOAST column.
+    # Key columns are read from the filled-in row: one may be an unchanged TOAST column.
     wanted = [name for name in shape.columns if name in changed or name in shape.key_columns]
     return (LogItem(offset, "update", text, _chosen(wanted, new)),)
 

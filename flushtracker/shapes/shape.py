@@ -1,21 +1,21 @@
-"""Shapes: which rows of a table belong to a shape, and what a change of the table is for the shape.
+"""Shapes: which rows of a table belong to a shape, and what a change of the table means for the shape.
 
-A :class:`Shape` is a definition; a :class:`BoundShape` is that definition for one relation, as it is now. A table
-that is altered is another relation, and so is each partition: the shape is bound to each, and refused where it cannot
-be kept.
+A :class:`Shape` is a definition; a :class:`BoundShape` is that definition bound to one relation. An altered table is a
+new relation, and so is each partition: the shape is bound to each, and refused where it cannot be kept.
 
-An update is judged by its old row and its new one: both in the shape, an update; only the new, an insert; only the
-old, a delete. That needs the old row, of which the server sends the replica identity: the whole row under FULL, else
-the key. Without any identity the server lets no row be updated or deleted, so there is no old row to know.
+An update is judged by its old row and its new row: if both are in the shape, it is an update; if only the new row is,
+an insert; if only the old row is, a delete. That requires the old row, of which the server sends the replica identity:
+the whole row under FULL, else the key. Without a replica identity the server allows no updates or deletes, so no old
+row is needed.
 
-A partition's changes count as changes of the table it belongs to. What a shape cannot follow is a TRUNCATE of *some*
-of its partitions, because its rows do not say which partition they are in. It takes nothing from it: the rows stay in
-the shape, as those of a partition that was dropped or detached do, where the server sends nothing at all. Taking it
-for a TRUNCATE of the table would lose the live rows of all other partitions. A TRUNCATE of the whole table reaches us
-as one of every partition; :func:`empty_partitions` tells when they have all come.
+A partition's changes count as changes of its parent table. A shape cannot follow a TRUNCATE of only *some* of its
+partitions, because its rows do not record which partition they are in. It ignores such a TRUNCATE: the rows stay in the
+shape, like those of a dropped or detached partition, for which the server sends nothing at all. Treating it as a
+TRUNCATE of the parent table would lose the live rows of all other partitions. A TRUNCATE of the parent table arrives as
+one TRUNCATE of every partition; :func:`empty_partitions` detects when all have arrived.
 
-The key's columns come in the order of ``primary_key``, else in the relation's; with partitions, whose orders may
-differ, in the order of their names.
+Key columns follow the order of ``primary_key``, or without one the relation's order. With partitions, whose column
+orders may differ, they are then sorted by name.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -30,30 +30,30 @@ from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Tabl
 
 @dataclass(frozen=True, slots=True)
 class BoundShape:
-    """A shape's definition for one relation. ``columns`` are those that its items carry, in the relation's order."""
+    """A shape bound to one relation. ``columns`` are those that its items carry, in the relation's order."""
 
     definition: ShapeDefinition
     key_columns: tuple[str, ...]
     columns: tuple[str, ...]
     identity: tuple[str, ...]
-    """The columns that every old row holds; none where the server sends no old rows."""
+    """The columns that every old row contains; empty if the server sends no old rows."""
     matches: Callable[[Row], bool | None] | None
-    """The definition's ``where`` for this relation; only ``True`` takes a row."""
+    """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
 
     @property
     def table(self) -> TableName:
-        """The table that the shape's keys name, also for rows of its partitions."""
+        """The table named in the shape's keys, even for rows of its partitions."""
         return self.definition.table
 
     def filter(self, change: Change) -> Change | None:
-        """What ``change`` is for the shape, or ``None`` where none of its rows is concerned.
+        """``change`` as the shape sees it, or ``None`` if it affects none of the shape's rows.
 
-        The row of an update that became an insert has its unchanged TOAST columns filled in where the old row is known;
-        where it is not, they are absent. TRUNCATE passes whatever ``where`` says; that of one partition is the caller's
-        to judge first (:func:`empty_partitions`).
+        When an update becomes an insert, its unchanged TOAST columns are filled in if the old row is known, and absent
+        otherwise. TRUNCATE passes regardless of ``where``; whether that of a partition has an effect is for the caller
+        to check (:func:`empty_partitions`).
 
         Raises:
-            DecodeError: ``where`` cannot be judged: a column that it reads is absent, or not of its type.
+            DecodeError: ``where`` cannot be evaluated: a column that it reads is absent, or not of its type.
         """
         match change:
             case Truncate():
@@ -68,11 +68,11 @@ class BoundShape:
     def _filter_update(self, update: Update) -> Change | None:
         if not self.identity:
             raise DecodeError(
-                f"{self._subject(update)} has no old row, as the table has no replica identity; give it one, or remove "
-                "the shape"
+                f"{self._subject(update)} has no old row because the table has no replica identity; set one, or "
+                "remove the shape"
             )
         if update.old is None:
-            # No column of the identity has changed, and `where` reads no others: the old row is where the new one is.
+            # No identity column has changed, and `where` reads no others: both rows are in the shape, or neither is.
             return update if self._is_in(update, update.new) else None
         new = filled_new_row(update)
         match self._is_in(update, update.old), self._is_in(update, new):
@@ -93,13 +93,13 @@ class BoundShape:
             raise DecodeError(f"{self._subject(change)}: {error}") from error
 
     def key_of(self, change: Change, row: Row) -> tuple[str | None, ...]:
-        """The key's values in ``row``, which is of ``change``; raises ``DecodeError`` where one is absent."""
+        """The key values of ``row``, a row of ``change``; raises ``DecodeError`` if one is absent."""
         try:
             return tuple([row[column] for column in self.key_columns])
         except KeyError as error:
             raise DecodeError(
-                f"{self._subject(change)} comes without its key column {error.args[0]}; remove the shape, and set "
-                "REPLICA IDENTITY FULL on the table before it is added under a new id"
+                f"{self._subject(change)} lacks its key column {error.args[0]}; remove the shape, set REPLICA IDENTITY "
+                "FULL on the table, and add the shape under a new id"
             ) from error
 
     def _subject(self, change: Change) -> str:
@@ -111,7 +111,7 @@ class Shape:
     """A definition that can be bound to relations.
 
     Raises:
-        ShapeError: ``where`` cannot be parsed, or uses what is not supported.
+        ShapeError: ``where`` cannot be parsed, or uses an unsupported construct.
     """
 
     __slots__ = ("_where", "definition")
@@ -127,31 +127,31 @@ class Shape:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """The tables whose changes concern the shape: its own, and the partitions listed."""
+        """The tables whose changes concern the shape: its own and the listed partitions."""
         return tuple(dict.fromkeys((self.definition.table, *self.definition.partitions)))
 
     @property
     def form(self) -> Hashable:
-        """Of shapes of one form, all can be kept on a relation or none, but for the literals of their ``where``.
+        """Shapes of one form can either all be kept on a relation or none can, apart from the literals in ``where``.
 
-        ``None``: nothing is known of others.
+        ``None``: it is not known which other shapes have the same form.
         """
         if self._where is None or self._where.form is None:
             return None
         return self._where.form, self.definition.columns, self.definition.primary_key
 
     def bind(self, relation: Relation) -> BoundShape:
-        """The shape for ``relation``, as that is now.
+        """Bind the shape to ``relation``.
 
         Raises:
-            ShapeError: the relation lacks a column that the definition names, or does not send the old rows it needs.
+            ShapeError: the relation lacks a column that the definition names, or old rows lack one that it needs.
         """
         return _bind(self.definition, self._where, relation)
 
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to be in the shape.
 
-        ``relation`` is one to which a shape of this form can be bound. Raises ``ValueError`` where this one cannot.
+        A shape of this form can be bound to ``relation``. Raises ``ValueError`` if this one cannot.
         """
         return {} if self._where is None else self._where.required_values(relation)
 
@@ -159,11 +159,11 @@ class Shape:
 def empty_partitions(
     definition: ShapeDefinition, empty: frozenset[TableName], change: Change
 ) -> tuple[frozenset[TableName], bool]:
-    """Which partitions are empty after ``change``, given those ``empty`` before; and whether ``change`` has an effect.
+    """The partitions known to be empty after ``change``, given ``empty`` before, and whether ``change`` has an effect.
 
-    ``empty`` starts as no partition in each transaction: what a transaction does not tell is not known. Only the
-    TRUNCATE that leaves every partition empty has an effect, and it is one on the shape as a whole. A change that
-    concerns none of the shape's rows may be left out.
+    Each transaction starts with no partition known to be empty. A TRUNCATE has an effect only if it leaves every
+    partition empty, and then it applies to the whole shape. Changes that affect none of the shape's rows may be left
+    out.
     """
     table = change.relation.table
     if table not in definition.partitions or table == definition.table:
@@ -175,7 +175,7 @@ def empty_partitions(
 
 
 def filled_new_row(update: Update) -> Row:
-    """The new row, with the unchanged TOAST columns that it leaves out filled in from the old row, if that has them."""
+    """The new row, with the unchanged TOAST columns that it omits filled in from the old row, if that has them."""
     return update.new if update.old is None else {**update.old, **update.new}
 
 
@@ -191,17 +191,15 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         raise ShapeError(f"{_name(definition)}: {error}") from error
     key_columns = definition.primary_key or relation.key_columns or names
     if definition.partitions and definition.primary_key is None:
-        # Partitions may have their columns in different orders, and a row has to have one key in all of them.
+        # Column order may differ between partitions, but a row must have the same key in all of them.
         key_columns = tuple(sorted(key_columns))
     if identity:
         schema_and_name = ".".join(quoted(part) for part in relation.table)
-        remedy = (
-            f"but its old rows hold only {', '.join(identity)}; ALTER TABLE {schema_and_name} REPLICA IDENTITY FULL"
-        )
-        # Each column read must be in the old row: else nobody could tell whether that was in the shape, or its key.
+        remedy = f"but old rows contain only {', '.join(identity)}; ALTER TABLE {schema_and_name} REPLICA IDENTITY FULL"
+        # The old row must have every column read; otherwise its key, and whether it was in the shape, would be unknown.
         if where is not None:
-            _require(sorted(where.columns), identity, f"{shape}: where reads", f"{remedy}, or filter by those alone")
-        _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those alone")
+            _require(sorted(where.columns), identity, f"{shape}: where reads", f"{remedy}, or filter on those only")
+        _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
     return BoundShape(definition, key_columns, columns, identity, matches)
@@ -222,5 +220,5 @@ def _dotted(table: TableName) -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` in double quotes, those inside it doubled, as SQL writes an identifier."""
+    """``text`` as a quoted SQL identifier, with inner double quotes doubled."""
     return '"' + text.replace('"', '""') + '"'

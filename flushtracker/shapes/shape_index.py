@@ -1,21 +1,20 @@
-"""``ShapeIndex``: finds the shapes of one table that a change may concern, without a look at all the others.
+"""``ShapeIndex``: finds the shapes of one table that a change may concern, without testing all the others.
 
-Most shapes ask for rows in which some columns have certain values (``tenant_id = 17``, ``status IN ('new', 'paid') AND
-region = 'eu'``). Shapes that ask for the same columns are one group, and a group finds those that ask for just the
-row's values by one look-up: so the cost of a change grows with the shapes that it finds and with the number of groups,
-not with that of shapes. A shape that asks for nothing that can be looked up is in the group by no columns, and every
-row finds it.
+Most shapes require certain values in some columns (``tenant_id = 17``, ``status IN ('new', 'paid') AND region =
+'eu'``). Shapes that require values of the same columns form a group, and one lookup finds those in the group that
+require the row's values. So the cost of a change grows with the number of shapes found and the number of groups, not
+with the number of shapes. A shape without values to look up is in the group with no columns, and every row finds it.
 
 The index narrows the choice, and the shape's own condition decides. It never leaves out a shape that a change concerns:
 
-- A shape stands under the values that its condition compares, not under their text: where they are numbers, 1, 01 and
-  1.0 are one (:mod:`~flushtracker.shapes.where.required_values`).
-- An update is looked up by its old row and by its new one.
-- A row that lacks a column, or whose value cannot be read, finds every shape: their conditions say what is wrong.
+- A shape is indexed under the values that its condition compares, not under their text: as numbers, 1, 01 and 1.0 are
+  equal (:mod:`~flushtracker.shapes.where.required_values`).
+- An update is looked up by its old row and by its new row.
+- A row that lacks a column, or whose value cannot be parsed, finds every shape: their conditions report the error.
 - A TRUNCATE, and an update of a table that sends no old rows, find every shape.
 
-Shapes are bound to the table when its first change comes, and again when it was altered: that is when a shape that
-cannot be kept on it is refused, whatever values it asks for.
+Shapes are bound to the table on its first change, and again after it is altered. A shape that cannot be kept on the
+table is refused at that point, whatever values it requires.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -31,7 +30,7 @@ from flushtracker.shapes.where.sql_values import Value
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Update
 
 _MAX_KEYS: Final = 100
-"""A shape stands under so many keys at most; one with longer lists is looked up by fewer columns, or not at all."""
+"""The most keys a shape is indexed under; one with longer lists is looked up by fewer columns, or not at all."""
 
 _Columns: TypeAlias = tuple[str, ...]
 _Key: TypeAlias = tuple[Value, ...]
@@ -39,7 +38,7 @@ _Key: TypeAlias = tuple[Value, ...]
 
 @dataclass(slots=True, eq=False)
 class IndexedShape:
-    """A shape on one table as that is now; it gets nothing of a transaction that commits at ``starts_after`` or below.
+    """A shape on the table as it is now; it receives no transaction that commits at or below ``starts_after``.
 
     ``is_placed``: it can be kept on the table, and a row can find it.
     """
@@ -54,24 +53,24 @@ class IndexedShape:
         return self.shape.definition.id
 
     def bound_to(self, relation: Relation) -> BoundShape:
-        """The shape for ``relation``, which is the table as it is now."""
+        """The shape bound to ``relation``, which is the table as it is now."""
         if self._bound is None:
             self._bound = self.shape.bind(relation)
         return self._bound
 
 
 class ShapeIndex:
-    """The shapes of one table."""
+    """The shapes of one table, indexed by the values that they require."""
 
     def __init__(self) -> None:
         self._shapes: dict[str, IndexedShape] = {}
         self._relation: Relation | None = None
         self._has_identity = False
         self._groups: dict[_Columns, _Group] = {}
-        # Of these forms a shape has been bound to the relation.
+        # The forms of which a shape has been bound to the relation.
         self._forms: set[Hashable] = set()
-        # A heap of the shapes that are in no group yet, those that start first in front, and of some no longer here.
-        self._waiting: list[tuple[int, int, IndexedShape]] = []
+        # A heap, by `starts_after`, of the shapes not yet in a group; it may still contain removed shapes.
+        self._unplaced: list[tuple[int, int, IndexedShape]] = []
         self._added = 0
 
     def __len__(self) -> int:
@@ -82,13 +81,13 @@ class ShapeIndex:
         return self._shapes.keys()
 
     def add(self, shape: Shape, starts_after: int) -> None:
-        """Take in one more shape."""
+        """Add a shape."""
         indexed = self._shapes[shape.definition.id] = IndexedShape(shape, starts_after)
-        heappush(self._waiting, (starts_after, self._added, indexed))
+        heappush(self._unplaced, (starts_after, self._added, indexed))
         self._added += 1
 
     def remove(self, shape_id: str) -> None:
-        """Forget a shape that is here; costs as much as there are shapes that ask for the same values."""
+        """Remove a shape of this index; the cost grows with the number of shapes that require the same values."""
         indexed = self._shapes.pop(shape_id)
         if not indexed.is_placed or self._relation is None:
             return
@@ -102,27 +101,27 @@ class ShapeIndex:
             del self._groups[columns]
 
     def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
-        """The shapes that ``change`` may concern, of a transaction that commits at ``lsn``: each once.
+        """The shapes, without duplicates, that ``change`` may concern in a transaction that commits at ``lsn``.
 
         Raises:
-            ShapeError: a shape cannot be kept on the change's relation; it has the shape's id.
+            ShapeError: a shape cannot be kept on the change's relation; the error has the shape's id.
         """
         relation = change.relation
         if relation is not self._relation:
-            self._meet(relation)
-        while self._waiting and self._waiting[0][0] < lsn:
-            self._place(self._waiting[0][2], relation)
-            heappop(self._waiting)
-        return [indexed for indexed in self._found(change) if indexed.starts_after < lsn]
+            self._set_relation(relation)
+        while self._unplaced and self._unplaced[0][0] < lsn:
+            self._place(self._unplaced[0][2], relation)
+            heappop(self._unplaced)
+        return [indexed for indexed in self._find(change) if indexed.starts_after < lsn]
 
-    def _meet(self, relation: Relation) -> None:
-        """``relation`` is how the table is from now on."""
+    def _set_relation(self, relation: Relation) -> None:
+        """Make ``relation`` the current one; if the table was altered, its shapes must be bound again."""
         if relation != self._relation:
             self._groups, self._forms = {}, set()
             shapes = [IndexedShape(indexed.shape, indexed.starts_after) for indexed in self._shapes.values()]
             self._shapes = {indexed.shape_id: indexed for indexed in shapes}
-            self._waiting = [(indexed.starts_after, number, indexed) for number, indexed in enumerate(shapes)]
-            heapify(self._waiting)
+            self._unplaced = [(indexed.starts_after, number, indexed) for number, indexed in enumerate(shapes)]
+            heapify(self._unplaced)
             self._has_identity = relation.replica_identity == "full" or bool(relation.key_columns)
         self._relation = relation
 
@@ -141,9 +140,9 @@ class ShapeIndex:
             try:
                 return shape.required_values(relation)
             except ValueError:
-                pass  # A literal is not of its column's type, and to bind the shape says so.
+                pass  # A literal is not of its column's type; binding the shape reports it.
         try:
-            # What is bound here is not kept: of a million shapes, most are never found.
+            # The bound shape is not kept: of a million shapes, most are never found.
             shape.bind(relation)
         except ShapeError as error:
             error.shape_id = shape.definition.id
@@ -152,7 +151,7 @@ class ShapeIndex:
             self._forms.add(shape.form)
         return shape.required_values(relation)
 
-    def _found(self, change: Change) -> Iterable[IndexedShape]:
+    def _find(self, change: Change) -> Iterable[IndexedShape]:
         match change:
             case Insert():
                 rows = [change.new]
@@ -172,7 +171,7 @@ class ShapeIndex:
         return found if len(rows) == 1 else dict.fromkeys(found)
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where a shape is not just where it has to be; for tests."""
+        """Raise ``AssertionError`` unless each shape is indexed exactly where it belongs; for tests."""
         places = [shape_id for shape_id, indexed in self._shapes.items() if not indexed.is_placed]
         for columns, group in self._groups.items():
             under: dict[str, set[_Key]] = {}
@@ -183,35 +182,38 @@ class ShapeIndex:
                 relation = self._relation
                 required = {} if relation is None else self._shapes[shape_id].shape.required_values(relation)
                 if (columns, found) != (_keys(required)[0], set(_keys(required)[1])):
-                    raise AssertionError(f"shape {shape_id!r} stands under {found} of {columns}")
+                    raise AssertionError(f"shape {shape_id!r} is indexed under {found} of {columns}")
             places += under
             if not all(group.by_key.values()) or not under:
-                raise AssertionError(f"the group by {columns} has empty places")
+                raise AssertionError(f"the group of {columns} has empty keys")
         if sorted(places) != sorted(self._shapes):
             raise AssertionError(f"the shapes {sorted(self._shapes)} are placed as {sorted(places)}")
 
 
 class _Group:
-    """The shapes that ask for values of the same columns, by those values."""
+    """The shapes that require values of the same columns, by those values."""
 
     def __init__(self, relation: Relation, columns: _Columns) -> None:
         self.by_key: dict[_Key, list[IndexedShape]] = {}
         self._parsers = [(column, value_parser(relation, column)) for column in columns]
 
     def find(self, row: Row) -> Sequence[IndexedShape]:
-        """The shapes that ask for the values of ``row``; raises ``KeyError`` or ``ValueError`` where it has no such."""
+        """The shapes that require the values of ``row``.
+
+        Raises ``KeyError`` if ``row`` lacks a column, and ``ValueError`` if a value cannot be parsed.
+        """
         key = []
         for column, parse in self._parsers:
             text = row[column]
             if text is None:
-                # Nobody asks for NULL: it equals nothing.
+                # No shape requires NULL: it equals nothing.
                 return ()
             key.append(parse(text))
         return self.by_key.get(tuple(key), ())
 
 
 def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
-    """By which columns and under which keys a shape is looked up; where it cannot be, by none and the empty one."""
+    """The columns and keys under which a shape is indexed; if it cannot be looked up, no columns and one empty key."""
     chosen: dict[str, frozenset[Value]] = {}
     count = 1
     for column, values in sorted(required.items(), key=lambda item: (len(item[1]), item[0])):

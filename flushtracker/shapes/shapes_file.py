@@ -1,7 +1,7 @@
-"""Reads ``conf/shapes.yaml``: the list of shapes, checked as far as the file alone can tell.
+"""Reads ``conf/shapes.yaml``: the list of shapes, with all checks that need only the file.
 
-What needs the table's columns (does a column exist, is the old row known) is checked when the relation is known, and
-``where`` when it is compiled.
+Checks that need the table's columns (does a column exist, is the old row known) run when the relation is known, and
+``where`` is checked when it is compiled.
 """
 
 import re
@@ -18,35 +18,35 @@ MAX_ID_LENGTH: Final = 200
 
 _PART: Final = r'"(?:[^"\x00]|"")+"|[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*'
 _TABLE: Final = re.compile(rf"(?P<schema>{_PART})\.(?P<name>{_PART})")
-_TABLE_FORM: Final = 'of the form schema.name, where quotes keep what PostgreSQL would fold: "My Schema".name'
+_TABLE_FORM: Final = 'of the form schema.name, with double quotes where PostgreSQL needs them: "My Schema".name'
 
-# PostgreSQL folds the ASCII letters alone where a character can take more than one byte.
+# PostgreSQL folds only ASCII letters in multibyte encodings.
 _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def load_shapes(path: Path) -> tuple[ShapeDefinition, ...]:
-    """The shapes of a file, in its order.
+    """Load the shapes of a file, in file order.
 
     Raises:
-        ConfigError: the file does not have the form; a ``ShapeError`` where a definition contradicts itself or another.
-            Either names the file, the line and the shape.
+        ConfigError: the file is malformed; a ``ShapeError`` if a definition contradicts itself or another one. Both
+            name the file, the line and the shape.
     """
     root = read_yaml(path)
     root.allow("shapes")
-    entries = _named(root.mappings("shapes"))
+    entries = _entries_by_id(root.mappings("shapes"))
     shapes = tuple(_shape(entry) for entry in entries.values())
     _check_dependencies(shapes, entries)
     return shapes
 
 
 def parse_table(text: str) -> TableName:
-    """Schema and name of ``schema.name``; each part is folded to lower case unless it is in double quotes.
+    """Parse ``schema.name``; each part is folded to lower case unless it is in double quotes.
 
     >>> parse_table('Public."Line/No"')
     ('public', 'Line/No')
 
     Raises:
-        ValueError: the text does not have two parts, or a part needs quotes.
+        ValueError: the text does not have exactly two parts, or a part needs quotes.
     """
     found = _TABLE.fullmatch(text)
     if found is None:
@@ -58,35 +58,35 @@ def _unquoted(part: str) -> str:
     return part[1:-1].replace('""', '"') if part.startswith('"') else part.translate(_FOLD)
 
 
-def _named(entries: Sequence[YamlMapping]) -> dict[str, YamlMapping]:
-    """Each entry by its id, and named after it in every message from here on."""
-    named: dict[str, YamlMapping] = {}
+def _entries_by_id(entries: Sequence[YamlMapping]) -> dict[str, YamlMapping]:
+    """The entries by id; from here on, messages name each entry by its id."""
+    by_id: dict[str, YamlMapping] = {}
     for entry in entries:
         shape_id = entry.text("id")
         if len(shape_id.value) > MAX_ID_LENGTH:
-            raise entry.error("id", f"has {len(shape_id.value)} characters; {MAX_ID_LENGTH} are the most")
+            raise entry.error("id", f"has {len(shape_id.value)} characters; the limit is {MAX_ID_LENGTH}")
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in shape_id.value):
-            raise entry.error("id", "has a control character, such as a line break or a tab")
+            raise entry.error("id", "contains a control character, such as a line break or a tab")
         renamed = entry.renamed(f"shape {shape_id.shown}")
-        if shape_id.value in named:
-            first = named[shape_id.value].line
-            raise renamed.shape_error("id", f"this id stands in line {first} already, and each shape needs its own")
-        named[shape_id.value] = renamed
-    return named
+        if shape_id.value in by_id:
+            first = by_id[shape_id.value].line
+            raise renamed.shape_error("id", f"duplicate id, first on line {first}; each shape needs its own")
+        by_id[shape_id.value] = renamed
+    return by_id
 
 
 def _shape(entry: YamlMapping) -> ShapeDefinition:
     entry.allow("id", "table", "columns", "where", "replica", "primary_key", "partitions", "depends_on", "flush")
     where = entry.optional_text("where")
     if where is not None and not where.value.strip():
-        raise entry.shape_error("where", "where is blank; leave the key out to take every row")
+        raise entry.shape_error("where", "where is blank; leave the key out to match every row")
     columns = _names(entry, "columns")
     primary_key = _names(entry, "primary_key")
     if columns is not None:
         for name in primary_key or ():
             if name.value not in {column.value for column in columns}:
                 raise entry.shape_error(
-                    "primary_key", f"primary_key names {name}, which columns leaves out; add it to columns"
+                    "primary_key", f"primary_key names {name}, which is not in columns; add it there"
                 )
     return ShapeDefinition(
         id=entry.text("id").value,
@@ -112,7 +112,7 @@ def _table(entry: YamlMapping) -> TableName:
     try:
         return parse_table(entry.text("table").value)
     except ValueError:
-        # Without its cause, which shows what a variable may hold.
+        # The cause is dropped because it could show a variable's value.
         raise entry.wrong("table", _TABLE_FORM) from None
 
 
@@ -136,7 +136,7 @@ def _partitions(entry: YamlMapping) -> tuple[TableName, ...]:
         if partition == table:
             raise entry.shape_error("partitions", f"partitions names {text}, which is the shape's own table")
         if partition in partitions:
-            raise entry.shape_error("partitions", f"partitions names {text}, a table that is there already")
+            raise entry.shape_error("partitions", f"partitions names {text}, which is already listed")
         partitions.append(partition)
     return tuple(partitions)
 
@@ -153,22 +153,22 @@ def _flush(flush: YamlMapping | None) -> FlushPolicy:
 
 
 def _check_dependencies(shapes: Sequence[ShapeDefinition], entries: dict[str, YamlMapping]) -> None:
-    """Every name is a shape of the file, and no shape waits for itself."""
+    """Check that every dependency is a shape in the file and that there is no cycle."""
     depends_on = {shape.id: shape.depends_on for shape in shapes}
     for shape_id, entry in entries.items():
         for other in entry.optional_texts("depends_on") or ():
             if other.value == shape_id:
                 raise entry.shape_error("depends_on", "depends_on names the shape itself")
             if other.value not in entries:
-                raise entry.shape_error("depends_on", f"depends_on names {other}, which is no shape of this file")
-    cycle = _cycle(depends_on)
+                raise entry.shape_error("depends_on", f"depends_on names {other}, which is not a shape in this file")
+    cycle = _find_cycle(depends_on)
     if cycle:
         path = " → ".join(entries[shape_id].text("id").shown for shape_id in cycle)
-        raise entries[cycle[0]].shape_error("depends_on", f"depends_on runs in a circle, {path}")
+        raise entries[cycle[0]].shape_error("depends_on", f"depends_on has a cycle: {path}")
 
 
-def _cycle(depends_on: dict[str, tuple[str, ...]]) -> list[str]:
-    """A path that ends where it starts, or an empty list. Iterative: a file may chain thousands of shapes."""
+def _find_cycle(depends_on: dict[str, tuple[str, ...]]) -> list[str]:
+    """A path that ends where it starts, or an empty list. Iterative, because a file may chain thousands of shapes."""
     done: set[str] = set()
     for start in depends_on:
         path: list[str] = []

@@ -1,4 +1,4 @@
-"""``BrokerRetry``: a broker that is away for a while is waited for, and only for a while."""
+"""``BrokerRetry``: retries while a broker is unavailable, up to a timeout."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ from flushtracker.errors import BrokerError
 logger = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 2.0
-_REPORT_EVERY_S: Final = 30.0
+_LOG_EVERY_S: Final = 30.0
 
 
 class BrokerRetry:
@@ -21,33 +21,33 @@ class BrokerRetry:
         self._retry_timeout_s = retry_timeout_ms / 1000
         self._stop = stop
         self._now_s = now_s
-        self._since_s: float | None = None
-        self._reported_s = 0.0
+        self._failing_since_s: float | None = None
+        self._logged_s = 0.0
 
     def call(self, attempt: Callable[[], None]) -> None:
-        """Call ``attempt`` until it returns; a ``BrokerError`` is raised once patience has run out."""
+        """Call ``attempt`` until it returns or ``stop`` is set; raises ``BrokerError`` once the timeout has passed."""
         while not self._stop.is_set():
             try:
                 attempt()
             except BrokerError as error:  # noqa: PERF203  each round takes seconds
-                self._wait(error)
+                self._pause_or_give_up(error)
             else:
                 return
 
     def progress(self) -> None:
-        """Something was done: the time counts anew."""
-        if self._since_s is not None:
-            logger.info("broker answers again after_s=%.0f", self._now_s() - self._since_s)
-        self._since_s = None
+        """Restart the timeout, because the job has made progress."""
+        if self._failing_since_s is not None:
+            logger.info("broker available again after_s=%.0f", self._now_s() - self._failing_since_s)
+        self._failing_since_s = None
 
-    def _wait(self, error: BrokerError) -> None:
+    def _pause_or_give_up(self, error: BrokerError) -> None:
         now_s = self._now_s()
-        if self._since_s is None:
-            self._since_s, self._reported_s = now_s, now_s - _REPORT_EVERY_S
-        waited_s = now_s - self._since_s
-        if waited_s >= self._retry_timeout_s:
-            raise BrokerError(f"{error}; waited {waited_s:.0f} s in vain (source.patience)") from error
-        if now_s - self._reported_s >= _REPORT_EVERY_S:
-            logger.warning("%s; waiting up to %.0f s more", error, self._retry_timeout_s - waited_s)
-            self._reported_s = now_s
+        if self._failing_since_s is None:
+            self._failing_since_s, self._logged_s = now_s, now_s - _LOG_EVERY_S
+        elapsed_s = now_s - self._failing_since_s
+        if elapsed_s >= self._retry_timeout_s:
+            raise BrokerError(f"{error}; gave up after {elapsed_s:.0f} s (source.retry_timeout)") from error
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            logger.warning("%s; retrying for up to %.0f s more", error, self._retry_timeout_s - elapsed_s)
+            self._logged_s = now_s
         self._stop.wait(_PAUSE_S)

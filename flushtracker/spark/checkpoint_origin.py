@@ -1,7 +1,8 @@
-"""What a checkpoint was made for: a small file in it, written before Spark writes anything there.
+"""``CheckpointOrigin``: a small file in a checkpoint that records which streams the checkpoint was made for.
 
-Its Kafka offsets mean nothing in another topic, be it one of the same name, nor its list of files in another directory.
-So the file names the streams, and where fragments begin after a recovery, and a job on other streams is refused.
+A checkpoint's Kafka offsets mean nothing in another topic, not even in a recreated one of the same name, and its list
+of files means nothing in another directory. So this file, written before Spark writes anything there, names the streams
+and where fragments begin after a recovery. A job on other streams is refused.
 """
 
 import json
@@ -21,24 +22,24 @@ logger = logging.getLogger(__name__)
 
 _FILE: Final = "flushtracker.json"
 _VERSION: Final = 1
-_WAY_OUT: Final = "set it back, name a new checkpoint in state.checkpoint, or start once with --recover"
+_REMEDY: Final = "change it back, set state.checkpoint to a new path, or start once with --recover"
 
 
 class CheckpointOrigin:
-    """The file in ``checkpoint``; every method raises ``StateError`` where the storage fails."""
+    """The file in ``checkpoint``; every method raises ``StateError`` if the storage fails."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._checkpoint = checkpoint
         try:
             self._files = HadoopFiles(spark, checkpoint)
         except JAVA_ERRORS as error:
-            raise self._unusable(error) from error
+            raise self._storage_error(error) from error
 
     def open(self, identity: Mapping[str, str]) -> RecoveryPlan:
-        """Where fragments begin; a new checkpoint is made one for the streams of ``identity``.
+        """Return where fragments begin; a new checkpoint is first marked as made for the streams of ``identity``.
 
         Raises:
-            StateError: it was made for other streams, or not by this job.
+            StateError: the checkpoint was made for other streams, or by another job.
         """
         try:
             text = self._files.read_text(_FILE)
@@ -46,44 +47,45 @@ class CheckpointOrigin:
                 if others := sorted(set(self._files.names()) & {"metadata", "offsets", "commits", "state", "sources"}):
                     raise StateError(
                         f"checkpoint {self._checkpoint} has {', '.join(others)}, but no {_FILE}, so it was made by "
-                        f"another job, or is not whole; name this job's own in state.checkpoint, or a new one"
+                        f"another job or is incomplete; set state.checkpoint to this job's own, or to a new path"
                     )
                 self._write(identity, RecoveryPlan())
                 return RecoveryPlan()
         except JAVA_ERRORS as error:
-            raise self._unusable(error) from error
-        return self._starts(text, identity)
+            raise self._storage_error(error) from error
+        return self._parse(text, identity)
 
     def replace(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
-        """Put what is there aside under a name of its own, and begin a new checkpoint with ``starts``."""
-        aside = f"{self._checkpoint.rstrip('/')}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}"
+        """Rename the existing checkpoint, and start a new one with ``starts``."""
+        backup = f"{self._checkpoint.rstrip('/')}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}"
         try:
             if self._files.names():
-                if not self._files.move_folder(aside):
+                if not self._files.move_folder(backup):
                     raise StateError(
-                        f"checkpoint {self._checkpoint} cannot be renamed to {aside}; move it away, or name a new one"
+                        f"checkpoint {self._checkpoint} cannot be renamed to {backup}; move it away, or set "
+                        f"state.checkpoint to a new path"
                     )
-                logger.info("old checkpoint put aside checkpoint=%s now=%s", self._checkpoint, aside)
+                logger.info("old checkpoint renamed checkpoint=%s now=%s", self._checkpoint, backup)
             self._write(identity, starts)
         except JAVA_ERRORS as error:
-            raise self._unusable(error) from error
+            raise self._storage_error(error) from error
 
-    def _starts(self, text: str, identity: Mapping[str, str]) -> RecoveryPlan:
+    def _parse(self, text: str, identity: Mapping[str, str]) -> RecoveryPlan:
         try:
             fields = json.loads(text)
             version, written = fields["v"], fields["streams"]
             starts = RecoveryPlan.from_json(fields["starts"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(
-                f"{self._checkpoint}/{_FILE} is damaged: restore it, or start once with --recover"
+                f"{self._checkpoint}/{_FILE} is malformed; restore it, or start once with --recover"
             ) from error
         if version != _VERSION:
-            raise StateError(f"{self._checkpoint}/{_FILE} has version {version}, this program reads {_VERSION}")
+            raise StateError(f"{self._checkpoint}/{_FILE} has version {version}, but this program reads {_VERSION}")
         for name in sorted({*written, *identity}):
             if written.get(name) != identity.get(name):
                 raise StateError(
-                    f"checkpoint {self._checkpoint} was made for source.{name} {written.get(name)}, and now it is "
-                    f"{identity.get(name)}; {_WAY_OUT}"
+                    f"checkpoint {self._checkpoint} was made for source.{name} {written.get(name)}, but source.{name} "
+                    f"is now {identity.get(name)}; {_REMEDY}"
                 )
         return starts
 
@@ -91,5 +93,5 @@ class CheckpointOrigin:
         fields = {"v": _VERSION, "streams": dict(identity), "starts": starts.to_json()}
         self._files.write_text(_FILE, json.dumps(fields, indent=1) + "\n")
 
-    def _unusable(self, error: Exception) -> StateError:
+    def _storage_error(self, error: Exception) -> StateError:
         return StateError(f"checkpoint {self._checkpoint} cannot be read or written: {java_reason(error)}")

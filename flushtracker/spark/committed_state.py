@@ -1,4 +1,4 @@
-"""The state of the last committed batch, as a starting driver reads it: each group's newest report."""
+"""Reads the state of the last committed batch for a starting driver: each group's newest report."""
 
 import logging
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from flushtracker.tracking.source_tracker import Report
 logger = logging.getLogger(__name__)
 
 _OPERATOR_STATE: Final = "state/0"
-"""Has a folder for each partition of the query's one operator with state."""
+"""Has a folder for each partition of the query's only stateful operator."""
 
-BEGIN_ANEW: Final = (
-    "restart capture, which sends everything unconfirmed again, and begin a new checkpoint (with Kafka: --recover)"
+START_OVER: Final = (
+    "restart capture, which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """What every group had reported when ``batch_id`` was committed, -1 where none was yet."""
+    """The last report of every group when ``batch_id`` was committed; -1 if no batch was."""
 
     batch_id: int = -1
     reports: list[Report] = field(default_factory=list)
@@ -33,7 +33,7 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
     """Read the last committed batch's state.
 
     Raises:
-        StateError: it cannot be read, or was written with another number of shape groups.
+        StateError: the state cannot be read, or was written with another number of shape groups.
     """
     batch_id = last_commit(spark, checkpoint)
     if batch_id < 0:
@@ -46,30 +46,30 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
         partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
     except JAVA_ERRORS as error:
         raise StateError(
-            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {BEGIN_ANEW}"
+            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {START_OVER}"
         ) from error
     _refuse_other_shape_groups(rows, checkpoint, shape_groups)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
     if partitions != wanted:
-        # Spark goes on with as many as there are.
+        # Spark keeps the number that the checkpoint has.
         logger.warning(
-            "shuffle_partitions stays %d, as the checkpoint was made; for %d of them %s",
-            *(partitions, wanted, BEGIN_ANEW),
+            "shuffle_partitions stays %d, as in the checkpoint; to change it to %d, %s",
+            *(partitions, wanted, START_OVER),
         )
     return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
 
 
 def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: int) -> None:
-    """With another number, shapes would be looked for in other groups, and what they owe be forgotten."""
+    """With another number, shapes would be looked up in other groups, and their pending flushes forgotten."""
     for written in {row["shape_groups"] for row in rows} - {shape_groups}:
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
-            f"{shape_groups}; set it back to {written}, or {BEGIN_ANEW}"
+            f"{shape_groups}; set it back to {written}, or {START_OVER}"
         )
 
 
 def last_commit(spark: SparkSession, checkpoint: str) -> int:
-    """The last batch that Spark committed, -1 for none; raises ``StateError`` where the checkpoint cannot be read."""
+    """The last batch that Spark committed, -1 if none; raises ``StateError`` if the checkpoint cannot be read."""
     try:
         names = HadoopFiles(spark, checkpoint).names("commits")
     except JAVA_ERRORS as error:

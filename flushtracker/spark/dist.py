@@ -1,7 +1,7 @@
-"""What spark-submit ships to a cluster: ``python -m flushtracker.spark.dist DIR`` puts it into a folder.
+"""Writes what spark-submit ships to a cluster: ``python -m flushtracker.spark.dist DIR``.
 
-``DIR/flushtracker.zip`` is for ``--py-files``: this package and sortedcontainers, the one package beside pandas and
-pyarrow that executors import. ``DIR/jars/`` holds the jars for ``--jars``.
+``DIR/flushtracker.zip`` is for ``--py-files``: this package and sortedcontainers, the only package besides pandas
+and pyarrow that executors import. ``DIR/jars/`` holds the jars for ``--jars``.
 """
 
 import shutil
@@ -16,13 +16,13 @@ from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.jvm.jars import SPARK_JARS
 
 _PACKAGES: Final = ("flushtracker", "sortedcontainers")
-# The oldest that the format can hold, the same for all, so that the same sources give the same bytes.
+# The oldest time that the format can hold. All files get it, so that the zip is reproducible.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _MODE: Final = 0o644 << 16
 
 
 def write_dist(folder: Path) -> None:
-    """Write the zip and the jars, in place of what an earlier call left there.
+    """Write the zip and the jars, replacing those of an earlier call.
 
     Raises:
         ConfigError: a jar or a package is missing, or the folder cannot be written.
@@ -42,20 +42,20 @@ def write_dist(folder: Path) -> None:
 
 
 def write_zip(path: Path) -> None:
-    """Write the packages that executors need as one zip; the same sources give the same bytes, on any machine.
+    """Write the packages that executors need as one zip; the same sources produce the same bytes on any machine.
 
-    Nothing is compressed, because compressors differ from version to version.
+    Nothing is compressed, because compressors differ between versions.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, file in sorted(_files()):
             entry = zipfile.ZipInfo(name, _TIME)
-            entry.create_system = 3  # Unix, wherever this runs; the mode below is its.
+            entry.create_system = 3  # Unix on every platform: the mode below is a Unix mode.
             entry.external_attr = _MODE
             archive.writestr(entry, file.read_bytes())
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """The packages' files, each with its name in the zip; what Python has compiled is left out."""
+    """The packages' files, each with its name in the zip; compiled bytecode is left out."""
     for package in _PACKAGES:
         spec = find_spec(package)
         if spec is None or spec.origin is None:
@@ -67,9 +67,9 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def main() -> int:
-    """Write into the folder that the one argument names."""
+    """Write to the folder that the only argument names."""
     if len(sys.argv) != 2:
-        sys.stderr.write("flushtracker: name the folder: python -m flushtracker.spark.dist DIR\n")
+        sys.stderr.write("flushtracker: expected one folder: python -m flushtracker.spark.dist DIR\n")
         return ConfigError.exit_code
     try:
         write_dist(Path(sys.argv[1]))

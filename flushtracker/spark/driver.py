@@ -1,9 +1,9 @@
 """The driver's side of a micro-batch: the groups' rows in, one ack for each source out.
 
 Spark calls :meth:`AckDriver.handle_batch` at least once for each batch, with the state of that batch on disk but not
-yet committed. Nothing is acknowledged before all of the batch is known to be sound, and the trackers change before the
-ack table does. When it raises, the batch is not committed, the query ends, and with it these trackers: the next driver
-rebuilds them from the committed state (``restore``), and meets the batch again as it was.
+yet committed. Nothing is acknowledged before the whole batch is known to be free of errors, and the trackers change
+before the ack table does. If it raises, Spark does not commit the batch, the query ends, and these trackers are
+discarded: the next driver rebuilds them from the committed state (``restore``) and receives the same batch again.
 """
 
 import logging
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 from flushtracker import errors
 from flushtracker.delta.ack_table import AckRow, AckTable
 from flushtracker.errors import FencedError, FlushtrackerError, SinkError
-from flushtracker.spark.committed_state import BEGIN_ANEW, CommittedState
+from flushtracker.spark.committed_state import START_OVER, CommittedState
 from flushtracker.spark.group_state import DEAD_LETTER, ERROR, REPORT, UNREADABLE
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.tracking.source_tracker import Blocking, Report, SourceTrackers
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoppedError(FlushtrackerError):
-    """The job was told to stop before this batch began; nothing of it was done."""
+    """The job was asked to stop before this batch began; none of the batch was processed."""
 
     exit_code = 0
 
@@ -54,7 +54,7 @@ class AckDriver:
             self._acknowledge(source, tracker.ack_lsn, state.batch_id)
 
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """The function for ``foreachBatch``. What it raises is kept in ``failure``, which Spark would wrap in text."""
+        """The function for ``foreachBatch``. Keeps what it raises in ``failure``, because Spark reduces it to text."""
         try:
             with self.lock:
                 self._handle(batch, batch_id)
@@ -66,13 +66,13 @@ class AckDriver:
         if self.stopping:
             raise StoppedError(f"stopped before batch {batch_id}")
         if batch_id != self._expected_batch_id:
-            # Batches that were planned but are not in the committed state would be skipped, and with them their shapes.
+            # Batches that were planned but are not in the committed state would be skipped, along with their shapes.
             raise FencedError(
-                f"the checkpoint goes on with batch {batch_id}, but its last committed state is that of batch "
-                f"{self._expected_batch_id - 1}, so another driver writes there, or it is not whole: let only one run, "
-                f"or restore a whole copy, or {BEGIN_ANEW}"
+                f"the checkpoint continues with batch {batch_id}, but its last committed state is that of batch "
+                f"{self._expected_batch_id - 1}, so this driver has been fenced by another driver, or the checkpoint "
+                f"is incomplete: let only one driver run, restore a complete copy, or {START_OVER}"
             )
-        self._ack_table.require_claim()
+        self._ack_table.require_not_fenced()
         self.last_batch_id = batch_id
         self._expected_batch_id = batch_id + 1
         started = time.monotonic()
@@ -121,7 +121,7 @@ class AckDriver:
             "value",
             F.current_timestamp().alias("written_at"),
         )
-        # The query's id is its checkpoint's: a replayed batch adds nothing, and a new checkpoint counts from 0 anew.
+        # The query id belongs to the checkpoint: a replayed batch adds nothing, and a new checkpoint restarts at 0.
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         write = letters.write.format("delta").mode("append")
         try:
@@ -129,7 +129,7 @@ class AckDriver:
         except JAVA_ERRORS as error:
             raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {java_reason(error)}") from error
         logger.warning(
-            "flush notifications not readable batch_id=%d count=%d dead_letters=%s", batch_id, count, self._dead_letters
+            "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._dead_letters
         )
 
     def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:
@@ -147,7 +147,7 @@ class AckDriver:
         )
 
     def stalled(self, now_ms: int, grace_ms: int) -> list[tuple[str, Blocking]]:
-        """The source and shape of everything that has made no progress for ``grace_ms``; waits for a running batch."""
+        """Each shape without progress for ``grace_ms``, with its source; waits for a running batch."""
         with self.lock:
             return [
                 (source, blocking)
@@ -157,7 +157,7 @@ class AckDriver:
 
 
 def _raise_first_error(rows: list[Row]) -> None:
-    """Raise the error that a group met as what it was; the first by place, so that every run names the same."""
+    """Raise a group's error with its own class: the first by place, so that every run reports the same one."""
     failed = sorted((row["reason"], row["report"]) for row in rows if row["kind"] == ERROR)
     if failed:
         reason, name = failed[0]

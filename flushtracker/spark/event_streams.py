@@ -1,4 +1,4 @@
-"""``EventStreams``: what the query needs of a transport, and its implementation for files."""
+"""``EventStreams``: what the query needs from a transport, and its implementation for files."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final, Protocol
@@ -15,20 +15,20 @@ from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.rows import FLUSHES, FRAGMENTS
 from flushtracker.tracking.recovery_plan import RecoveryPlan
 
-# Spark forgets files that are older than the newest by more than this. A forgotten one would be a silent gap.
+# Spark ignores files that are older than the newest by more than this. An ignored file would be a silent gap.
 _NEVER: Final = "36500d"
 
 
 class EventStreams(Protocol):
     """Two streams of events, ready to be read.
 
-    ``remedies`` says what to do about an error of the input, by the name of its class.
+    ``remedies`` maps the class name of an input error to what to do about it.
     """
 
     remedies: ClassVar[Mapping[str, str]]
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint can only go on with, by name: its offsets mean nothing elsewhere."""
+        """What identifies the streams, by name. A checkpoint is bound to it: its offsets mean nothing elsewhere."""
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
         """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``."""
@@ -38,9 +38,9 @@ class FilesEventStreams:
     """An :class:`~flushtracker.spark.event_streams.EventStreams` of two directories."""
 
     remedies: ClassVar[Mapping[str, str]] = {
-        GapError.__name__: "put what is missing back in front of this fragment, or let capture restart, which sends "
-        "everything unconfirmed again, and begin with what it sends from then on and a new checkpoint",
-        DecodeError.__name__: "mend it where it is and start again",
+        GapError.__name__: "put the missing fragments back in front of this one, or restart capture, which resends "
+        "everything unconfirmed, and start over with a new checkpoint and only the files written since",
+        DecodeError.__name__: "fix it in place and start again",
     }
 
     def __init__(self, spark: SparkSession, config: FilesTransport) -> None:
@@ -56,12 +56,12 @@ class FilesEventStreams:
         }
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
-        """Both streams from their first file; ``starts`` are empty, since nothing recovers from files.
+        """Both streams from their first file; ``starts`` is empty, since ``--recover`` is only for Kafka.
 
         Raises:
             ConfigError: a stream's directory does not exist.
         """
-        assert not starts.by_partition  # noqa: S101  JobConfig refuses --recover for files
+        assert not starts.by_partition  # noqa: S101  track_flushes refuses --recover for files
         fragments = self._read_directory(self._config.fragments, FRAGMENTS)
         return fragments.unionByName(self._read_directory(self._config.flushes, FLUSHES))
 
@@ -72,7 +72,8 @@ class FilesEventStreams:
         except JAVA_ERRORS as error:
             if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
                 raise ConfigError(
-                    f"source.{stream}: there is no directory {directory}; create it, or start what writes there first"
+                    f"source.{stream}: there is no directory {directory}; create it, or first start the program that "
+                    f"writes to it"
                 ) from error
             raise ConfigError(
                 f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
@@ -81,10 +82,10 @@ class FilesEventStreams:
 
 
 def open_streams(spark: SparkSession, config: Transport) -> EventStreams:
-    """The source that the configuration names.
+    """The streams that the configuration names.
 
     Raises:
-        ConfigError: it is not there, or not fit.
+        ConfigError: a topic does not exist, or could lose records.
         BrokerError: Kafka does not answer.
     """
     return FilesEventStreams(spark, config) if isinstance(config, FilesTransport) else KafkaEventStreams(spark, config)

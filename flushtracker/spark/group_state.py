@@ -1,7 +1,7 @@
-"""The state function: what an executor does with one group's part of a micro-batch.
+"""The state function: how an executor handles one group's part of a micro-batch.
 
-A shape group keeps a packed ``ShapeGroup``, a source's chain a packed ``FragmentChain``. Beside it each keeps the
-report that it emitted last, so that a driver that starts can rebuild its trackers from the committed state alone.
+The state of a shape group is a packed ``ShapeGroup``, that of a source's chain a packed ``FragmentChain``. Each also
+stores the last report that it emitted, so that a starting driver can rebuild its trackers from the committed state.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,14 +24,14 @@ from flushtracker.wal.log_offset import LogOffset
 REPORT: Final = "report"
 ERROR: Final = "error"
 DEAD_LETTER: Final = "dead_letter"
-UNREADABLE: Final = "unreadable"  # how many dead letters there are
+UNREADABLE: Final = "unreadable"  # the number of dead letters
 
 OUTPUT_SCHEMA: Final = T.StructType(
     [
         T.StructField("kind", T.StringType()),
         T.StructField("source", T.StringType()),
         T.StructField("shape_group", T.StringType()),
-        T.StructField("report", T.StringType()),  # of a group or a chain; of an error the name of its class
+        T.StructField("report", T.StringType()),  # of a group or a chain; for an error, the name of its class
         T.StructField("events", T.LongType()),
         T.StructField("place", T.StringType()),
         T.StructField("reason", T.StringType()),
@@ -42,7 +42,7 @@ STATE_SCHEMA: Final = T.StructType(
     [
         T.StructField("packed", T.BinaryType()),
         T.StructField("report", T.StringType()),
-        T.StructField("shape_groups", T.LongType()),  # with which the key was made
+        T.StructField("shape_groups", T.LongType()),  # the setting that the key was made with
     ]
 )
 
@@ -51,9 +51,9 @@ _Frames = Iterable[pd.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What every group must know. ``last_acks`` is the ack table's last ack of each source when the job started.
+    """What all groups share. ``last_acks`` has the ack table's last ack of each source when the job started.
 
-    A group without state starts there: what was acknowledged before is done, whoever resends it.
+    A group without state starts there: what was acknowledged before is done, even if it is resent.
     """
 
     shape_groups: int
@@ -124,7 +124,7 @@ def _links(frame: pd.DataFrame) -> Iterator[Link]:
 
 
 def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
-    """Turn flush notifications that cannot be read into dead letters, a fragment into an error. It has no state."""
+    """Turn unreadable flush notifications into dead letters, and unreadable fragments into an error. No state."""
     dead_letters = 0
     first_error: str | None = None
     for frame in frames:
@@ -158,7 +158,7 @@ def _reason(read: Callable[[str], object], value: str | None) -> str:
         read(value)
     except DecodeError as error:
         return str(error)
-    return "more follows after its JSON object, or Spark reads it otherwise"
+    return "there is more after its JSON object, or Spark parses it differently"
 
 
 def _output(source: str, shape_group: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ _TEMPORARY: Final = ".writing"
 
 
 class HadoopFiles:
-    """The file system under ``folder``. Every call raises one of ``java_reason.JAVA_ERRORS`` when the storage fails."""
+    """The file system under ``folder``. Every call raises one of ``java_errors.JAVA_ERRORS`` if the storage fails."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.folder = folder
@@ -20,14 +20,14 @@ class HadoopFiles:
         self._system = self._path().getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def names(self, name: str = "") -> list[str]:
-        """What is in the folder, or in one of its subfolders; empty where there is none."""
+        """The names in the folder, or in one of its subfolders; empty if it does not exist."""
         path = self._path(name)
         if not self._system.exists(path):
             return []
         return [status.getPath().getName() for status in self._system.listStatus(path)]
 
     def read_text(self, name: str) -> str | None:
-        """The text of a file, ``None`` where there is none."""
+        """The text of a file, ``None`` if it does not exist."""
         if not self._system.exists(self._path(name)):
             return None
         stream = self._system.open(self._path(name))
@@ -37,7 +37,7 @@ class HadoopFiles:
             stream.close()
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file that is there whole or not at all; one of that name is replaced."""
+        """Write a file, replacing an existing one; a crash leaves it complete or missing, never partial."""
         temporary = self._path(name + _TEMPORARY)
         stream = self._system.create(temporary, True)  # noqa: FBT003  Java's overwrite
         try:
@@ -48,7 +48,7 @@ class HadoopFiles:
         self._system.rename(temporary, self._path(name))
 
     def move_folder(self, target: str) -> bool:
-        """Rename the folder itself; returns whether the storage did."""
+        """Rename the folder itself; returns whether the storage did so."""
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
 
     def _path(self, name: str = "") -> Any:
@@ -57,16 +57,16 @@ class HadoopFiles:
 
 
 def spark_path(path: str) -> str:
-    """An absolute path, or a URI (``s3a://…``, ``file:/…``) as it is."""
+    """The path made absolute; a URI (``s3a://…``, ``file:/…``) is returned unchanged."""
     return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 
 def checkpoint_path(path: str) -> str:
-    """As :func:`spark_path`; raises ``ConfigError`` for a path where Spark can write state, but not read it back."""
+    """Like :func:`spark_path`; raises ``ConfigError`` for a path where Spark can write state, but not read it back."""
     absolute = spark_path(path)
     if strange := sorted({character for character in absolute if quote(character, safe=":/@+,=~") != character}):
         raise ConfigError(
-            f"state.checkpoint {absolute} has {' '.join(map(repr, strange))}, with which Spark cannot read its state "
-            f"back; name a path without"
+            f"state.checkpoint {absolute} contains {' '.join(map(repr, strange))}, and Spark cannot read its state "
+            f"back from such a path; choose another"
         )
     return absolute

@@ -1,4 +1,4 @@
-"""Errors from the JVM: the reason in one line, since py4j's text only names the call, and what ended a query."""
+"""Turns JVM errors into one-line reasons (py4j's own text only names the call), and query failures into our errors."""
 
 import re
 from typing import Any, Final
@@ -10,25 +10,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.config.job_config import JobConfig, KafkaTransport
 from flushtracker.errors import BrokerError, FencedError, FlushtrackerError, GapError, StateError
 
-_SHOWN: Final = 400
+_MAX_REASON_CHARS: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
-_FULL: Final = "No space left on device"
-_LOST: Final = re.compile(
-    # Met by an executor that reads, and by the driver that plans.
+_DISK_FULL: Final = "No space left on device"
+_DATA_LOSS: Final = re.compile(
+    # Raised by an executor that reads, or by the driver that plans.
     r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
     re.DOTALL,
 )
-_AWAY: Final = re.compile(
+_UNAVAILABLE: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception[^\n]*"
     r"|Cannot fetch record for offset[^\n]*"
 )
 
 JAVA_ERRORS = (PySparkException, Py4JJavaError)
-"""What a call into Spark raises: known to Spark, or any Java exception."""
+"""What a call into Spark raises: PySpark's own errors, or any other Java exception."""
 
 
 def java_reason(error: Exception) -> str:
-    """The first line of the root cause's message, or of the error's own where there is no Java behind it."""
+    """The first line of the root cause's message, or of the error's own if no Java exception caused it."""
     if not isinstance(error, Py4JJavaError):
         return _first_line(str(error))
     cause = root_cause(error)
@@ -36,7 +36,7 @@ def java_reason(error: Exception) -> str:
 
 
 def root_cause(error: Py4JJavaError) -> Any:
-    """The Java exception at the end of the causes."""
+    """The Java exception at the end of the chain of causes."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
@@ -48,7 +48,7 @@ def _first_line(text: str) -> str:
 
 
 def query_failure(query: StreamingQuery, failure: BaseException | None, config: JobConfig) -> BaseException:
-    """The error to report for a query that ended, given what its ``foreachBatch`` raised, if that was it."""
+    """The error to report for a query that ended; ``failure`` is what its ``foreachBatch`` raised, if anything."""
     if failure is not None and not isinstance(failure, Py4JJavaError):
         return failure  # Raised by our own code, on purpose or not.
     causes = _causes(query, failure)
@@ -60,18 +60,20 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
 def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
     checkpoint = config.state.checkpoint
     if _CONCURRENT in text:
-        return FencedError(f"another driver writes to checkpoint {checkpoint}, so this one ends; let only one run")
-    if _FULL in text:
+        return FencedError(
+            f"this driver has been fenced: another driver writes to checkpoint {checkpoint}; let only one run"
+        )
+    if _DISK_FULL in text:
         return StateError(
-            f"no space is left under checkpoint {checkpoint}, or on a disk that Spark works on; make room and start "
+            f"no space is left under checkpoint {checkpoint}, or on a disk that Spark uses; free some space and start "
             f"again, nothing is lost"
         )
     if isinstance(config.transport, KafkaTransport):
-        if lost := _LOST.search(text):
+        if lost := _DATA_LOSS.search(text):
             fact = " ".join((lost["read"] or lost["planned"]).split())
-            return GapError(f"Kafka no longer has records that this job has yet to read: {fact[:_SHOWN]}")
-        if away := _AWAY.search(text):
-            return BrokerError(f"Kafka at {config.transport.bootstrap_servers} does not answer: {away[0]}")
+            return GapError(f"Kafka no longer has records that this job has yet to read: {fact[:_MAX_REASON_CHARS]}")
+        if unavailable := _UNAVAILABLE.search(text):
+            return BrokerError(f"Kafka at {config.transport.bootstrap_servers} does not answer: {unavailable[0]}")
     return None
 
 

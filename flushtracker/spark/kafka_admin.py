@@ -1,7 +1,6 @@
-"""Kafka as the driver asks about it: which cluster this is, and how its topics are set up.
+"""``KafkaAdmin``: the id of a Kafka cluster, and how its topics are configured.
 
-It is asked through the JVM's own client, the one that Spark reads with: so the same options reach both, and what this
-client may see is what Spark may see.
+It uses the JVM's Kafka client, the one that Spark reads with, so the same options and permissions apply to both.
 """
 
 from collections.abc import Iterable
@@ -17,33 +16,33 @@ from flushtracker.kafka.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, root_cause
 
 _CLIENT: Final = "kafka."
-_PATIENCE: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
-_AWAY: Final = ("TimeoutException", "DisconnectException", "BrokerNotAvailableException")
+_TIMEOUTS: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
+_UNAVAILABLE: Final = ("TimeoutException", "DisconnectException", "BrokerNotAvailableException")
 _UNKNOWN: Final = "UnknownTopicOrPartitionException"
 _FORBIDDEN: Final = ("TopicAuthorizationException", "ClusterAuthorizationException")
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic: its id, which no other topic of any name ever gets, and its facts, with no config if that is secret."""
+    """A topic's id, which Kafka never reuses, and its facts, without a config if this client may not read it."""
 
     topic_id: str
     facts: TopicFacts
 
 
 class KafkaAdmin:
-    """One question at a time to the cluster of ``source``; a context manager.
+    """Requests to the cluster of ``source``, one at a time; a context manager.
 
-    Every call raises ``BrokerError`` when no broker answers in time, and ``ConfigError`` when one refuses.
+    Every call raises ``BrokerError`` if no broker answers in time, and ``ConfigError`` if one refuses.
     """
 
     def __init__(self, spark: SparkSession, source: KafkaTransport) -> None:
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
-        self._source = source
+        self._transport = source
         properties = self._jvm.java.util.HashMap()
         options = {name[len(_CLIENT) :]: value for name, value in source.options.items() if name.startswith(_CLIENT)}
-        for name, value in (_PATIENCE | options | {"bootstrap.servers": source.bootstrap_servers}).items():
+        for name, value in (_TIMEOUTS | options | {"bootstrap.servers": source.bootstrap_servers}).items():
             properties.put(name, value)
         try:
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
@@ -58,12 +57,12 @@ class KafkaAdmin:
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with."""
-        return str(self._ask(self._client.describeCluster().clusterId()))
+        return str(self._result(self._client.describeCluster().clusterId()))
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """The topics by name; raises ``ConfigError`` where one does not exist."""
+        """The topics by name; raises ``ConfigError`` if one does not exist."""
         wanted = list(names)
-        described = self._ask(self._client.describeTopics(self._list(wanted)).allTopicNames())
+        described = self._result(self._client.describeTopics(self._list(wanted)).allTopicNames())
         configs = self._configs(wanted)
         return {
             name: Topic(
@@ -74,7 +73,7 @@ class KafkaAdmin:
         }
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """Each topic's settings; none where this client may not see them."""
+        """Each topic's configuration; empty if this client may not read it."""
         resource = self._jvm.org.apache.kafka.common.config.ConfigResource
         kind = getattr(self._jvm.org.apache.kafka.common.config, "ConfigResource$Type").TOPIC
         try:
@@ -93,20 +92,20 @@ class KafkaAdmin:
             values.add(item)
         return values
 
-    def _ask(self, future: Any) -> Any:
+    def _result(self, future: Any) -> Any:
         try:
             return future.get()
         except Py4JJavaError as error:
             raise self._error(error) from error
 
     def _error(self, error: Py4JJavaError) -> BrokerError | ConfigError:
-        servers, reason = self._source.bootstrap_servers, java_reason(error)
+        servers, reason = self._transport.bootstrap_servers, java_reason(error)
         name = root_cause(error).getClass().getSimpleName()
-        if name in _AWAY:
+        if name in _UNAVAILABLE:
             return BrokerError(f"Kafka at {servers} does not answer: {reason}")
         if name == _UNKNOWN:
             return ConfigError(
-                f"Kafka at {servers} has no topic {self._source.fragments} or no topic {self._source.flushes}; create "
-                f"them with `flushtracker topics --create`, or correct their names in the configuration"
+                f"Kafka at {servers} has no topic {self._transport.fragments} or no topic {self._transport.flushes}; "
+                f"create them with `flushtracker topics --create`, or correct their names in the configuration"
             )
-        return ConfigError(f"Kafka at {servers} refuses: {reason}")
+        return ConfigError(f"Kafka at {servers} refuses the request: {reason}")

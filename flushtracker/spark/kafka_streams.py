@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 _EARLIEST: Final = -2
 _REMEDY: Final = (
-    "restart capture, which sends everything unconfirmed again, then start this job once with --recover, which begins "
-    "with what capture sent last"
+    "restart capture, which resends everything unconfirmed, then start this job once with --recover, which starts over "
+    "from what capture sent last"
 )
-# A broker that is away is waited for by this job, which says so; Spark by itself would hang for minutes in silence.
+# This job itself retries while a broker is unavailable, and logs it; Spark would hang silently for minutes.
 _DEFAULTS: Final = {
     "kafka.default.api.timeout.ms": "15000",
     "kafka.request.timeout.ms": "10000",
@@ -32,10 +32,10 @@ _DEFAULTS: Final = {
 
 
 class KafkaEventStreams:
-    """An :class:`~flushtracker.spark.event_streams.EventStreams` of two topics, which exist and are fit.
+    """An :class:`~flushtracker.spark.event_streams.EventStreams` of two topics, which exist and cannot lose records.
 
     Raises:
-        ConfigError: a topic is missing, or set up so that records could be lost.
+        ConfigError: a topic is missing, or configured so that records could be lost.
         BrokerError: no broker answers.
     """
 
@@ -54,7 +54,7 @@ class KafkaEventStreams:
         for role in (FRAGMENTS, FLUSHES):
             facts = self._topics[getattr(self._config, role)].facts
             if not facts.config:
-                logger.warning("topic not checked topic=%s reason=its configuration may not be read", facts.name)
+                logger.warning("topic not checked topic=%s reason=not allowed to read its configuration", facts.name)
                 continue
             faults += [
                 f"{facts.name}: {fault}" for fault in topic_faults(role, facts, retention_ms=self._config.retention_ms)
@@ -63,26 +63,26 @@ class KafkaEventStreams:
             raise ConfigError(f"a topic could lose records: {'; '.join(faults)}")
 
     def identity(self) -> dict[str, str]:
-        """The cluster, and each topic by name and id: one that was deleted and made anew has another."""
+        """The cluster, and each topic's name and id: a topic that is deleted and created again gets a new id."""
         return {
             "format": self._config.format,
             "cluster": self._cluster_id,
-            "fragments": self._named(self._config.fragments),
-            "flushes": self._named(self._config.flushes),
+            "fragments": self._name_and_id(self._config.fragments),
+            "flushes": self._name_and_id(self._config.flushes),
         }
 
-    def _named(self, topic: str) -> str:
+    def _name_and_id(self, topic: str) -> str:
         return f"{topic} ({self._topics[topic].topic_id})"
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
-        """Both topics as one stream; where the checkpoint has no Kafka offsets yet, fragments begin at ``starts``."""
+        """Both topics as one stream; if the checkpoint has no Kafka offsets yet, fragments begin at ``starts``."""
         topics = f"{self._config.fragments},{self._config.flushes}"
         first = self._first_offsets(starts) if starts.by_partition else "earliest"
         records = (
             self._spark.readStream.format("kafka")
             .options(**self._options(topics))
             .option("startingOffsets", first)
-            # Without this, records that are gone would be a silent gap.
+            # Without this, expired records would be a silent gap.
             .option("failOnDataLoss", "true")
             .load()
             .withColumn("value", _text("value"))
@@ -96,9 +96,9 @@ class KafkaEventStreams:
         )
 
     def fragments(self) -> DataFrame:
-        """What the topic of fragments holds now, as Spark's Kafka source gives it, with ``value`` as text."""
+        """The current records of the fragments topic, as Spark's Kafka source returns them, with ``value`` as text."""
         reader = self._spark.read.format("kafka").options(**self._options(self._config.fragments))
-        # Records that expire while this reads are no loss: what matters is newer.
+        # Records that expire during the read do not matter: recovery needs newer ones.
         records = reader.option("startingOffsets", "earliest").option("failOnDataLoss", "false").load()
         return records.withColumn("value", _text("value"))
 
@@ -107,7 +107,7 @@ class KafkaEventStreams:
         return _DEFAULTS | dict(self._config.options) | own
 
     def _first_offsets(self, starts: RecoveryPlan) -> str:
-        """Spark wants every partition of every topic named."""
+        """The value of ``startingOffsets``, which must list every partition of every topic."""
         fragments, flushes = (self._topics[name].facts for name in (self._config.fragments, self._config.flushes))
         first = {
             p: starts.by_partition[p].first if p in starts.by_partition else _EARLIEST
@@ -121,16 +121,16 @@ def counts(starts: RecoveryPlan) -> Column:
     counted = F.lit(True)  # noqa: FBT003 (a literal)
     for partition, part in starts.by_partition.items():
         is_old = (F.col("partition") == partition) & (F.col("offset") < part.end)
-        counted = F.when(is_old, _is_past_its_start(part)).otherwise(counted)
+        counted = F.when(is_old, _is_at_or_past_start(part)).otherwise(counted)
     return counted
 
 
 def source_of(value: Column) -> Column:
-    """The source that a fragment names, null where it cannot be read."""
+    """The source that a fragment names, null if it cannot be read."""
     return F.nullif(F.from_json(value, "source STRING")["source"], F.lit(""))
 
 
-def _is_past_its_start(part: PartitionPlan) -> Column:
+def _is_at_or_past_start(part: PartitionPlan) -> Column:
     if not part.sources:
         return F.lit(False)  # noqa: FBT003 (a literal)
     pairs = [F.lit(item) for pair in part.sources.items() for item in pair]
@@ -139,5 +139,5 @@ def _is_past_its_start(part: PartitionPlan) -> Column:
 
 
 def _text(column: str) -> Column:
-    """Bytes as text, null where they are not UTF-8: a damaged name must not become another name."""
+    """Bytes as text, null if they are not UTF-8: a damaged name must not become another name."""
     return F.try_validate_utf8(F.col(column).cast("string"))

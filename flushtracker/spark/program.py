@@ -9,10 +9,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from flushtracker.config.job_config import load_config
 from flushtracker.errors import ConfigError, FlushtrackerError
-from flushtracker.process.program import log_to_stderr
-from flushtracker.process.stop_signals import set_on_signals
-from flushtracker.spark.jvm_signals import set_on_jvm_signals
-from flushtracker.spark.session import start_session
+from flushtracker.process.program import log_to_stderr, set_on_signals
+from flushtracker.spark.session import set_on_jvm_signals, start_session
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
 
@@ -20,9 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Track until everything is read, or until SIGTERM or Ctrl-C."""
     verbose: bool = arguments.verbose
     if arguments.abandon and not arguments.recover:
-        raise ConfigError("--abandon is only for --recover")
+        raise ConfigError("--abandon is only valid with --recover")
     log_to_stderr()
-    # py4j logs what the driver raises once more, with a traceback; it is reported below.
+    # py4j logs the driver's errors again, with a traceback; they are reported below.
     logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
     recovery = Recovery(tuple(arguments.abandon)) if arguments.recover else None
     config = load_config(arguments.config)
@@ -31,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=verbose)
     except FlushtrackerError:
-        if stop.is_set():  # The signal ended the JVM too, before it could be told otherwise.
+        if stop.is_set():  # The signal ended the JVM too, before its handler was set.
             return 0
         raise
     try:
@@ -39,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not stop.is_set():
             track_flushes(spark, config, stop, recovery)
     except (Py4JNetworkError, ConnectionError) as error:
-        raise FlushtrackerError("Spark's JVM has ended under the job; start again, nothing is lost") from error
+        raise FlushtrackerError("Spark's JVM exited while the job was running; start again, nothing is lost") from error
     finally:
         # Without a JVM there is nothing to stop.
         with suppress(Py4JError, ConnectionError):

@@ -40,15 +40,15 @@ def read_recovery_plan(
     return starts
 
 
-def _summary(source: KafkaEventStreams) -> list[Row]:
-    """One row for each source and partition; what names no source has a null one."""
+def _summary(streams: KafkaEventStreams) -> list[Row]:
+    """One row for each source and partition; the source is null for records that name none."""
     event = F.from_json("value", _START)
     start = F.struct(
         "offset", F.unix_millis("timestamp").alias("timestamp_ms"), event["follows"]["tx_offset"].alias("follows")
     )
     is_start = event["start"] & event["follows"]["tx_offset"].isNotNull()
     return (
-        source.fragments()
+        streams.fragments()
         .groupBy(source_of(F.col("value")).alias("source"), "partition")
         .agg(
             (F.max("offset") + 1).alias("end"),
@@ -72,7 +72,7 @@ def _source_records(rows: list[Row]) -> list[SourceRecords]:
     ]
 
 
-def _log_skipped(source: KafkaEventStreams, starts: RecoveryPlan) -> None:
+def _log_skipped(streams: KafkaEventStreams, starts: RecoveryPlan) -> None:
     for partition, part in sorted(starts.by_partition.items()):
         for name, kafka_offset in sorted(part.sources.items()):
             logger.info(
@@ -80,13 +80,13 @@ def _log_skipped(source: KafkaEventStreams, starts: RecoveryPlan) -> None:
                 name,
                 partition,
                 kafka_offset,
-                ", after all that is there" if kafka_offset == part.end else "",
+                ", after all existing records" if kafka_offset == part.end else "",
             )
     skipped = (
-        source.fragments().where(~counts(starts)).groupBy(source_of(F.col("value")).alias("source")).count().collect()
+        streams.fragments().where(~counts(starts)).groupBy(source_of(F.col("value")).alias("source")).count().collect()
     )
     for row in sorted(skipped, key=lambda row: row["source"] or ""):
         if row["source"] is None:
-            logger.warning("recovery: skips %d records that name no source, so they cannot be read", row["count"])
+            logger.warning("recovery: skips %d records that name no source and so cannot be read", row["count"])
         else:
             logger.info("recovery: source=%s skips %d fragments", row["source"], row["count"])

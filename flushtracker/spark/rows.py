@@ -1,9 +1,9 @@
-"""Events → rows: what the stateful operator reads, parsed by Spark itself so that no Python touches single events.
+"""Turns events into the rows that the stateful operator reads. Spark parses them, so no Python runs for each event.
 
-Each fragment gives one row to its source's chain and one to each of its shapes; each flush notification gives one row.
-A row's key is ``(source, shape_group)``: the shape's group, :data:`CHAIN` for the source's chain, and an empty source
-for what cannot be read. What counts as readable is what :mod:`flushtracker.events.stream_events` reads, with one
-difference: Spark takes a number or an object where text is expected, as its JSON text.
+Each fragment becomes one row for its source's chain and one for each of its shapes; each flush notification becomes one
+row. A row's key is ``(source, shape_group)``: the shape's group, :data:`CHAIN` for the source's chain, and an empty
+source for an unreadable event. An event is readable if :mod:`flushtracker.events.stream_events` can read it, with one
+difference: where text is expected, Spark accepts a number or an object as its JSON text.
 """
 
 from typing import Final
@@ -42,8 +42,8 @@ _FRAGMENT: Final = (
 )
 _FLUSH: Final = f"v BIGINT, source STRING, type STRING, shape_id STRING, offset {_OFFSET}"
 
-# Spark reads the first JSON value of a text and ignores what follows. In an array before an end mark, what follows the
-# event either breaks the JSON or is an element too many.
+# Spark reads the first JSON value of a text and ignores the rest. In an array, before an end mark, anything after the
+# event either breaks the JSON or is an extra element.
 _END_MARK: Final = -7
 _BEFORE: Final = '{"event":['
 _AFTER: Final = f',{{"v":{_END_MARK}}}]}}'
@@ -71,7 +71,7 @@ ROW_SCHEMA: Final = T.StructType(
 def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     """Turn events ``(stream, value, place)`` into rows of :data:`ROW_SCHEMA`.
 
-    ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``place`` where the event was read, for messages.
+    ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``place`` names where the event was read, for messages.
     """
     is_fragment = F.col("stream") == FRAGMENTS
     fragment, flush = _event(F.col("fragments")), _event(F.col("flushes"))
@@ -85,7 +85,7 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     return (
         raw.withColumn("fragments", F.when(is_fragment, _parsed(_FRAGMENT)))
         .withColumn("flushes", F.when(~is_fragment, _parsed(_FLUSH)))
-        # Within explode Spark would interpret the expression; in a step of its own it compiles it.
+        # Inside explode Spark would interpret the expression; in a select of its own it compiles it.
         .select(rows.alias("rows"))
         .select(F.explode("rows").alias("row"))
         .select("row.*")
@@ -95,14 +95,14 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
 
 
 def shape_group_of(shape_id: Column, shape_groups: int) -> Column:
-    """The group of a shape, for good: the shape itself where ``shape_groups`` is 0."""
+    """A shape's group, which never changes; with 0 ``shape_groups`` every shape is its own group."""
     if shape_groups == 0:
         return shape_id
     return F.pmod(F.xxhash64(shape_id), F.lit(shape_groups)).cast("string")
 
 
 def _row(**fields: Column) -> Column:
-    """One row of all columns but ``now_ms``; those not given are as empty as they may be."""
+    """A row of all columns but ``now_ms``; those not given are -1, false or, for text, null."""
     empty = {"bigint": F.lit(-1).cast("bigint"), "boolean": F.lit(False), "string": F.lit(None).cast("string")}  # noqa: FBT003 (a literal)
     columns = [field for field in ROW_SCHEMA.fields if field.name != "now_ms"]
     return F.struct(*(fields.get(f.name, empty[f.dataType.simpleString()]).alias(f.name) for f in columns))
@@ -201,19 +201,19 @@ def _parsed(event_schema: str) -> Column:
 
 
 def _event(parsed: Column) -> Column:
-    """The event alone, null where there is none."""
+    """The event alone, null if there is none."""
     return F.get(parsed["event"], F.lit(0))
 
 
 def _is_one_event(parsed: Column) -> Column:
-    """Whether nothing but one event of this version stood before the end mark."""
+    """Whether exactly one event, of this version, precedes the end mark."""
     events = parsed["event"]
     has_two = (F.size(events) == 2) & (F.get(events, F.lit(1))["v"] == _END_MARK)
     return _all(parsed[_CORRUPT].isNull(), has_two, _event(parsed)["v"] == VERSION, _is_text(_event(parsed)["source"]))
 
 
 def _has_key(name: str) -> Column:
-    """Whether the event has a key at all: once parsed, one that is absent looks like one that is null."""
+    """Whether the event has the key at all: once parsed, an absent key looks like a null."""
     return F.col("value").rlike(rf'"{name}"\s*:')
 
 
@@ -226,7 +226,7 @@ def _is_offset(offset: Column, least_tx_offset: int = 0) -> Column:
 
 
 def _all(*conditions: Column) -> Column:
-    """Whether all hold; one that is unknown, because something is missing, does not."""
+    """Whether all conditions hold; one that is null, because a value is missing, does not."""
     holds = F.lit(True)  # noqa: FBT003 (a literal)
     for condition in conditions:
         holds = holds & F.coalesce(condition, F.lit(False))  # noqa: FBT003 (a literal)

@@ -1,17 +1,25 @@
-"""The Spark session of a job: the few settings that it needs; all else is Spark's, or what spark-submit was told."""
+"""The Spark session of a job: its start, with only the settings that it needs, and its stop on SIGTERM and Ctrl-C.
+
+Under spark-submit the JVM is the parent and receives the signal; by default it would tear Spark down mid-batch. So both
+the interpreter and the JVM get a handler, and both only set an event. Set the interpreter's first, before a JVM is
+launched (:func:`~flushtracker.process.program.set_on_signals`): an exception at that point would leave the JVM running.
+"""
 
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from threading import Event
+from typing import Any, ClassVar, Final
 
 from py4j.protocol import Py4JError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.jvm.java import check_java
+from flushtracker.process.program import set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
 _LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
@@ -19,7 +27,7 @@ _LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 _ALWAYS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Nothing here needs another batch without data: time is watched on the driver.
+    # No batches without data are needed: the driver watches the time.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 _LOCAL: Final = {
@@ -32,16 +40,16 @@ _LOCAL: Final = {
 
 
 def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = False) -> SparkSession:
-    """Start Spark: what spark-submit was told, else ``local[*]`` with the jars of :mod:`flushtracker.jvm.jars`.
+    """Start Spark as spark-submit configures it, or else ``local[*]`` with the jars of :mod:`flushtracker.jvm.jars`.
 
     Raises:
         ConfigError: there is no usable Java, or the jars are missing.
     """
-    # It logs whole plans, and with them the options of a source, which hold passwords.
+    # This logger writes whole plans, including the options of a source, which can hold passwords.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name).config("spark.sql.shuffle.partitions", str(shuffle_partitions))
     settings = dict(_ALWAYS)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: the JVM is still to be launched.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: no JVM runs yet.
         check_java()
         settings |= _LOCAL | {"spark.jars": ",".join(str(path) for path in SPARK_JARS.paths())}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -52,7 +60,30 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
     try:
         session = builder.getOrCreate()
     except (*JAVA_ERRORS, Py4JError, OSError) as error:
-        raise FlushtrackerError(f"Spark does not start: {java_reason(error)}") from error
+        raise FlushtrackerError(f"Spark cannot start: {java_reason(error)}") from error
     if not verbose:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+class _JvmHandler:
+    """A ``sun.misc.SignalHandler`` in Python: py4j calls it back from the JVM's signal thread."""
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+
+    def handle(self, _signal: Any) -> None:
+        self._stop.set()
+
+    class Java:
+        implements: ClassVar = ["sun.misc.SignalHandler"]
+
+
+def set_on_jvm_signals(stop: Event, spark: SparkSession) -> None:
+    """Set ``stop`` on the JVM's signals, and again on the interpreter's: Spark replaces those handlers at its start."""
+    set_on_signals(stop)
+    gateway: Any = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark has no types for it
+    jvm = gateway.jvm
+    for name in ("TERM", "INT"):
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _JvmHandler(stop))

@@ -1,4 +1,4 @@
-"""Notices a dead writer on a quiet table, where nothing arrives any more, not even a micro-batch."""
+"""``StallWatch``: detects a dead writer even on a quiet table, where no micro-batch runs."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ _LONGEST_TICK_S: Final = 10.0
 
 
 class StallWatch:
-    """A thread that logs each shape that has made no progress for ``grace_ms``, once for each time it stalls.
+    """A thread that logs each shape that has made no progress for ``grace_ms``, once per stall.
 
-    It only looks at what the driver already knows, under the driver's lock. Use it as a context manager.
+    It only reads what the driver already knows, under the driver's lock. Use it as a context manager.
     """
 
     def __init__(self, driver: AckDriver, grace_ms: int) -> None:
@@ -25,7 +25,7 @@ class StallWatch:
         self._grace_ms = grace_ms
         self._tick_s = min(max(grace_ms / 4000, _SHORTEST_TICK_S), _LONGEST_TICK_S)
         self._stop = Event()
-        self._told: set[tuple[str, str, LogOffset]] = set()
+        self._logged: set[tuple[str, str, LogOffset]] = set()
         self._thread = Thread(target=self._run, name="stall-watch", daemon=True)
 
     def __enter__(self) -> "StallWatch":
@@ -45,7 +45,7 @@ class StallWatch:
             (source, blocking.shape_id, blocking.pending.last_flushed): now_ms - blocking.pending.since_ms
             for source, blocking in self._driver.stalled(now_ms, self._grace_ms)
         }
-        for source, shape_id, last_flushed in sorted(stalled.keys() - self._told):
+        for source, shape_id, last_flushed in sorted(stalled.keys() - self._logged):
             logger.warning(
                 "shape stalled source=%s shape_id=%s last_flushed=%s waited_ms=%d",
                 source,
@@ -53,6 +53,6 @@ class StallWatch:
                 last_flushed,
                 stalled[source, shape_id, last_flushed],
             )
-        for source, shape_id, last_flushed in sorted(self._told - stalled.keys()):
-            logger.info("shape moves again source=%s shape_id=%s was_at=%s", source, shape_id, last_flushed)
-        self._told = set(stalled)
+        for source, shape_id, last_flushed in sorted(self._logged - stalled.keys()):
+            logger.info("shape no longer stalled source=%s shape_id=%s was_at=%s", source, shape_id, last_flushed)
+        self._logged = set(stalled)

@@ -34,67 +34,67 @@ _COMMIT_TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Begin a new checkpoint at what capture sent last; of the sources ``abandoned`` nothing that is there counts."""
+    """Start a new checkpoint from what capture sent last, and skip all existing fragments of ``abandoned`` sources."""
 
     abandoned: tuple[str, ...] = ()
 
 
 def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None = None) -> None:
-    """Run until ``stop`` is set, or with ``available_now`` until everything there has been read.
+    """Run until ``stop`` is set, or with ``available_now`` until all available events have been read.
 
-    A broker that is away ends the query; it is started again on its checkpoint once the broker answers.
+    An unavailable broker ends the query, which is restarted on its checkpoint once the broker answers.
 
     Raises:
-        FlushtrackerError: whatever ended the query; nothing of the batch that met it is acknowledged.
+        FlushtrackerError: the error that ended the query; nothing of the batch that failed is acknowledged.
     """
     acks = AckTable(config.sink.acks, config.sink.storage_options)
-    patience = BrokerRetry(config.transport.retry_timeout_ms, stop)
+    retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
-        patience.call(lambda: _recover(spark, config, acks, recovery))
+        retry.call(lambda: _recover(spark, config, acks, recovery))
     checkpoint = checkpoint_path(config.state.checkpoint)
     while True:
         committed = last_commit(spark, checkpoint)
         try:
-            return patience.call(lambda: _run(spark, config, stop, acks, patience))
+            return retry.call(lambda: _run(spark, config, stop, acks, retry))
         except FencedError:
-            # The driver before may end one more batch until it notices whose the table is now. Then this one goes on
-            # from there; but where nothing was committed meanwhile, that was not it.
-            acks.require_claim()
+            # A fenced driver may complete one more batch before it notices. Then this driver continues from there. If
+            # nothing was committed in the meantime, something else is wrong.
+            acks.require_not_fenced()
             if last_commit(spark, checkpoint) == committed:
                 raise
-            logger.warning("another driver has ended one more batch, starting again from there")
+            logger.warning("fenced driver committed one more batch, restarting after it")
 
 
 def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: Recovery) -> None:
     if not isinstance(config.transport, KafkaTransport):
         raise ConfigError(
-            "--recover begins anew at a Kafka offset, and source.format is files: remove the files of before capture's "
-            "restart and name a new checkpoint instead"
+            "--recover needs source.format kafka, but it is files: remove the files from before capture's restart and "
+            "set state.checkpoint to a new path instead"
         )
-    source = KafkaEventStreams(spark, config.transport)
-    starts = read_recovery_plan(source, config.transport.fragments, acks.last_acks(), recovery.abandoned)
-    acks.claim()
-    CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint)).replace(source.identity(), starts)
+    streams = KafkaEventStreams(spark, config.transport)
+    starts = read_recovery_plan(streams, config.transport.fragments, acks.last_acks(), recovery.abandoned)
+    acks.fence_others()
+    CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint)).replace(streams.identity(), starts)
 
 
-def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, patience: BrokerRetry) -> None:
+def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, retry: BrokerRetry) -> None:
     checkpoint = checkpoint_path(config.state.checkpoint)
-    source = open_streams(spark, config.transport)
-    starts = CheckpointOrigin(spark, checkpoint).open(source.identity())
+    streams = open_streams(spark, config.transport)
+    starts = CheckpointOrigin(spark, checkpoint).open(streams.identity())
     state = read_committed_state(spark, checkpoint, config.state.shape_groups)
-    acks.claim()
+    acks.fence_others()
     if last_commit(spark, checkpoint) != state.batch_id:
         state = read_committed_state(spark, checkpoint, config.state.shape_groups)
     driver = AckDriver(acks, spark_path(config.sink.dead_letters))
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
-    query = _start(config, checkpoint, source.read(starts), settings, driver)
+    query = _start(config, checkpoint, streams.read(starts), settings, driver)
     logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
     try:
         with StallWatch(driver, config.stall.grace_ms):
-            _await_end(query, driver, stop, config, patience)
+            _await_end(query, driver, stop, config, retry)
     except (GapError, DecodeError) as error:
-        remedy = source.remedies[type(error).__name__]
+        remedy = streams.remedies[type(error).__name__]
         raise type(error)(f"{error}: {remedy}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
 
@@ -120,13 +120,13 @@ def _start(
         raise StateError(f"the query cannot start on checkpoint {checkpoint}: {java_reason(error)}") from error
 
 
-def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: JobConfig, patience: BrokerRetry) -> None:
+def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: JobConfig, retry: BrokerRetry) -> None:
     while query.isActive and not stop.wait(_POLL_S):
         if driver.last_batch_id is not None:
-            patience.progress()
+            retry.progress()
     if stop.is_set():
         logger.info("stopping after the running batch")
-        _let_batch_end(query, driver)
+        _await_running_batch(query, driver)
         query.stop()
     try:
         query.awaitTermination()
@@ -135,8 +135,8 @@ def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: Jo
             raise query_failure(query, driver.failure, config) from error
 
 
-def _let_batch_end(query: StreamingQuery, driver: AckDriver) -> None:
-    """Let the running batch end and Spark commit it; a batch after it is refused by the driver."""
+def _await_running_batch(query: StreamingQuery, driver: AckDriver) -> None:
+    """Wait, up to a timeout, until Spark has committed the running batch; the driver refuses any later one."""
     with driver.lock:
         driver.stopping = True
     deadline = time.monotonic() + _COMMIT_TIMEOUT_S

@@ -1,1 +1,1 @@
-"""The answer: which LSN may be acknowledged, given what was sent to each shape and flushed by it. Pure."""
+"""Computes which LSN may be acknowledged, from what each shape was sent and has flushed. Pure."""

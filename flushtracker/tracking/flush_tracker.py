@@ -1,21 +1,21 @@
-"""The tracker: the largest LSN that may be acknowledged, given what was sent to each shape and flushed by it.
+"""``FlushTracker``: the largest LSN that may be acknowledged, given what each shape was sent and has flushed.
 
-**State.** ``last_seen_offset``, the last commit taken. ``last_global_flushed_offset``, up to which everything is
-flushed. A mapping *shape → (last_sent, last_flushed)* of the pending shapes alone, and a sorted tree
-*last_flushed → shapes* kept in step with it, for the minimum in O(log n).
+**State.** ``last_seen_offset`` is the last commit seen. ``last_global_flushed_offset`` is the offset up to which
+everything is flushed. A mapping *shape → (last_sent, last_flushed)* holds the pending shapes only. A sorted tree
+*last_flushed → shapes*, kept in step with the mapping, finds the minimum in O(log n).
 
-**Events.** A fragment makes each shape it affects pending up to its ``last_log_offset``. A flush that reaches
-``last_sent`` ends that; any other moves ``last_flushed`` up. A removed shape leaves. Only a commit moves
-``last_seen_offset``.
+**Events.** A fragment makes each shape that it affects pending up to the fragment's ``last_log_offset``. A flush at or
+past ``last_sent`` takes the shape out of the mapping; an earlier flush raises its ``last_flushed``. Removing a shape
+takes it out as well. Only a commit moves ``last_seen_offset``.
 
-**The answer.** Nothing pending: everything seen may be acknowledged. Else all before the least ``last_flushed`` may:
-its ``tx_offset − 1``, since that transaction itself is not complete. The −1 costs nothing, because a commit record is
-dozens of bytes long and no two commit LSNs are neighbours.
+**Ack.** When nothing is pending, the ack is the last commit seen. Otherwise the ack is one below the least
+``last_flushed``, its ``tx_offset − 1``: that transaction is not complete, but everything before it is. The −1 costs
+nothing, because a commit record is dozens of bytes long and no two commit LSNs are adjacent.
 
-**Careful about.** All offsets are aligned to transactions (``shape_offsets`` does that): fed with raw storage offsets
-the tracker would wait for flushes that never come. The ack never goes back, whatever the entries do. In bulk the
-entries are replaced *before* the one ack is computed: the commit first and the rows later would acknowledge a
-transaction whose shapes are not in the mapping yet.
+**Invariants.** All offsets are aligned to transactions (``shape_offsets`` aligns them); with raw storage offsets the
+tracker would wait for flushes that never arrive. The ack never moves back, even when an entry does. ``apply`` replaces
+the entries of a whole micro-batch *before* it computes the ack: seeing the commit first would acknowledge a transaction
+whose shapes are not in the mapping yet.
 
 The rule is that of Electric's ``FlushTracker``.
 """
@@ -30,9 +30,9 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What one shape (or shape group) was sent and has not flushed: ``last_flushed < last_sent``, both aligned.
+    """The range that one shape (or shape group) has yet to flush: ``last_flushed < last_sent``, both aligned.
 
-    ``since_ms`` is when it became pending or last made progress, in milliseconds of the caller's clock.
+    ``since_ms`` is when the shape became pending or last made progress, in milliseconds of the caller's clock.
     """
 
     last_sent: LogOffset
@@ -47,8 +47,8 @@ class Pending:
 class FlushTracker:
     """Tracks one source. Each handler returns the LSN to acknowledge now, or ``None`` when the ack has not moved.
 
-    An LSN returned means: all transactions with a commit LSN up to and including it are safe. ``ack_lsn`` given at
-    the start is what was acknowledged before; nothing at or below it is returned again.
+    All transactions with a commit LSN up to and including the returned LSN are safe. The argument ``ack_lsn`` is the
+    last LSN acknowledged in an earlier run; nothing at or below it is returned again.
 
     >>> tracker = FlushTracker()
     >>> tracker.handle_txn_fragment(LogOffset(100, 4), {"users", "orders"}, is_commit=True, now_ms=0)
@@ -72,7 +72,7 @@ class FlushTracker:
 
     @property
     def pending(self) -> Mapping[str, Pending]:
-        """The pending shapes; a view, not to be changed."""
+        """The pending shapes; a view, do not modify it."""
         return self._pending
 
     def is_empty(self) -> bool:
@@ -82,7 +82,7 @@ class FlushTracker:
     def handle_txn_fragment(
         self, last_log_offset: LogOffset, affected_shapes: Iterable[str], *, is_commit: bool, now_ms: int
     ) -> int | None:
-        """Take a fragment, in stream order; a whole transaction is one with ``is_commit``. O(shapes · log n)."""
+        """Apply a fragment, in stream order; a whole transaction is one with ``is_commit``. O(shapes · log n)."""
         for shape_id in affected_shapes:
             entry = self._pending.get(shape_id)
             if entry is None:
@@ -91,11 +91,11 @@ class FlushTracker:
                 entry = Pending(max(entry.last_sent, last_log_offset), entry.last_flushed, entry.since_ms)
             self._put(shape_id, entry)
         if is_commit:
-            self._see(last_log_offset)
+            self._update_last_seen(last_log_offset)
         return self._advance()
 
     def handle_flush_notification(self, shape_id: str, offset: LogOffset, *, now_ms: int) -> int | None:
-        """Take an aligned flush; for an unknown shape, or below what it flushed before, nothing changes. O(log n)."""
+        """Apply an aligned flush. One for an unknown shape, or not past its last flush, changes nothing. O(log n)."""
         entry = self._pending.get(shape_id)
         if entry is None or offset <= entry.last_flushed:
             return None
@@ -106,14 +106,14 @@ class FlushTracker:
         return self._advance()
 
     def handle_shape_removed(self, shape_id: str) -> int | None:
-        """Forget a shape: it will flush nothing more. An unknown one changes nothing. O(log n)."""
+        """Forget a shape that will flush nothing more. An unknown shape changes nothing. O(log n)."""
         self._drop(shape_id)
         return self._advance()
 
     def apply(self, entries: Mapping[str, Pending | None], last_seen_offset: LogOffset | None = None) -> int | None:
-        """Take one micro-batch: replace each entry (``None``: caught up), then see the commit, then ack once.
+        """Apply one micro-batch: replace each entry (``None``: caught up), then the last commit seen, then ack once.
 
-        An entry may go down: a shape new in a transaction that another of its group has flushed in part.
+        A shape group's entry may move back: one of its shapes may join a transaction that another has flushed in part.
         """
         for shape_id, entry in entries.items():
             if entry is None:
@@ -121,28 +121,28 @@ class FlushTracker:
             else:
                 self._put(shape_id, entry)
         if last_seen_offset is not None:
-            self._see(last_seen_offset)
+            self._update_last_seen(last_seen_offset)
         return self._advance()
 
     def blocking_shape(self) -> tuple[str, Pending] | None:
-        """The pending shape that holds the ack back: of those with the least ``last_flushed``, the first by id."""
+        """The pending shape that blocks the ack: among those with the least ``last_flushed``, the first by id."""
         if not self._shapes_by_flushed:
             return None
         shape_id = min(self._shapes_by_flushed.peekitem(0)[1])
         return shape_id, self._pending[shape_id]
 
     def stalled_shapes(self, now_ms: int, grace_ms: int) -> list[tuple[str, Pending]]:
-        """The shapes pending without progress for at least ``grace_ms``, the one that waits longest first. O(n)."""
+        """The shapes pending without progress for at least ``grace_ms``, longest first. O(n)."""
         stalled = [item for item in self._pending.items() if now_ms - item[1].since_ms >= grace_ms]
         return sorted(stalled, key=lambda item: (item[1].since_ms, item[0]))
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where mapping, tree and ack disagree; for tests, O(n)."""
+        """Raise ``AssertionError`` if mapping, tree and ack disagree; for tests, O(n)."""
         by_flushed: dict[LogOffset, set[str]] = {}
         for shape_id, entry in self._pending.items():
             by_flushed.setdefault(entry.last_flushed, set()).add(shape_id)
         if by_flushed != dict(self._shapes_by_flushed):
-            raise AssertionError(f"tree {dict(self._shapes_by_flushed)} is not the mapping's {by_flushed}")
+            raise AssertionError(f"tree {dict(self._shapes_by_flushed)} differs from the mapping's {by_flushed}")
         if self._ack_lsn < self._ackable_lsn():
             raise AssertionError(f"ack {self._ack_lsn} is below the {self._ackable_lsn()} that may be acknowledged")
 
@@ -162,7 +162,7 @@ class FlushTracker:
         if not shapes:
             del self._shapes_by_flushed[entry.last_flushed]
 
-    def _see(self, offset: LogOffset) -> None:
+    def _update_last_seen(self, offset: LogOffset) -> None:
         self.last_seen_offset = max(self.last_seen_offset, offset)
 
     def _advance(self) -> int | None:
@@ -175,7 +175,7 @@ class FlushTracker:
         return ackable_lsn
 
     def _ackable_lsn(self) -> int:
-        """What the entries allow now; below ``ack_lsn`` where they went down after an ack."""
+        """The greatest LSN that the entries allow now; below ``ack_lsn`` if an entry moved back after an ack."""
         if self._pending:
             return self.last_global_flushed_offset.tx_offset - 1
         return self.last_seen_offset.tx_offset

@@ -1,12 +1,16 @@
-"""The chain of a source's fragments: is each one's predecessor known, and which commit was seen last?
+"""``FragmentChain``: checks that no fragment of a source is missing, and remembers the last commit seen.
 
-Each fragment says after which offset it ``follows``, that is: nothing lies between. Taken in that order, a fragment
-whose ``last_log_offset`` is at or below ``stream_cursor`` is resent and brings nothing new; one that follows an offset
-at or below the cursor is next; any other leaves a gap, in which there may be a transaction that nobody has seen.
-Going on would acknowledge it, so a gap is an error.
+Each fragment names the offset that it ``follows``: nothing lies between that offset and the fragment. The chain is
+complete up to its ``stream_cursor``. Fragments are checked in the order of ``follows``:
 
-A commit moves the cursor past all of its transaction, to ``(tx, ∞)``. A fragment with ``start`` follows all of the
-transaction that it names: whoever confirmed that one while it was still open here knew of an end that is missing.
+- ``last_log_offset`` at or below the cursor: a resend, nothing new.
+- ``follows`` at or below the cursor: the next fragment. It moves the cursor to its ``last_log_offset``.
+- ``follows`` above the cursor: a gap. It may contain a transaction that was never seen, and continuing would
+  acknowledge that transaction, so a gap is an error.
+
+A commit moves the cursor past its whole transaction, to ``(tx, ∞)``, because a resend may cut the transaction into
+other fragments. A fragment with ``start`` follows the whole of the transaction in its ``follows``. If that transaction
+is still open here, its end was confirmed but never seen, which is a gap too.
 """
 
 from collections.abc import Iterable
@@ -18,11 +22,11 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 _KAFKA_OFFSET: Final = " Kafka offset "
-"""What stands in a place between a partition and the record's place in it."""
+"""Separates the topic and partition from the record's offset in the ``place`` of a fragment read from Kafka."""
 
 
 class Link(NamedTuple):
-    """What the chain reads of a fragment. ``place`` is where it was read: a file, or topic, partition, Kafka offset."""
+    """The fields of a fragment that the chain needs. ``place`` is its file, or topic, partition and Kafka offset."""
 
     follows: LogOffset
     last_log_offset: LogOffset
@@ -32,10 +36,21 @@ class Link(NamedTuple):
 
 
 class FragmentChain:
-    """``stream_cursor`` is how far the fragments taken have reached, ``None`` before the first.
+    """The chain of one source. ``place`` is where the fragment that last moved the cursor was read.
 
-    With no cursor the first fragment must have ``start``: from there on everything was sent again. ``place`` is where
-    the fragment was read that moved the cursor last.
+    Without a ``stream_cursor`` (``None``) the first fragment must have ``start``: from there on everything was resent.
+
+    >>> chain = FragmentChain("7301/1/shapes")
+    >>> start = Link(LogOffset(99, 0), LogOffset(200, 4), start=True, is_commit=True, place="1.jsonl")
+    >>> late = Link(LogOffset(200, 4), LogOffset(300, 0), start=False, is_commit=True, place="2.jsonl")
+    >>> last = Link(LogOffset(300, 0), LogOffset(400, 2), start=False, is_commit=True, place="3.jsonl")
+    >>> chain.extend([start])
+    >>> chain.extend([last])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    flushtracker.errors.GapError: 3.jsonl: fragment 0/190+2 of source 7301/1/shapes follows 0/12C+0, but the chain ...
+    >>> chain.extend([last, late, start])  # in any order; start is a resend
+    >>> chain.last_seen_offset
+    LogOffset(tx_offset=400, op_offset=2)
     """
 
     def __init__(
@@ -51,12 +66,12 @@ class FragmentChain:
         self.place = place
 
     def extend(self, links: Iterable[Link]) -> None:
-        """Take one micro-batch, in any order; O(n log n).
+        """Apply one micro-batch, in any order; O(n log n).
 
         Raises:
-            GapError: a fragment connects to nothing; neither cursor nor last seen offset have moved.
+            GapError: fragments are missing. The chain is unchanged.
         """
-        ordered = sorted(links, key=_follows)
+        ordered = sorted(links, key=_predecessor)
         if not ordered:
             return
         cursor = self.stream_cursor
@@ -64,10 +79,10 @@ class FragmentChain:
             first = min(ordered, key=lambda link: (link.follows, not link.start))
             if not first.start:
                 raise self._no_start(first)
-            cursor = _follows(first)
+            cursor = _predecessor(first)
         last_seen, place = self.last_seen_offset, self.place
         for link in ordered:
-            if _follows(link) > cursor:
+            if _predecessor(link) > cursor:
                 raise self._gap(link, cursor, place)
             reached = link.last_log_offset.reached(is_commit=link.is_commit)
             if reached > cursor:
@@ -84,36 +99,36 @@ class FragmentChain:
 
     @classmethod
     def unpack(cls, source: str, packed: bytes) -> "FragmentChain":
-        """Read what :meth:`pack` wrote; raises ``StateError`` for another version's bytes."""
+        """Read the output of :meth:`pack`; raises ``StateError`` if its version byte differs."""
         stream_cursor, last_seen_offset, place = unpack(packed)
         return cls(source, offset_from_json(stream_cursor), offset_from_json(last_seen_offset), place)
 
     def _no_start(self, link: Link) -> GapError:
         return GapError(
             f"{link.place}: the first fragment of source {self.source} follows {link.follows} and is not marked as a "
-            f"start, so what came before it is unknown"
+            f"start, so fragments before it may be missing"
         )
 
     def _gap(self, link: Link, cursor: LogOffset, place: str) -> GapError:
         message = (
-            f"{link.place}: fragment {link.last_log_offset} of source {self.source} follows {link.follows}, but what "
-            f"was seen ends with {_end(cursor)}{f', read at {place}' if place else ''}; what lies between is missing, "
-            f"and nothing past it is acknowledged"
+            f"{link.place}: fragment {link.last_log_offset} of source {self.source} follows {link.follows}, but the "
+            f"chain ends at {_format_cursor(cursor)}{f', read at {place}' if place else ''}; the fragments in between "
+            f"are missing, and no ack passes the gap"
         )
         if _KAFKA_OFFSET in link.place and _KAFKA_OFFSET in place and _partition(link.place) != _partition(place):
             message += (
                 f"; the fragments of one source are in two partitions, {_partition(place)} and "
-                f"{_partition(link.place)}, so they come in no order: key them by source"
+                f"{_partition(link.place)}, so their order is undefined: key them by source"
             )
         return GapError(message)
 
 
-def _follows(link: Link) -> LogOffset:
-    """The offset after which nothing was left out before ``link``."""
+def _predecessor(link: Link) -> LogOffset:
+    """The offset that the chain must have reached before ``link``."""
     return LogOffset.last_of(link.follows.tx_offset) if link.start else link.follows
 
 
-def _end(cursor: LogOffset) -> str:
+def _format_cursor(cursor: LogOffset) -> str:
     return f"transaction {format_lsn(cursor.tx_offset)}" if cursor.op_offset == OP_INFINITY else str(cursor)
 
 

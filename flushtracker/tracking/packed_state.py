@@ -1,4 +1,4 @@
-"""How state is kept: a version byte, then compact JSON. JSON, because it is quick, readable and runs no code."""
+"""The stored format of state: a version byte, then compact JSON. JSON is fast, readable and executes no code."""
 
 import json
 from typing import Any, Final
@@ -10,25 +10,25 @@ _VERSION: Final = b"\x01"
 
 
 def pack(value: object) -> bytes:
-    """The bytes of a value of lists, mappings, text, numbers and ``None``."""
+    """Encode a value made of lists, mappings, strings, numbers and ``None``."""
     return _VERSION + json.dumps(value, separators=(",", ":")).encode()
 
 
 def unpack(packed: bytes) -> Any:
-    """Read what :func:`pack` wrote; raises ``StateError`` for another version's bytes."""
+    """Decode the output of :func:`pack`; raises ``StateError`` if its version byte differs."""
     if packed[:1] != _VERSION:
         raise StateError(
             f"the checkpoint's state has version {packed[:1].hex() or 'none'}, this job reads version "
-            f"{_VERSION.hex()}; go on with the release that wrote it, or start with a new checkpoint and a resend"
+            f"{_VERSION.hex()}; use the release that wrote it, or start with a new checkpoint and a resend"
         )
     return json.loads(packed[1:])
 
 
 def offset_to_json(offset: LogOffset | None) -> list[int] | None:
-    """An offset as two numbers; the inverse of :func:`offset_from_json`."""
+    """Return an offset as two numbers; the inverse of :func:`offset_from_json`."""
     return None if offset is None else [offset.tx_offset, offset.op_offset]
 
 
 def offset_from_json(fields: list[int] | None) -> LogOffset | None:
-    """Read what :func:`offset_to_json` wrote."""
+    """Read the output of :func:`offset_to_json`."""
     return None if fields is None else LogOffset(*fields)

@@ -1,8 +1,8 @@
-"""``RecoveryPlan``: from where on each source's fragments count after a recovery, and how that is found.
+"""``RecoveryPlan``: the Kafka offset from which each source's fragments are read after a recovery.
 
-A topic may hold what must not be read again: a record that cannot be read, or a chain of fragments with a gap. When
-capture starts anew it sends everything unconfirmed again, behind a fragment with ``start``. From the last such fragment
-on the source's chain is whole, and what was acknowledged before it connects to it; what came earlier is skipped.
+A topic may contain a record that cannot be parsed, or a chain of fragments with a gap. When capture restarts, it
+resends everything unconfirmed, behind a fragment with ``start``. From a source's last start on, its chain is complete.
+A recovery skips everything before that start, provided that the start connects to the source's last ack.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from flushtracker.wal.lsn import format_lsn
 
 
 class Start(NamedTuple):
-    """A fragment with ``start``: where it is in its partition, when it came, and the LSN that it follows."""
+    """A fragment with ``start``: its Kafka offset, its record's timestamp, and the LSN that it follows."""
 
     kafka_offset: int
     timestamp_ms: int
@@ -23,7 +23,7 @@ class Start(NamedTuple):
 
 
 class SourceRecords(NamedTuple):
-    """What one partition holds of one source: its greatest LSN, and its last start if there is one."""
+    """The records of one source in one partition: their greatest LSN and their last start, if any."""
 
     source: str
     partition: int
@@ -33,30 +33,30 @@ class SourceRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One partition: below the Kafka offset ``end`` a record counts if it is at or past its source's in ``sources``."""
+    """One partition: below the Kafka offset ``end``, a source's records count only from its offset in ``sources``."""
 
     end: int
     sources: Mapping[str, int]
 
     @property
     def first(self) -> int:
-        """The Kafka offset to begin with."""
+        """The Kafka offset to read from."""
         return min([self.end, *self.sources.values()])
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """The starts of all partitions that held something at the recovery; empty where none was needed."""
+    """The plans of all partitions that held records at the recovery; empty if there was no recovery."""
 
     by_partition: Mapping[int, PartitionPlan] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As an object that JSON can hold."""
+        """Return the plan as a JSON object."""
         return {str(p): {"end": s.end, "sources": dict(s.sources)} for p, s in sorted(self.by_partition.items())}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "RecoveryPlan":
-        """Read what :meth:`to_json` gave."""
+        """Read the output of :meth:`to_json`."""
         return cls({int(p): PartitionPlan(starts["end"], starts["sources"]) for p, starts in fields.items()})
 
 
@@ -67,9 +67,10 @@ def plan_recovery(
     abandoned: Collection[str],
     topic: str,
 ) -> RecoveryPlan:
-    """From where on each source's fragments count, given what the topic holds and what was acknowledged last.
+    """Find where to read each source's fragments from, given the topic's records and the last acks.
 
-    ``ends`` gives the Kafka offset after each partition's last record. Nothing of an ``abandoned`` source counts.
+    ``ends`` maps each partition to the Kafka offset after its last record. All records of an ``abandoned`` source are
+    skipped.
 
     Raises:
         GapError: a source's last start does not connect to its last ack.
@@ -80,22 +81,22 @@ def plan_recovery(
         by_source[record.source].append(record)
     if unknown := sorted(set(abandoned) - by_source.keys()):
         raise ConfigError(
-            f"--abandon {unknown[0]}: topic {topic} has no fragment of that source; it has those of "
+            f"--abandon {unknown[0]}: topic {topic} has no fragments of that source; its sources are "
             f"{', '.join(sorted(by_source)) or 'none'}"
         )
     starts: dict[int, dict[str, int]] = defaultdict(dict)
     for source, parts in sorted(by_source.items()):
         last_start = None if source in abandoned else _last_start(parts, last_acks.get(source), topic)
         for part in parts:
-            is_there = last_start is not None and part.start == last_start[1] and part.partition == last_start[0]
+            has_last_start = last_start is not None and part.start == last_start[1] and part.partition == last_start[0]
             starts[part.partition][source] = (
-                part.start.kafka_offset if is_there and part.start else ends[part.partition]
+                part.start.kafka_offset if has_last_start and part.start else ends[part.partition]
             )
     return RecoveryPlan({p: PartitionPlan(end, starts[p]) for p, end in ends.items()})
 
 
 def _last_start(parts: list[SourceRecords], last_ack: int | None, topic: str) -> tuple[int, Start] | None:
-    """The partition and place of a source's last start; ``None`` where all that the topic has is acknowledged."""
+    """The partition and position of a source's last start; ``None`` if all its fragments are acknowledged."""
     source = parts[0].source
     found = [(part.partition, part.start) for part in parts if part.start is not None]
     if found:
@@ -104,13 +105,13 @@ def _last_start(parts: list[SourceRecords], last_ack: int | None, topic: str) ->
             return partition, start
         fact = (
             f"its last start, in {topic} partition {partition} at Kafka offset {start.kafka_offset}, follows "
-            f"{format_lsn(start.follows_lsn)}, but its last ack is {format_lsn(last_ack)}; something is missing"
+            f"{format_lsn(start.follows_lsn)}, but its last ack is {format_lsn(last_ack)}, so fragments are missing"
         )
     elif last_ack is not None and max(part.last_lsn for part in parts) <= last_ack:
         return None
     else:
-        fact = f"topic {topic} has fragments of it, but none that is marked as a start"
+        fact = f"topic {topic} has fragments of it, but none is marked as a start"
     raise GapError(
-        f"source {source} cannot be recovered yet: {fact}; restart its capture, which sends everything unconfirmed "
-        f"again, then recover (or, if no capture will ever run for it again, recover with --abandon {source})"
+        f"source {source} cannot be recovered yet: {fact}; restart its capture, which resends everything unconfirmed, "
+        f"then recover (or, if no capture will ever run for it again, recover with --abandon {source})"
     )

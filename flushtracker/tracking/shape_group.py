@@ -1,11 +1,12 @@
-"""The unit of Spark state: the shapes that share a grouping key, and how far the stream has reached them.
+"""``ShapeGroup``: the unit of Spark state, the shapes that share a grouping key.
 
-A group takes its part of a micro-batch in one call and gives a :class:`GroupReport`, the one row that the driver
-needs: how many shapes are pending, the greatest ``last_sent``, the least ``last_flushed``, whose it is and since when.
-A minimum of minima is the minimum, so the driver tracks groups as it would shapes.
+A group applies its part of a micro-batch in one call and reports one row to the driver, a :class:`GroupReport`: the
+number of pending shapes, the greatest ``last_sent``, the least ``last_flushed``, which shape that is and since when. A
+minimum of minima is the minimum, so the driver tracks groups as if they were shapes.
 
-The ``cursor`` is the greatest offset that reached the group, ``(tx, ∞)`` once the transaction's commit has; what comes
-at or below it is resent and registers nothing twice. It outlives the shapes, so a group's state is never removed.
+The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit. A fragment at or below it
+is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's state is
+never removed.
 """
 
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class ShapeFragment:
-    """One shape's part of a fragment; ``last_offset`` is ``None`` where the fragment has nothing for the shape."""
+    """One shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape."""
 
     shape_id: str
     last_offset: LogOffset | None
@@ -31,7 +32,7 @@ class ShapeFragment:
 
     @property
     def reaches(self) -> LogOffset:
-        """Up to where its group has seen the stream once it has this."""
+        """How far the group has read the stream after this fragment."""
         return self.last_log_offset.reached(is_commit=self.is_commit)
 
 
@@ -45,7 +46,18 @@ class ShapeFlush:
 
 
 class ShapeGroup:
-    """The offset state of some shapes of one source. ``cursor``: up to where everything counts as seen before."""
+    """The offset state of some shapes of one source. Fragments up to ``cursor`` count as already applied.
+
+    >>> group = ShapeGroup(cursor=LogOffset(99, 0))
+    >>> sent = ShapeFragment("users", LogOffset(100, 2), last_log_offset=LogOffset(100, 4), is_commit=True)
+    >>> group.apply([sent], [], now_ms=0, max_pending=4096)
+    >>> report = group.report()
+    >>> report.pending_shapes, report.blocking_shape, report.pending.last_flushed
+    (1, 'users', LogOffset(tx_offset=99, op_offset=0))
+    >>> group.apply([], [ShapeFlush("users", LogOffset(100, 2))], now_ms=10, max_pending=4096)
+    >>> group.report(), group.shapes
+    (GroupReport(pending_shapes=0, pending=None, blocking_shape=None), {})
+    """
 
     def __init__(self, cursor: LogOffset) -> None:
         self.cursor = cursor
@@ -54,9 +66,9 @@ class ShapeGroup:
     def apply(
         self, fragments: Iterable[ShapeFragment], flushes: Iterable[ShapeFlush], *, now_ms: int, max_pending: int
     ) -> None:
-        """Take one micro-batch, each kind in any order; ``max_pending`` bounds the transactions kept for a shape.
+        """Apply one micro-batch, each kind in any order; ``max_pending`` bounds the transactions kept per shape.
 
-        Flushes go first only because the outcome does not depend on it. O(events · log events + touched shapes).
+        The outcome does not depend on whether flushes or fragments go first. O(events · log events + touched shapes).
         """
         touched: dict[str, LogOffset | None] = {}
         cursor = self.cursor
@@ -75,7 +87,7 @@ class ShapeGroup:
         self._settle(touched, now_ms, max_pending)
 
     def report(self) -> GroupReport:
-        """Reduce the group to its row. O(shapes)."""
+        """Reduce the group to the row for the driver. O(shapes)."""
         pending = [(shape_id, entry) for shape_id, shape in self.shapes.items() if (entry := shape.pending())]
         if not pending:
             return GroupReport()
@@ -90,21 +102,21 @@ class ShapeGroup:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
-        """Read what :meth:`pack` wrote; raises ``StateError`` for another version's bytes."""
+        """Read the output of :meth:`pack`; raises ``StateError`` if its version byte differs."""
         cursor, shapes = unpack(packed)
         group = cls(LogOffset(*cursor))
         group.shapes = {shape_id: _shape_from_json(fields) for shape_id, fields in shapes.items()}
         return group
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where a shape is kept for nothing or out of order; after ``apply``."""
+        """Raise ``AssertionError`` if a caught-up shape is kept or a shape is out of order; after ``apply``."""
         for shape_id, shape in self.shapes.items():
             if shape.is_empty:
-                raise AssertionError(f"shape {shape_id} is caught up and still kept")
+                raise AssertionError(f"shape {shape_id} is caught up but still kept")
             shape.check_invariants()
 
     def _touch(self, shape_id: str, touched: dict[str, LogOffset | None]) -> ShapeOffsets:
-        """The shape's state, remembering in ``touched`` how far it had flushed before the batch."""
+        """Return the shape's state, and record in ``touched`` how far it had flushed before the batch."""
         shape = self.shapes.get(shape_id)
         if shape is None:
             shape = self.shapes[shape_id] = ShapeOffsets()
@@ -119,7 +131,7 @@ class ShapeGroup:
             entry = self.shapes[shape_id].pending()
             if entry is not None and (flushed_before is None or entry.last_flushed > flushed_before):
                 self.shapes[shape_id].since_ms = now_ms
-        # Not only the touched ones: the cursor may have passed what others were kept for.
+        # Untouched shapes too: the cursor may have passed the flush or removal for which they were kept.
         for shape_id in [shape_id for shape_id, shape in self.shapes.items() if not shape.has_transactions]:
             self.shapes[shape_id].settle(self.cursor, max_pending)
             if self.shapes[shape_id].is_empty:

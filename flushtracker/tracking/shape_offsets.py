@@ -1,17 +1,17 @@
-"""Per-shape offset state: turns the raw storage offsets that a writer reports into transaction-aligned ones.
+"""``ShapeOffsets``: turns the raw storage offsets that a shape's writer reports into transaction-aligned ones.
 
-**State of a shape.** Its pending transactions, oldest first, each as *(last offset the shape writes for it →
-boundary)*; the open transaction, of which no commit has come yet; the highest flush ever reported; and its removal.
+**State.** The shape's pending transactions, oldest first, each as *(last offset that the shape writes for it →
+boundary)*; its open transaction, whose commit has not arrived yet; the highest flush reported so far; and its removal.
 
-**The rule.** A transaction is flushed when the reported flush is at or past the last offset that the shape writes for
-it, whichever of the two arrives first. The shape's ``last_flushed`` is then one before the first transaction that is
-still pending (everything earlier is done, whether the shape saw it or not), or the partial flush inside it. A removal
-at R completes every transaction of the shape up to and including R's, open or not, read or not yet.
+**Rule.** A transaction is flushed when the reported flush is at or past the last offset that the shape writes for it,
+whichever of the two arrives first. The aligned ``last_flushed`` is one before the first transaction still pending
+(everything earlier is done, whether or not it concerned the shape), or the partial flush inside that transaction, if
+greater. A removal at R completes all transactions of the shape up to and including R's, open or not, seen or not.
 
-**Careful about.** Flushes and fragments have no common order, so a flush must be kept until its transaction has come,
-and one that lies between two fragments of a transaction must still count when the commit brings nothing for the shape.
-Both go only when the group's cursor has passed them (a removal: the end of its transaction, of which a resend may cut
-the rest otherwise) and no transaction of the shape is left that they could complete.
+**Retention.** Flushes and fragments have no common order. A flush must be kept until its transaction arrives, and a
+flush between two fragments of a transaction must still count when the commit has no change for the shape. A flush or a
+removal is dropped only when the group's cursor has passed it and the shape has no transaction left that it could
+complete. For a removal, the cursor must pass the end of its transaction, because a resend may cut the rest differently.
 """
 
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class PendingTxn:
-    """A committed transaction that the shape has not flushed, or several neighbours merged into one.
+    """A committed transaction that the shape has not flushed, or several adjacent ones merged.
 
-    ``first_tx_offset`` is the commit LSN of the (first) transaction; ``last_offset`` the last offset that the shape
-    writes for the (last) one, and ``boundary`` its end. An update that splits writes one past the boundary.
+    ``first_tx_offset`` is the commit LSN of the (first) transaction, ``last_offset`` the last offset that the shape
+    writes for the (last) one, and ``boundary`` its end. An update that splits is written one past the boundary.
     """
 
     first_tx_offset: int
@@ -34,15 +34,15 @@ class PendingTxn:
     boundary: LogOffset
 
     def merged_with(self, later: "PendingTxn") -> "PendingTxn":
-        """One entry for both, flushed when the later is: never unsafe, only less exact."""
+        """Return one entry for both, flushed when the later one is: never unsafe, only less exact."""
         return PendingTxn(self.first_tx_offset, later.last_offset, later.boundary)
 
 
 @dataclass(slots=True)
 class ShapeOffsets:
-    """What one shape has been sent and has flushed. Offsets only; ``since_ms`` belongs to the pending period.
+    """The offsets that one shape was sent and has flushed; ``since_ms`` is that of :class:`Pending`.
 
-    Fragments come in stream order and never below the group's cursor; flushes and removals at any time.
+    Fragments arrive in stream order and never below the group's cursor, flushes and removals at any time.
     """
 
     txn_offset_mapping: list[PendingTxn] = field(default_factory=list)
@@ -52,9 +52,9 @@ class ShapeOffsets:
     since_ms: int = 0
 
     def handle_fragment(self, last_offset: LogOffset | None, boundary: LogOffset, *, is_commit: bool) -> None:
-        """Take the shape's part of a fragment that ends at ``boundary``: the last offset written, ``None`` for none."""
+        """Apply the shape's part of a fragment that ends at ``boundary``: its last offset, ``None`` if it has none."""
         if self.open_offset is not None and self.open_offset.tx_offset < boundary.tx_offset:
-            # Its commit did not list this shape. What was sent is still owed.
+            # The open transaction's commit did not list this shape, but the shape must still flush what it was sent.
             self._close(self.open_offset, self.open_offset)
         if last_offset is not None and not self._is_removed(last_offset):
             self.open_offset = last_offset if self.open_offset is None else max(self.open_offset, last_offset)
@@ -62,12 +62,12 @@ class ShapeOffsets:
             self._close(self.open_offset, boundary)
 
     def handle_flush(self, offset: LogOffset) -> None:
-        """Take a flush as the writer reported it; an older one changes nothing."""
+        """Apply a flush as the writer reported it; an older one changes nothing."""
         if self.flushed_offset is None or offset > self.flushed_offset:
             self.flushed_offset = offset
 
     def handle_removed(self, offset: LogOffset) -> None:
-        """Take the shape's removal: nothing was or will be routed to it after ``offset``."""
+        """Apply the shape's removal: nothing was or will be routed to it after ``offset``."""
         if self.removed_offset is None or offset > self.removed_offset:
             self.removed_offset = offset
         self.txn_offset_mapping = [txn for txn in self.txn_offset_mapping if not self._is_removed(txn.last_offset)]
@@ -75,7 +75,7 @@ class ShapeOffsets:
             self.open_offset = None
 
     def settle(self, cursor: LogOffset, max_pending: int) -> None:
-        """Drop what is complete, and the flush and the removal that nothing up to ``cursor`` can need any more."""
+        """Drop completed transactions, and a flush or removal that nothing can need after ``cursor``."""
         self.align_offset_to_txn_boundary()
         if len(self.txn_offset_mapping) > max_pending:
             self._merge_neighbours(max_pending)
@@ -83,7 +83,7 @@ class ShapeOffsets:
             return
         if self.flushed_offset is not None and self.flushed_offset <= cursor:
             self.flushed_offset = None
-        # The rest of the removal's transaction may be cut otherwise when resent, and list the shape's changes anew.
+        # A resend may cut the rest of the removal's transaction differently and list the shape's changes again.
         if self.removed_offset is not None and LogOffset.last_of(self.removed_offset.tx_offset) <= cursor:
             self.removed_offset = None
 
@@ -106,11 +106,11 @@ class ShapeOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing about the shape needs to be remembered."""
+        """Whether there is no state left to keep for the shape."""
         return not self.has_transactions and self.flushed_offset is None and self.removed_offset is None
 
     def pending(self) -> Pending | None:
-        """The shape's aligned ``last_sent`` and ``last_flushed``, ``None`` when it is caught up; after ``settle``."""
+        """The shape's aligned ``last_sent`` and ``last_flushed``, ``None`` if caught up; call ``settle`` first."""
         open_offset = self.open_offset
         if open_offset is not None and self.flushed_offset is not None and self.flushed_offset >= open_offset:
             open_offset = None
@@ -129,38 +129,38 @@ class ShapeOffsets:
         return Pending(last_sent if open_offset is None else max(last_sent, open_offset), last_flushed, self.since_ms)
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where the mapping is out of order or a complete one is kept; after ``settle``."""
+        """Raise ``AssertionError`` if transactions are out of order or a completed one is kept; after ``settle``."""
         txns = self.txn_offset_mapping
         for txn in txns:
             if not txn.first_tx_offset <= txn.last_offset.tx_offset == txn.boundary.tx_offset:
-                raise AssertionError(f"{txn} spans no transaction")
+                raise AssertionError(f"{txn} has offsets out of order, or of different transactions")
         for before, after in pairwise(txns):
             if before.boundary.tx_offset >= after.first_tx_offset:
                 raise AssertionError(f"{before} is not before {after}")
         if txns and self.open_offset is not None and self.open_offset.tx_offset <= txns[-1].boundary.tx_offset:
             raise AssertionError(f"open transaction {self.open_offset} is not after {txns[-1]}")
         if txns and self.flushed_offset is not None and txns[0].last_offset <= self.flushed_offset:
-            raise AssertionError(f"{txns[0]} is complete by the flush {self.flushed_offset}")
+            raise AssertionError(f"{txns[0]} is completed by the flush {self.flushed_offset} but still kept")
 
     def _is_removed(self, offset: LogOffset) -> bool:
         return self.removed_offset is not None and offset.tx_offset <= self.removed_offset.tx_offset
 
     def _has_commit(self, tx_offset: int) -> bool:
-        """Whether the transaction's commit came first, in a resend that cut it into other fragments."""
+        """Whether the transaction's commit has already arrived; a resend may cut it into other fragments."""
         return bool(self.txn_offset_mapping) and self.txn_offset_mapping[-1].boundary.tx_offset == tx_offset
 
     def _close(self, last_offset: LogOffset, boundary: LogOffset) -> None:
         self.open_offset = None
         txns = self.txn_offset_mapping
         if txns and txns[-1].boundary.tx_offset == boundary.tx_offset:
-            # The commit was sent twice, cut into other fragments the second time.
+            # The transaction was resent, cut into other fragments.
             txn = txns[-1]
             txns[-1] = PendingTxn(txn.first_tx_offset, max(txn.last_offset, last_offset), max(txn.boundary, boundary))
         else:
             txns.append(PendingTxn(boundary.tx_offset, last_offset, boundary))
 
     def _merge_neighbours(self, max_pending: int) -> None:
-        """Merge pairs until half of ``max_pending`` is left, so that the next merge is far away."""
+        """Merge adjacent pairs until at most half of ``max_pending`` remain, so that merges are rare."""
         txns = self.txn_offset_mapping
         while len(txns) > max(1, max_pending // 2):
             pairs = zip(txns[::2], txns[1::2], strict=False)

@@ -1,7 +1,7 @@
-"""The driver's step: the reports of one micro-batch in, the acks that advanced out.
+"""``SourceTrackers``: the driver's step, from the reports of one micro-batch to the acks that advanced.
 
-Each shape group, and each source's chain of fragments, reports its whole state, so a group's newest report replaces
-the earlier one. A group that a micro-batch does not reach reports nothing, and its last report stays true.
+Each shape group, and each source's chain of fragments, reports its whole state, so a new report replaces the group's
+previous one. A group without events in a micro-batch reports nothing, and its last report remains valid.
 """
 
 import json
@@ -19,7 +19,7 @@ CHAIN: Final = ""
 
 
 class Report(NamedTuple):
-    """What one group of a source reported: the JSON of a :class:`ChainReport` for :data:`CHAIN`, else of a
+    """The report of one group of a source, as JSON: a :class:`ChainReport` for :data:`CHAIN`, else a
     :class:`GroupReport`.
     """
 
@@ -30,9 +30,9 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One shape group. ``pending`` is its range over all its shapes, ``None`` when they are caught up.
+    """The state of one shape group. ``pending`` is the range over all its shapes, ``None`` if all are caught up.
 
-    ``pending.since_ms`` and ``blocking_shape`` are those of the shape with the least ``last_flushed``.
+    ``blocking_shape`` is the shape with the least ``last_flushed``, and ``pending.since_ms`` belongs to it.
     """
 
     pending_shapes: int = 0
@@ -55,7 +55,7 @@ class GroupReport:
 
     @classmethod
     def from_json(cls, text: str) -> "GroupReport":
-        """Read what :meth:`to_json` wrote."""
+        """Read the output of :meth:`to_json`."""
         fields = json.loads(text)
         if not fields:
             return cls()
@@ -65,7 +65,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """A source's chain of fragments: the last commit in it."""
+    """The state of a source's chain of fragments: the last commit in it."""
 
     last_seen_offset: LogOffset | None
 
@@ -74,20 +74,20 @@ class ChainReport:
 
     @classmethod
     def from_json(cls, text: str) -> "ChainReport":
-        """Read what :meth:`to_json` wrote."""
+        """Read the output of :meth:`to_json`."""
         return cls(offset_from_json(json.loads(text)["last_seen_offset"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """The shape that holds a source's ack back, and since when it has made no progress."""
+    """The shape that blocks a source's ack; ``pending.since_ms`` is when it last made progress."""
 
     shape_id: str
     pending: Pending
 
 
 class SourceTracker:
-    """The driver's view of one source: a ``FlushTracker`` over its groups, and what their reports say beside."""
+    """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report."""
 
     def __init__(self, ack_lsn: int = -1) -> None:
         self._tracker = FlushTracker(ack_lsn)
@@ -96,7 +96,7 @@ class SourceTracker:
 
     @property
     def ack_lsn(self) -> int:
-        """The last LSN acknowledged, -1 before the first."""
+        """The last LSN acknowledged; -1 before the first."""
         return self._tracker.ack_lsn
 
     @property
@@ -105,7 +105,7 @@ class SourceTracker:
         return self._tracker.last_seen_offset
 
     def apply(self, reports: Mapping[str, GroupReport], chain: ChainReport | None) -> int | None:
-        """Take one micro-batch's reports by group; returns the LSN to acknowledge, ``None`` when it has not moved."""
+        """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved."""
         for shape_group, report in reports.items():
             previous = self._reports.pop(shape_group, None)
             self.pending_shapes += report.pending_shapes - (previous.pending_shapes if previous else 0)
@@ -115,30 +115,30 @@ class SourceTracker:
         return self._tracker.apply(entries, chain.last_seen_offset if chain else None)
 
     def blocking(self) -> Blocking | None:
-        """The shape with the least ``last_flushed`` of all, ``None`` when nothing is pending."""
+        """The shape with the least ``last_flushed``, ``None`` if nothing is pending."""
         blocking = self._tracker.blocking_shape()
         return None if blocking is None else self._blocking(*blocking)
 
     def stalled(self, now_ms: int, grace_ms: int) -> Iterable[Blocking]:
-        """Of each group the shape that holds it back, where it has made no progress for ``grace_ms``."""
+        """The blocking shape of each group that has made no progress for at least ``grace_ms``, longest first."""
         return [self._blocking(*item) for item in self._tracker.stalled_shapes(now_ms, grace_ms)]
 
     def _blocking(self, shape_group: str, pending: Pending) -> Blocking:
         return Blocking(self._reports[shape_group].blocking_shape or shape_group, pending)
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where the tracker and the reports disagree; for tests."""
+        """Raise ``AssertionError`` if the tracker and the reports disagree; for tests."""
         self._tracker.check_invariants()
         pending = {group: report.pending for group, report in self._reports.items()}
         if pending != dict(self._tracker.pending):
-            raise AssertionError(f"the tracker has {dict(self._tracker.pending)}, the reports {pending}")
+            raise AssertionError(f"the tracker has {dict(self._tracker.pending)}, but the reports have {pending}")
         pending_shapes = sum(report.pending_shapes for report in self._reports.values())
         if pending_shapes != self.pending_shapes:
-            raise AssertionError(f"{self.pending_shapes} shapes are counted pending, reported are {pending_shapes}")
+            raise AssertionError(f"pending_shapes is {self.pending_shapes}, but the reports add up to {pending_shapes}")
 
 
 class SourceTrackers(Mapping[str, SourceTracker]):
-    """A tracker for each source that has reported. ``last_ack`` gives a source's last durable ack, when it first does.
+    """A tracker for each source that has reported. On its first report, ``last_ack`` returns the source's durable ack.
 
     >>> trackers = SourceTrackers(last_ack=lambda source: None)
     >>> pending = GroupReport(1, Pending(LogOffset(100, 4), LogOffset(99, 0), since_ms=0), "users")
@@ -154,7 +154,7 @@ class SourceTrackers(Mapping[str, SourceTracker]):
         self._trackers: dict[str, SourceTracker] = {}
 
     def apply(self, reports: Iterable[Report]) -> dict[str, int]:
-        """Take the reports of one micro-batch, in any order; returns the LSN to acknowledge where it has advanced."""
+        """Apply the reports of one micro-batch, in any order; return the new ack of each source whose ack advanced."""
         groups: dict[str, dict[str, GroupReport]] = defaultdict(dict)
         chains: dict[str, ChainReport] = {}
         for source, shape_group, text in reports:

@@ -1,7 +1,7 @@
-"""What a transaction is made of: relations, rows, changes, and the fragments that carry them.
+"""The parts of a transaction: relations, rows, changes, and the fragments that carry them.
 
-Values are PostgreSQL's text. A row is a mapping from column name to text or ``None`` (SQL NULL); a column whose value
-is not known (an unchanged TOAST column, or a non-key column of a key-only old row) is absent from the mapping.
+Values are PostgreSQL's text. A row maps column names to text or ``None`` (SQL NULL). A column whose value is unknown
+(an unchanged TOAST column, or a non-key column of a key-only old row) is absent from the mapping.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is when its changes are sent; under ``REPLICA IDENTITY FULL`` every column is flagged as key."""
+    """A table as of the changes that follow; under ``REPLICA IDENTITY FULL`` every column is flagged as key."""
 
     relation_id: int
     schema: str
@@ -53,9 +53,9 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``old`` is ``None`` when the server sent no old row: then no column of the replica identity has changed.
+    """``old`` is ``None`` when the server sent no old row, because no column of the replica identity changed.
 
-    Under a key-only replica identity ``old`` holds the key columns alone; under FULL it is the whole row.
+    Under a key-only replica identity ``old`` has the key columns alone; under FULL it is the whole row.
     """
 
     relation: Relation
@@ -66,7 +66,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``old`` holds the replica identity: its key columns, or under FULL the whole row."""
+    """``old`` is the replica identity: its key columns, or under FULL the whole row."""
 
     relation: Relation
     offset: LogOffset
@@ -75,7 +75,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """One relation emptied; a TRUNCATE of several is one of these for each."""
+    """One truncated relation; a TRUNCATE of several relations becomes one ``Truncate`` for each."""
 
     relation: Relation
     offset: LogOffset
@@ -94,9 +94,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFragment:
-    """Part of one transaction, or a whole one; ``commit`` is ``None`` on all but the last.
+    """Part of one transaction, or a whole one; ``commit`` is ``None`` on all but the last fragment.
 
-    ``lsn`` is the transaction's commit LSN, known from its start. ``xid`` is ``None`` for a keepalive.
+    ``lsn`` is the transaction's commit LSN, which Begin already carries. ``xid`` is ``None`` for a keepalive.
     """
 
     xid: int | None
@@ -117,9 +117,9 @@ class TransactionFragment:
 
 @dataclass(frozen=True, slots=True)
 class LogItem:
-    """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where there is none.
+    """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where the operation has none.
 
-    A column that is absent from ``value`` is not NULL, but unchanged or not known.
+    A column that is absent from ``value`` is not NULL, but unchanged or unknown.
     """
 
     offset: LogOffset

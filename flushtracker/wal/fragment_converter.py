@@ -1,15 +1,15 @@
 """``FragmentConverter``: decoded messages in, ``TransactionFragment``s out.
 
-The server sends a transaction once it has committed: Begin (which knows the commit's LSN already), its changes, Commit.
-A large one is not collected but cut into fragments of at most ``max_batch_size`` changes, so that memory does not grow
-with it. What the converter is careful about:
+The server sends a transaction once it has committed: Begin (which already carries the commit LSN), its changes, Commit.
+The converter cuts it into fragments of at most ``max_batch_size`` changes, so that memory stays bounded.
 
-- The fragment that carries the commit is the last and its ``last_log_offset`` lies above the one before. A fragment is
-  therefore not sent when it is full, but when the change *after* it arrives: some change is always left for the commit,
-  also in a transaction of exactly n × ``max_batch_size``.
-- Operations are numbered 0, 2, 4, …: an update that changes a primary key may later become two.
-- A row that nobody wants need not be read: it takes its number, and nothing else.
-- A relation is what the last message about it said, even in mid-transaction: each change keeps the one it came with.
+- ``last_log_offset`` strictly increases from fragment to fragment, so the commit fragment needs a change of its own.
+  A full fragment is therefore emitted only when the change *after* it arrives. That always leaves a change for the
+  commit, even in a transaction of exactly n × ``max_batch_size`` changes.
+- Operations are numbered 0, 2, 4, …, because an update that changes a primary key may later become two operations.
+- A row that no shape needs is not decoded (``skip_row``): it uses up its number and nothing else.
+- A Relation message applies to the changes after it, even in mid-transaction. Earlier changes keep the relation they
+  arrived with.
 """
 
 from collections.abc import Iterable
@@ -44,12 +44,12 @@ from flushtracker.wal.pgoutput import (
 )
 from flushtracker.wal.pgoutput_reader import UNCHANGED, TupleValues
 
-_RECONNECT: Final = "reconnect, so that the server sends again from the confirmed LSN"
+_RECONNECT: Final = "reconnect, so that the server resends from the confirmed LSN"
 
 
 @dataclass(slots=True)
 class _TransactionBuffer:
-    """The open transaction: how many changes it has so far, and those of them that wait for their fragment."""
+    """The open transaction: the number of its changes so far, and the changes not yet emitted in a fragment."""
 
     begin: Begin
     change_count: int = 0
@@ -60,7 +60,7 @@ class _TransactionBuffer:
         return LogOffset(self.begin.final_lsn, 2 * self.change_count)
 
     def take_fragment(self, commit: Commit | None) -> TransactionFragment:
-        """Everything held, as one fragment; nothing is held afterwards."""
+        """Empty the buffer into one fragment."""
         lsn = self.begin.final_lsn
         last_log_offset = self.changes[-1].offset if self.changes else LogOffset(lsn, 0)
         fragment = TransactionFragment(
@@ -74,9 +74,8 @@ class _TransactionBuffer:
 class FragmentConverter:
     """Cuts a stream of messages into fragments of at most ``max_batch_size`` changes each.
 
-    It holds the relations it was told of and the open transaction's last changes, ``max_batch_size`` at most. After a
-    reconnect the server starts its stream anew, and so must the converter: take a fresh one. One that has raised is
-    of no further use.
+    It keeps the relations described so far and at most ``max_batch_size`` changes of the open transaction. Create a new
+    converter after a reconnect, because the server restarts its stream, and after any exception.
 
     Raises:
         ValueError: a limit is below 1.
@@ -93,15 +92,15 @@ class FragmentConverter:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a Begin is still waiting for its Commit: until then a keepalive's position says nothing."""
+        """Whether a transaction is open. While one is, a keepalive's position must not be used."""
         return self._transaction is not None
 
     def handle(self, message: Message) -> tuple[TransactionFragment, ...]:
-        """The fragments that ``message`` completes, oldest first: none or one, after a TRUNCATE perhaps more.
+        """Return the fragments that ``message`` completes, oldest first: none or one, or several for a TRUNCATE.
 
         Raises:
             TransactionTooLargeError: the transaction has more than ``max_tx_size`` changes.
-            DecodeError: ``message`` cannot follow what came before, or does not fit its relation.
+            DecodeError: ``message`` is out of order, or does not fit its relation.
         """
         match message:
             case InsertMessage() | UpdateMessage() | DeleteMessage():
@@ -122,61 +121,63 @@ class FragmentConverter:
         return ()
 
     def skip_row(self) -> None:
-        """In place of :meth:`handle`, for the message of a row that nobody wants: it is counted, and in no fragment.
+        """Count a row that no shape needs without putting it into a fragment; call it instead of :meth:`handle`.
 
         Raises:
-            TransactionTooLargeError: as :meth:`handle`.
+            TransactionTooLargeError: the transaction has more than ``max_tx_size`` changes.
             DecodeError: no transaction is open.
         """
-        self._count(self._open_transaction("row"))
+        self._count_change(self._open_transaction("row"))
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` where too much is held, or not the transaction's last changes; for tests."""
+        """Raise ``AssertionError`` if the buffer is too large or its offsets are wrong or out of order; for tests."""
         transaction = self._transaction
         if transaction is None:
             return
-        held, count = len(transaction.changes), transaction.change_count
-        if held > min(self._max_batch_size, count):
-            raise AssertionError(f"{held} of {count} changes held, at most {self._max_batch_size} may")
+        buffered, count = len(transaction.changes), transaction.change_count
+        if buffered > min(self._max_batch_size, count):
+            raise AssertionError(f"{buffered} of {count} changes are buffered, at most {self._max_batch_size} may be")
         offsets = [change.offset for change in transaction.changes]
         are_possible = all(
             offset.tx_offset == transaction.begin.final_lsn and offset.op_offset in range(0, 2 * count, 2)
             for offset in offsets
         )
         if not are_possible or offsets != sorted(set(offsets)):
-            raise AssertionError(f"the changes held are at {offsets}, not in the order of the transaction")
+            raise AssertionError(f"the buffered changes are at {offsets}, not in transaction order")
 
     def _open_transaction(self, kind: str) -> _TransactionBuffer:
         if self._transaction is None:
-            raise DecodeError(f"pgoutput {kind} came outside a transaction; {_RECONNECT}")
+            raise DecodeError(f"pgoutput {kind} arrived outside a transaction; {_RECONNECT}")
         return self._transaction
 
     def _relation(self, relation_id: int) -> tuple[Relation, tuple[str, ...]]:
         known = self._relations.get(relation_id)
         if known is None:
-            raise DecodeError(f"pgoutput changes relation {relation_id}, which no Relation described; {_RECONNECT}")
+            raise DecodeError(
+                f"pgoutput change of relation {relation_id} arrived without a Relation message before it; {_RECONNECT}"
+            )
         return known
 
     def _begin(self, begin: Begin) -> None:
         if self._transaction is not None:
             raise DecodeError(
-                f"transaction {begin.xid} begins inside transaction {self._transaction.begin.xid}, which has no commit "
-                f"yet; {_RECONNECT}"
+                f"transaction {begin.xid} begins inside transaction {self._transaction.begin.xid}, which is still "
+                f"open; {_RECONNECT}"
             )
         self._transaction = _TransactionBuffer(begin)
 
     def _add(self, transaction: _TransactionBuffer, change: Change) -> tuple[TransactionFragment, ...]:
-        self._count(transaction)
+        self._count_change(transaction)
         full = len(transaction.changes) >= self._max_batch_size
         fragments = (transaction.take_fragment(commit=None),) if full else ()
         transaction.changes.append(change)
         return fragments
 
-    def _count(self, transaction: _TransactionBuffer) -> None:
+    def _count_change(self, transaction: _TransactionBuffer) -> None:
         if self._max_tx_size is not None and transaction.change_count >= self._max_tx_size:
             raise TransactionTooLargeError(
                 f"transaction {transaction.begin.xid} has reached {transaction.change_count + 1} changes, but "
-                f"max_tx_size is {self._max_tx_size}; raise the limit, or leave its tables out of the publication"
+                f"max_tx_size is {self._max_tx_size}; raise the limit, or remove its tables from the publication"
             )
         transaction.change_count += 1
 
@@ -215,7 +216,7 @@ def _old_row(relation: Relation, names: tuple[str, ...], kind: OldKind, values: 
     row = _row(relation, names, values)
     if kind == "O":
         return row
-    # The server sends NULL for each column that is no key, whatever its value.
+    # The server sends NULL for every non-key column, whatever its value.
     return {name: row[name] for name in relation.key_columns if name in row}
 
 
@@ -229,8 +230,8 @@ def _row(relation: Relation, names: tuple[str, ...], values: TupleValues) -> Row
     for name, value in zip(names, values, strict=True):
         if isinstance(value, bytes):
             raise DecodeError(
-                f"column {name} of {relation.schema}.{relation.name} came in binary, but text is needed; "
-                "read the slot without the option binary"
+                f"column {name} of {relation.schema}.{relation.name} arrived in binary format, expected text; "
+                "read the slot without the binary option"
             )
         if value is not UNCHANGED:
             row[name] = value

@@ -1,4 +1,4 @@
-"""``LogOffset``: the place of one operation in the WAL's stream of committed transactions."""
+"""``LogOffset``: the position of one operation in the stream of committed transactions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,16 +6,16 @@ from typing import Final
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 
 OP_INFINITY: Final = 2**63 - 1
-"""An ``op_offset`` past every real one. An ``int``, so that it also fits a Spark ``bigint``."""
+"""An ``op_offset`` past every real one; the largest Spark ``bigint``."""
 
 _INFINITY_TEXT: Final = "inf"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogOffset:
-    """Commit LSN of a transaction and the index of one operation within it, ordered by both.
+    """The commit LSN of a transaction and the index of one operation within it, ordered by both.
 
-    The text form is for messages and logs; ``parse`` and ``str`` are inverses for all but :meth:`before_all`.
+    The text form is for messages and logs. ``parse`` and ``str`` are inverses for all but :meth:`before_all`.
 
     >>> LogOffset(23997288, 5) < LogOffset(23997288, 6) < LogOffset(23997300, 0)
     True
@@ -33,7 +33,10 @@ class LogOffset:
 
     def __post_init__(self) -> None:
         if self.tx_offset < -1 or not 0 <= self.op_offset <= OP_INFINITY:
-            raise ValueError(f"LogOffset ({self.tx_offset}, {self.op_offset}) has a negative or too large part")
+            raise ValueError(
+                f"LogOffset ({self.tx_offset}, {self.op_offset}) is out of range: tx_offset must be at least -1 and "
+                f"op_offset from 0 to {OP_INFINITY}"
+            )
 
     @classmethod
     def before_all(cls) -> "LogOffset":
@@ -42,12 +45,12 @@ class LogOffset:
 
     @classmethod
     def first(cls) -> "LogOffset":
-        """The least offset that a log can hold."""
+        """The lowest offset that a log can contain."""
         return cls(0, 0)
 
     @classmethod
     def last_before_real_offsets(cls) -> "LogOffset":
-        """Above all that was stored before replication began, below every replicated operation."""
+        """Above everything stored before replication began, below every replicated operation."""
         return cls(0, OP_INFINITY)
 
     @classmethod
@@ -57,14 +60,17 @@ class LogOffset:
 
     @classmethod
     def just_before(cls, tx_offset: int) -> "LogOffset":
-        """``(tx_offset − 1, 0)``: all before the transaction at ``tx_offset`` is done, nothing of it is.
+        """``(tx_offset − 1, 0)``: above every transaction before the one at ``tx_offset``, below all of that one.
 
-        No two commit LSNs are neighbours (a commit record is dozens of bytes long), so no transaction lies between.
+        A commit record is dozens of bytes long, so no transaction commits at ``tx_offset − 1``.
         """
         return cls(tx_offset - 1, 0)
 
     def reached(self, *, is_commit: bool) -> "LogOffset":
-        """How far a stream is seen with a fragment that ends here; a commit ends its transaction, wherever cut."""
+        """How far a stream has been read after a fragment that ends here.
+
+        A commit fragment ends its transaction, so it reaches ``(tx_offset, ∞)`` however the transaction was cut.
+        """
         return LogOffset.last_of(self.tx_offset) if is_commit else self
 
     @classmethod

@@ -1,4 +1,4 @@
-"""LSNs: 64-bit WAL positions, plain ``int`` inside, ``16/B374D848`` text at the edges."""
+"""LSNs: 64-bit WAL positions, an ``int`` in the program and ``16/B374D848`` in messages, logs and SQL."""
 
 import re
 from typing import Final

@@ -1,12 +1,12 @@
 """Decoder of PostgreSQL's ``pgoutput`` messages, protocol version 1.
 
 A message is one type byte and the fields that PostgreSQL's manual lists under "Logical Replication Message Formats".
-All integers are big-endian, strings end in a zero byte, text is UTF-8. A message stands alone: which relation a row
-belongs to, and whether messages come in a sensible order, is the business of whoever reads them in sequence.
+All integers are big-endian, strings end in a zero byte, text is UTF-8. Each message is decoded on its own: looking up
+the relation of a row and checking the order of messages is left to :mod:`~flushtracker.wal.fragment_converter`.
 
-The bytes come from outside, so nothing about them is taken for granted: each read is checked against the end of the
-message, each flag against the values that version 1 knows, and a message must end where its last field does. Whatever
-is wrong ends in a ``DecodeError`` with the message's type and the byte's position, and never shows a row's values.
+The bytes are untrusted. Each read is checked against the end of the message, each flag against the values defined in
+version 1, and a message must end with its last field. Any violation raises a ``DecodeError`` with the message's type
+and the byte's position; it never shows a row's values.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.pgoutput_reader import I16, I32, U8, U32, MessageReader, TupleValues
 
 OldKind: TypeAlias = Literal["K", "O"]
-"""What an old row holds: ``K`` the key columns alone (the others come as NULL, whatever they are), ``O`` all of it."""
+"""The contents of an old row: ``K`` the key columns alone (all others are sent as NULL), ``O`` the whole row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A transaction starts; ``final_lsn`` is the LSN of its commit, known already."""
+    """The start of a transaction; ``final_lsn`` is the LSN of its commit."""
 
     final_lsn: int
     commit_timestamp: str
@@ -31,7 +31,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """A transaction is complete; the commit record lies from ``commit_lsn`` to ``end_lsn``."""
+    """The end of a transaction; its commit record spans ``commit_lsn`` to ``end_lsn``."""
 
     commit_lsn: int
     end_lsn: int
@@ -40,7 +40,7 @@ class CommitMessage:
 
 @dataclass(frozen=True, slots=True)
 class RelationMessage:
-    """A relation as the messages after this one mean it; it may replace an earlier one of the same id."""
+    """The description of a relation for the messages after it; it replaces any earlier one with the same id."""
 
     relation: Relation
 
@@ -77,7 +77,7 @@ class TruncateMessage:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction came here by replication, from the server that ``name`` stands for."""
+    """The transaction was replicated to this server from the origin ``name``."""
 
     commit_lsn: int
     name: str
@@ -92,7 +92,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What ``pg_logical_emit_message`` wrote; one that is not transactional may come outside a transaction."""
+    """A message from ``pg_logical_emit_message``; a non-transactional one may arrive outside a transaction."""
 
     transactional: bool
     lsn: int
@@ -105,8 +105,8 @@ Message: TypeAlias = (
     Begin | CommitMessage | RelationMessage | RowMessage | TruncateMessage | Origin | Type | LogicalMessage
 )
 
-_ROWS: Final = frozenset([b"I", b"U", b"D"])
-_ROW_START: Final = 5
+_ROW_TYPES: Final = frozenset([b"I", b"U", b"D"])
+_ROW_HEADER_BYTES: Final = 5
 _REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "index"]]] = {
     ord("d"): "default",
     ord("n"): "nothing",
@@ -116,13 +116,13 @@ _REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "inde
 
 
 def decode(data: bytes) -> Message:
-    """Read one whole message, as one ``XLogData`` of the replication stream carries it.
+    """Decode one whole message, the payload of one ``XLogData`` of the replication stream.
 
     >>> decode(bytes.fromhex("42 00000000016e2b68 000000e8d4a51000 000002e6"))
     Begin(final_lsn=23997288, commit_timestamp='2000-01-12T13:46:40.000000Z', xid=742)
 
     Raises:
-        DecodeError: ``data`` is not one message of protocol version 1, no more and no less.
+        DecodeError: ``data`` is not exactly one message of protocol version 1.
     """
     known = _MESSAGES.get(data[:1])
     if known is None:
@@ -136,14 +136,14 @@ def decode(data: bytes) -> Message:
 
 
 def row_relation_id(data: bytes) -> int | None:
-    """The relation that an Insert, Update or Delete is about, without reading on; ``None`` for all else.
+    """Return the relation id of an Insert, Update or Delete without decoding the rest; ``None`` for other messages.
 
     >>> row_relation_id(bytes.fromhex("49 00004002 4e 0001 6e"))
     16386
     """
-    if data[:1] not in _ROWS or len(data) < _ROW_START:
+    if data[:1] not in _ROW_TYPES or len(data) < _ROW_HEADER_BYTES:
         return None
-    return int.from_bytes(data[1:_ROW_START], "big")
+    return int.from_bytes(data[1:_ROW_HEADER_BYTES], "big")
 
 
 def _begin(reader: MessageReader) -> Begin:
@@ -178,7 +178,7 @@ def _column(reader: MessageReader) -> Column:
 
 def _insert(reader: MessageReader) -> InsertMessage:
     relation_id = reader.number(U32, "a relation id")
-    _new_row_follows(reader)
+    _expect_new_row(reader)
     return InsertMessage(relation_id, reader.tuple())
 
 
@@ -187,7 +187,7 @@ def _update(reader: MessageReader) -> UpdateMessage:
     old_kind, old = _old_kind(reader), None
     if old_kind is not None:
         old = reader.tuple()
-    _new_row_follows(reader)
+    _expect_new_row(reader)
     return UpdateMessage(relation_id, old_kind, old, reader.tuple())
 
 
@@ -199,14 +199,14 @@ def _delete(reader: MessageReader) -> DeleteMessage:
     return DeleteMessage(relation_id, old_kind, reader.tuple())
 
 
-def _new_row_follows(reader: MessageReader) -> None:
+def _expect_new_row(reader: MessageReader) -> None:
     if reader.data[reader.position : reader.position + 1] != b"N":
         raise reader.error("a new row, N")
     reader.position += 1
 
 
 def _old_kind(reader: MessageReader) -> OldKind | None:
-    """The kind of the old row that follows, or ``None``, with nothing read, where none does."""
+    """Read the kind of the old row that follows; if none follows, return ``None`` and read nothing."""
     kind = reader.data[reader.position : reader.position + 1]
     if kind not in (b"K", b"O"):
         return None
@@ -217,7 +217,7 @@ def _old_kind(reader: MessageReader) -> OldKind | None:
 def _truncate(reader: MessageReader) -> TruncateMessage:
     count = reader.number(U32, "a number of relations")
     options = reader.flags("options from 0 to 3", known=3)
-    # Checked before the loop, so that a corrupt count costs no 4 billion rounds.
+    # Checked first, so that a corrupt count does not loop 4 billion times.
     if count * U32.size > len(reader.data) - reader.position:
         raise reader.error(f"{count} relation ids")
     ids = tuple(reader.number(U32, "a relation id") for _ in range(count))

@@ -1,9 +1,9 @@
-"""Reads the fields of one ``pgoutput`` message, each checked against the end of the message."""
+"""Reads the fields of one ``pgoutput`` message and checks each against the end of the message."""
 
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from struct import Struct
-from struct import error as StructError  # noqa: N812  # a class, whatever its module calls it
+from struct import error as StructError  # noqa: N812  # a class, despite its lower-case name
 from typing import Final, TypeAlias
 
 from flushtracker.errors import DecodeError
@@ -16,10 +16,10 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""Stands for a TOAST value that the server left out because the update did not touch it: not NULL, just not known."""
+"""A TOAST value that the server omitted because the update did not change it: not NULL, but unknown."""
 
 TupleValues: TypeAlias = tuple[str | bytes | Unchanged | None, ...]
-"""One value for each column of the relation: text, binary (only where it was asked for), unchanged, or NULL."""
+"""One value for each column of the relation: text, binary (only if requested), unchanged, or NULL."""
 
 U8: Final = Struct(">B")
 I16: Final = Struct(">h")
@@ -30,12 +30,12 @@ I64: Final = Struct(">q")
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 _NULL, _UNCHANGED, _TEXT = b"nut"
-_WITH_LENGTH: Final = b"tb"
+_LENGTH_PREFIXED: Final = b"tb"
 _read_length: Final = I32.unpack_from
 
 
 class MessageReader:
-    """A position in one message that moves on with each field read, and knows how to say what is wrong there."""
+    """A read position in one message; each read advances it, and :meth:`error` describes what is wrong there."""
 
     __slots__ = ("data", "name", "position")
 
@@ -45,7 +45,7 @@ class MessageReader:
         self.position = position
 
     def error(self, expected: str, position: int | None = None, found: str = "") -> DecodeError:
-        """What to raise when ``expected`` is not what stands at ``position`` (by default where the reader is)."""
+        """Return the error for finding something other than ``expected`` at ``position`` (default: the current one)."""
         if position is None:
             position = self.position
         rest = self.data[position : position + 1]
@@ -57,7 +57,7 @@ class MessageReader:
         )
 
     def number(self, layout: Struct, expected: str) -> int:
-        """The next number; a count or a length that must not be negative goes through :meth:`count`."""
+        """Read a number; for a count or a length, which must not be negative, use :meth:`count`."""
         try:
             value: int = layout.unpack_from(self.data, self.position)[0]
         except StructError as error:
@@ -73,7 +73,7 @@ class MessageReader:
         return value
 
     def flags(self, expected: str, known: int) -> int:
-        """One byte of which only the bits in ``known`` may be set."""
+        """Read one byte in which only the bits in ``known`` may be set."""
         value = self.number(U8, expected)
         if value & ~known:
             raise self.error(expected, self.position - 1)
@@ -83,7 +83,7 @@ class MessageReader:
         return self.number(U64, expected)
 
     def timestamp(self) -> str:
-        """Microseconds since 2000-01-01 UTC, as ISO 8601 text."""
+        """Read microseconds since 2000-01-01 UTC and return ISO 8601 text."""
         microseconds = self.number(I64, "a commit timestamp")
         try:
             moment = _EPOCH + timedelta(microseconds=microseconds)
@@ -92,7 +92,7 @@ class MessageReader:
         return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
     def string(self, expected: str) -> str:
-        """Text up to the next zero byte."""
+        """Read text up to the next zero byte."""
         start = self.position
         end = self.data.find(0, start)
         if end < 0:
@@ -105,11 +105,11 @@ class MessageReader:
         return text
 
     def schema(self) -> str:
-        # PostgreSQL saves itself the bytes of its own schema's name.
+        # PostgreSQL sends an empty name for pg_catalog.
         return self.string("a schema name") or "pg_catalog"
 
     def tuple(self) -> TupleValues:
-        """A row. Written out rather than composed of the methods above: most of the stream goes through here."""
+        """Read a row. Inlined instead of calling the methods above, because most of the stream passes through here."""
         count = self.count(I16, "a number of columns")
         data, position, size = self.data, self.position, len(self.data)
         values: list[str | bytes | Unchanged | None] = []
@@ -117,7 +117,7 @@ class MessageReader:
         try:
             for _ in range(count):
                 kind = data[position]
-                if kind in _WITH_LENGTH:
+                if kind in _LENGTH_PREFIXED:
                     start = position + 5
                     end = start + _read_length(data, position + 1)[0]
                     if not start <= end <= size:
@@ -137,7 +137,7 @@ class MessageReader:
         except StructError as error:
             raise self.error("a value's length", position + 1) from error
         except UnicodeDecodeError as error:
-            # Neither the message nor a cause: both would quote a byte of somebody's value.
+            # No cause and no quoted byte: either would reveal part of a row's value.
             raise self.error("text in UTF-8", start + error.start, found="other bytes") from None
         self.position = position
         return tuple(values)

@@ -1,10 +1,10 @@
-"""The name of a source: which server's WAL, on which timeline, read by which slot, and since which restore."""
+"""The name of a source: system identifier, timeline, slot and, after a restore, an epoch number."""
 
 from collections.abc import Iterable
 
 
 def base_source(system_id: str, timeline: int, slot: str) -> str:
-    """A source in its first epoch.
+    """Return the name of a source in its first epoch.
 
     >>> base_source("7301", 1, "shapes")
     '7301/1/shapes'
@@ -13,7 +13,7 @@ def base_source(system_id: str, timeline: int, slot: str) -> str:
 
 
 def in_epoch(base: str, epoch: int) -> str:
-    """The same server, timeline and slot, after so many times that its owner has begun anew.
+    """Return the name of the source ``base`` in the given epoch. The first epoch, 0, leaves the name unchanged.
 
     >>> in_epoch("7301/1/shapes", 0), in_epoch("7301/1/shapes", 2)
     ('7301/1/shapes', '7301/1/shapes/2')
@@ -22,7 +22,7 @@ def in_epoch(base: str, epoch: int) -> str:
 
 
 def last_epoch(base: str, sources: Iterable[str]) -> int | None:
-    """The last epoch that one of ``sources`` is in, ``None`` where ``base`` has none.
+    """Return the last epoch of ``base`` among ``sources``, ``None`` if none of them belongs to it.
 
     >>> last_epoch("7301/1/shapes", ["7301/1/shapes", "7301/1/shapes/2", "7301/1/shapes-eu/9"])
     2

@@ -1,5 +1,5 @@
-"""Benches: how long things take, in tables to read. Nothing here asserts a time; ``make bench`` runs them.
+"""Benchmarks, which ``make bench`` runs and prints as tables. Nothing here asserts a time.
 
-A bench is a module with a function ``tables(*, quick)``, named in ``__main__``. It yields a table as soon as that is
-measured; ``quick`` asks for the least sizes, to see that it runs at all.
+A benchmark is a module with a function ``tables(*, quick)``, listed in ``__main__``. It yields each table as soon as it
+is measured; ``quick`` selects the smallest sizes, to check that the benchmark runs at all.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.bench [--quick] [NAME …]``: runs all benches, or those named, and prints their tables."""
+"""``python -m tests.bench [--quick] [NAME …]``: run all benchmarks, or those named, and print their tables."""
 
 import argparse
 import platform
@@ -12,14 +12,14 @@ BENCHES: dict[str, Callable[..., Iterable[Table]]] = {"routing": routing.tables,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Prints how long things take.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)}; all without")
-    parser.add_argument("--quick", action="store_true", help="the least sizes, to see that the benches run")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Runs the benchmarks, prints tables.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="use the smallest sizes, to check that the benchmarks run")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - BENCHES.keys():
-        parser.error(f"there is no bench {', '.join(sorted(unknown))}, but {', '.join(BENCHES)}")
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; choose from {', '.join(BENCHES)}")
     python = f"Python {platform.python_version()}"
-    sys.stdout.write(f"{python} on {platform.machine()}; one core, processor time, medians of several rounds\n")
+    sys.stdout.write(f"{python} on {platform.machine()}; one core, CPU time, medians of several rounds\n")
     for name in arguments.names or BENCHES:
         for table in BENCHES[name](quick=arguments.quick):
             sys.stdout.write(f"\n{table}\n")

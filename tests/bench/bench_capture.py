@@ -1,8 +1,8 @@
-"""How many changes a second capture takes on one core, and how much memory a large transaction costs it.
+"""How many changes per second capture handles on one core, and how much memory a large transaction needs.
 
 ``python -m tests.bench.bench_capture [--rows 200000] [--matching {0,1}]`` starts a PostgreSQL server and a broker,
-writes one transaction of so many rows, and lets ``flushtracker capture`` catch up. The rate is by the processor time of
-capture's process, less what it takes to start, so that it says what one core can do while others are busy.
+writes one transaction of that many rows, and lets ``flushtracker capture`` catch up. The rate is per second of CPU time
+of the capture process, without its start, so it holds for one core even while the others are busy.
 """
 
 import argparse
@@ -30,7 +30,7 @@ INSERT INTO users SELECT g, 'eu', 'name of ' || g, g || '@example.com', g % 100 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of capture took."""
+    """The cost of one run of capture."""
 
     wall_s: float
     cpu_s: float
@@ -40,7 +40,7 @@ class Cost:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--matching", type=int, choices=[0, 1], default=1, help="whether a shape wants the rows")
+    parser.add_argument("--matching", type=int, choices=[0, 1], default=1, help="whether the rows match a shape")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -87,7 +87,7 @@ def _catch_up(rig: CaptureRig, lsn: int) -> Cost:
 
 
 def _published(rig: CaptureRig, reader: TopicReader) -> int:
-    """The LSN of the last fragment."""
+    """The LSN of the last published fragment, or 0."""
     ((system_id,),) = rig.server.execute("SELECT system_identifier::text FROM pg_control_system()")
     key = fragment_key(base_source(system_id, 1, SLOT))
     values = next(iter(reader.tails(rig.config.kafka.topics.fragments, key)))

@@ -1,6 +1,6 @@
-"""Times what a bench runs, and sets out what came of it as a table.
+"""Timing for the benchmarks, and the tables for their results.
 
-Times are those of the processor, not of the clock: what else runs on the machine disturbs them less.
+All times are CPU time, not wall-clock time: other load on the machine affects them less.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from time import process_time
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns of text under a title that says what was measured; the first to the left, numbers to the right."""
+    """A table of text; the title states what was measured, and all columns but the first are right-aligned."""
 
     title: str
     header: Sequence[str]
@@ -31,28 +31,28 @@ class Table:
 
 
 def medians_us(runs: Sequence[Callable[[], object]], operations: int, rounds: int = 7) -> list[float]:
-    """Microseconds for one of the ``operations`` that each of ``runs`` does at once: medians of so many rounds.
+    """Microseconds per operation for each of ``runs``, which execute ``operations`` per call: medians over the rounds.
 
-    Each round runs all of them, so that a bad moment is one for all, and their ratios can be trusted.
+    Each round executes all runs, so that a disturbance affects all of them and their ratios stay reliable.
     """
     times = medians([seconds(run) for run in runs] for _ in range(rounds))
     return [time / operations * 1e6 for time in times]
 
 
 def medians(rounds: Iterable[Sequence[float]]) -> list[float]:
-    """Of each column of ``rounds``."""
+    """The median of each column of ``rounds``."""
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """The processor's time for one run."""
+    """The CPU time of one run."""
     start = process_time()
     run()
     return process_time() - start
 
 
 def kept_bytes(build: Callable[[], object]) -> int:
-    """The memory of what ``build`` returns, and of all that it leaves behind elsewhere."""
+    """The memory of the object that ``build`` returns, and of everything else that ``build`` leaves allocated."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -65,6 +65,6 @@ def kept_bytes(build: Callable[[], object]) -> int:
 
 
 def per_second(microseconds: float) -> str:
-    """What takes so long, in one second: three digits, the rest rounded away."""
+    """The rate of operations that take this long, rounded to three significant digits."""
     count = 1e6 / microseconds
     return f"{float(f'{count:.3g}'):,.0f}"

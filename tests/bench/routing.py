@@ -1,4 +1,4 @@
-"""What a change costs the router when there are many shapes, and what many shapes cost."""
+"""The cost of a change for a router with many shapes, and the cost of the shapes themselves."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +13,7 @@ from tests.support.plain_scan import PlainRouter
 
 CHANGES = 100
 TENANTS = 10
-PLAIN_MOST = 10_000
+MAX_PLAIN = 10_000
 ORDERS = wal.orders()
 
 
@@ -23,23 +23,23 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     for size in sizes:
         router, cost = _build(size)
         costs.append(cost)
-        fragments = [_fragment(size, change) for change in (insert, update, unwanted)]
+        fragments = [_fragment(size, change) for change in (insert, update, unmatched)]
         indexed = medians_us([partial(router.route, fragment) for fragment in fragments], CHANGES, rounds=51)
         row = [f"{size:,}", *(f"{us:.1f}" for us in indexed)]
-        rows.append(row + (_beside_plain(router, size, fragments[0]) if size <= PLAIN_MOST else ["", ""]))
+        rows.append(row + (_plain_scan_cells(router, size, fragments[0]) if size <= MAX_PLAIN else ["", ""]))
     yield Table(
-        f"Routing, µs for one change: the shapes are tenant_id = 0, 1, 2, …; {CHANGES} changes of {TENANTS} tenants",
+        f"Routing, µs per change: shapes are tenant_id = 0, 1, 2, …; {CHANGES} changes of {TENANTS} tenants",
         ["shapes", "insert for 1 shape", "update for 1 shape", "insert for none", "plain scan, insert for 1", "ratio"],
         rows,
     )
     yield Table(
-        "Many shapes: what it takes to add them, and to take up their table when its first change comes",
-        ["shapes", "add, s", "µs each", "take up, s", "µs each", "bytes each"],
+        "Many shapes: the time to add them, and to index them at the first change of their table",
+        ["shapes", "add, s", "µs each", "index, s", "µs each", "bytes each"],
         costs,
     )
 
 
-def _beside_plain(router: EventRouter, size: int, fragment: TransactionFragment) -> list[str]:
+def _plain_scan_cells(router: EventRouter, size: int, fragment: TransactionFragment) -> list[str]:
     plain_router = PlainRouter(_definitions(size))
     plain_router.route(fragment)
     indexed, plain = medians_us([partial(r.route, fragment) for r in (router, plain_router)], CHANGES, rounds=3)
@@ -47,21 +47,21 @@ def _beside_plain(router: EventRouter, size: int, fragment: TransactionFragment)
 
 
 def _build(size: int) -> tuple[EventRouter, list[str]]:
-    """The router, placed and warm, and what that cost; memory is that of 10,000 at most, definitions included."""
+    """Build and index a router; return it with its costs. Memory is that of at most 10,000 shapes, with definitions."""
     definitions = _definitions(size)
     built: list[EventRouter] = []
     add = seconds(lambda: built.append(EventRouter(definitions)))
     router = built[0]
-    place = seconds(lambda: router.route(_transaction([unwanted(0)], 1)))
+    index = seconds(lambda: router.route(_transaction([unmatched(0)], 1)))
     sample = min(size, 10_000)
-    memory = kept_bytes(lambda: _placed(sample)) / sample
-    cells = [f"{add:.2f}", f"{add / size * 1e6:.1f}", f"{place:.2f}", f"{place / size * 1e6:.1f}", f"{memory:,.0f}"]
+    memory = kept_bytes(lambda: _indexed_router(sample)) / sample
+    cells = [f"{add:.2f}", f"{add / size * 1e6:.1f}", f"{index:.2f}", f"{index / size * 1e6:.1f}", f"{memory:,.0f}"]
     return router, [f"{size:,}", *cells]
 
 
-def _placed(size: int) -> EventRouter:
+def _indexed_router(size: int) -> EventRouter:
     router = EventRouter(_definitions(size))
-    router.route(_transaction([unwanted(0)], 1))
+    router.route(_transaction([unmatched(0)], 1))
     return router
 
 
@@ -79,12 +79,12 @@ def update(tenant: int) -> Change:
     return Update(ORDERS, LogOffset(0, 0), wal.row(tenant, tenant) | {"status": "none"}, wal.row(tenant, tenant))
 
 
-def unwanted(_tenant: int) -> Change:
+def unmatched(_tenant: int) -> Change:
     return insert(-1)
 
 
 def _fragment(size: int, change: Callable[[int], Change]) -> TransactionFragment:
-    # Tenants far from each other, as they come in life.
+    # Tenants with distant ids, as in practice.
     return _transaction([change(number % TENANTS * 7919 % size) for number in range(CHANGES)], 2)
 
 

@@ -1,6 +1,6 @@
-"""How many changes a second one core takes from PostgreSQL's bytes to the streams' JSON, and how long each step is.
+"""Changes per second that one core converts from PostgreSQL's bytes to the streams' JSON, and the time of each step.
 
-Rows of a table that no shape is on are not here: capture does not read them.
+Tables without shapes are not measured: capture does not decode their rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,12 +28,12 @@ OTHER_TENANTS = [
     for n in range(wal.TENANTS, 2 * wal.TENANTS)
 ]
 WORKLOADS: list[tuple[str, list[ShapeDefinition], str]] = [
-    ("insert that none of 1,000 shapes wants", OTHER_TENANTS, "insert"),
-    ("update that none of 1,000 shapes wants", OTHER_TENANTS, "update"),
-    ("insert that the one shape takes", ALL, "insert"),
-    ("insert that one of 1,000 shapes takes", EACH_TENANT, "insert"),
-    ("update that the one shape takes", ALL, "update"),
-    ("update that one of 1,000 shapes takes", EACH_TENANT, "update"),
+    ("insert that matches none of 1,000 shapes", OTHER_TENANTS, "insert"),
+    ("update that matches none of 1,000 shapes", OTHER_TENANTS, "update"),
+    ("insert that matches the only shape", ALL, "insert"),
+    ("insert that matches one of 1,000 shapes", EACH_TENANT, "insert"),
+    ("update that matches the only shape", ALL, "update"),
+    ("update that matches one of 1,000 shapes", EACH_TENANT, "update"),
 ]
 
 
@@ -48,15 +48,15 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         steps_us = [time / (transactions * CHANGES_PER_TRANSACTION) * 1e6 for time in times]
         rows.append([label, per_second(sum(steps_us)), *(f"{us:.1f}" for us in [sum(steps_us), *steps_us])])
     yield Table(
-        f"From bytes to JSON: rows of 6 columns, {CHANGES_PER_TRANSACTION} changes in a transaction; µs for one change",
+        f"From bytes to JSON: rows of 6 columns, {CHANGES_PER_TRANSACTION} changes per transaction; µs per change",
         ["", "changes/s", "µs", *STEPS],
         rows,
     )
 
 
 def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
-    """How long each of ``STEPS`` takes, in seconds."""
-    converter, publisher = FragmentConverter(), FragmentSequencer("7301/1/shapes", wal.FIRST_LSN)
+    """The CPU time of each of ``STEPS``, in seconds."""
+    converter, sequencer = FragmentConverter(), FragmentSequencer("7301/1/shapes", wal.FIRST_LSN)
     converter.handle(decode(wal.relation_message()))
     clock = [process_time()]
     decoded = [decode(message) for message in messages]
@@ -65,7 +65,7 @@ def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
     clock.append(process_time())
     routed = [router.route(fragment) for fragment in fragments]
     clock.append(process_time())
-    published = [publisher.publish(*each) for each in zip(fragments, routed, strict=True)]
+    published = [sequencer.sequence(*each) for each in zip(fragments, routed, strict=True)]
     clock.append(process_time())
     for each in published:
         each.fragment.to_json()

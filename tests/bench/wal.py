@@ -20,7 +20,7 @@ def orders() -> Relation:
 
 
 def row(number: int, tenant: int) -> dict[str, str | None]:
-    """What a row holds; ``number`` is its id."""
+    """The values of a row; ``number`` is its id."""
     return {
         "id": str(number),
         "tenant_id": str(tenant),
@@ -37,7 +37,7 @@ def relation_message() -> bytes:
 
 
 def transactions(count: int, changes: int, operation: str = "insert") -> list[bytes]:
-    """So many transactions of so many changes each, one tenant after the other."""
+    """``count`` transactions of ``changes`` changes each, which go through the tenants in turn."""
     messages = []
     for index in range(count):
         lsn = FIRST_LSN + 100 * index

@@ -1,8 +1,8 @@
-"""``make soak``: kills capture again and again, at random points, and checks the closed loop at the end.
+"""``make soak``: kill capture repeatedly, at random points, and check the closed loop at the end.
 
-Now and then the server or the broker is killed too, while capture works. After each kill of capture the tracker starts
-anew, sometimes without its checkpoint.
-``python -m tests.integration.soak_capture [--kills 100] [--seed N]``: one line for each kill, and one for the outcome.
+Sometimes the server or the broker is killed too, while capture works. After each kill of capture the tracker restarts,
+sometimes without its checkpoint.
+``python -m tests.integration.soak_capture [--kills 100] [--seed N]`` prints one line per kill, and one for the result.
 """
 
 import argparse
@@ -20,10 +20,10 @@ from tests.support.capture_rig import CaptureRig
 from tests.support.closed_loop import ClosedLoop, prepare
 from tests.support.killed_capture import POINTS
 
-_CHANCE = 0.2
-"""That the server, or the broker, is killed before."""
+_SERVICE_KILL_CHANCE = 0.2
+"""The probability that the server or the broker is killed before capture is."""
 
-_OFTEN = [point for point in POINTS if "registry" not in point]
+_REPEATED_POINTS = [point for point in POINTS if "registry" not in point]
 
 
 def main() -> None:
@@ -43,16 +43,16 @@ def main() -> None:
 
 
 def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311  a seed that can be given again
+    rng = random.Random(seed)  # noqa: S311  a reproducible test workload
     killed = {"server": 0, "broker": 0}
     prepare(rig)
     loop = ClosedLoop(rig, seed)
     for number in range(kills):
-        point, passes = rng.choice(_OFTEN), rng.randrange(1, 60)
+        point, passes = rng.choice(_REPEATED_POINTS), rng.randrange(1, 60)
         before = len(rig.fragments())
         process = rig.start_process("tests.support.killed_capture", point, str(passes))
-        if rng.random() < _CHANCE:
-            loop.run_until(partial(_works_or_ended, rig, process, before), "capture to work")
+        if rng.random() < _SERVICE_KILL_CHANCE:
+            loop.run_until(partial(_published_or_ended, rig, process, before), "capture published something")
             services: dict[str, LocalPostgres | LocalBroker] = {"server": rig.server, "broker": broker}
             name = rng.choice(list(services))
             services[name].kill()
@@ -74,7 +74,7 @@ def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
     )
 
 
-def _works_or_ended(rig: CaptureRig, process: "subprocess.Popen[bytes]", fragment_count: int) -> bool:
+def _published_or_ended(rig: CaptureRig, process: "subprocess.Popen[bytes]", fragment_count: int) -> bool:
     return process.poll() is not None or len(rig.fragments()) > fragment_count
 
 

@@ -1,7 +1,7 @@
-"""``make soak``: drivers and executors of the job killed again and again under load, on a real broker and cluster.
+"""``make soak``: kill drivers and executors of the job repeatedly under load, on a real broker and a real cluster.
 
-Every look at the ack table checks all of its rows: none early, none twice, none gone back. At the end the load stops,
-and the last commit must be acknowledged.
+Every poll of the ack table checks all rows: no ack is early, duplicate, or less than the one before. At the end the
+load stops, and the last commit must be acknowledged.
 """
 
 import argparse
@@ -25,14 +25,14 @@ def main() -> None:
     parser.add_argument("--driver-kills", type=int, default=50, metavar="N", help="default: %(default)s")
     parser.add_argument("--executor-kills", type=int, default=50, metavar="N", help="default: %(default)s")
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of the load and the delays (default: %(default)s)"
+        "--seed", type=int, default=1, metavar="N", help="seed of the load and the delays (default: %(default)s)"
     )
     parser.add_argument(
-        "--minutes", type=float, default=1e9, metavar="N", help="kill no more after so many (default: all)"
+        "--minutes", type=float, default=1e9, metavar="N", help="stop killing after N minutes (default: no limit)"
     )
     arguments = parser.parse_args()
     kills = ["driver"] * arguments.driver_kills + ["executor"] * arguments.executor_kills
-    rng = random.Random(arguments.seed)  # noqa: S311  a test's delays
+    rng = random.Random(arguments.seed)  # noqa: S311  reproducible delays
     rng.shuffle(kills)
     with tempfile.TemporaryDirectory(prefix="flushtracker-soak-") as name:
         folder = Path(name)
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: random.Random, minutes: float) -> None:
-    """Kill in this order, each at a random moment after an ack that came after the kill before."""
+    """Execute ``kills`` in order, each at a random moment after an ack that followed the previous kill."""
     started = time.monotonic()
     with KafkaLoad(job, rng.randrange(1 << 30)) as load:
         driver = submit(cluster, job)
@@ -62,14 +62,14 @@ def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: rando
                 cluster.kill_an_executor()
             ack_lsn = await_ack_after(load, load.assert_sound())
             if driver.poll() is not None:
-                sys.exit(f"the driver ended by itself: {cluster.log_of(driver).splitlines()[-1]}")
-            say(f"{number} of {len(kills)}: {victim} killed, last ack {ack_lsn}, {time.monotonic() - started:.0f} s")
+                sys.exit(f"the driver ended unexpectedly: {cluster.log_of(driver).splitlines()[-1]}")
+            report(f"{number} of {len(kills)}: {victim} killed, last ack {ack_lsn}, {time.monotonic() - started:.0f} s")
     last_commit = load.bound()
     await_ack_after(load, last_commit - 1)
     driver.terminate()
     code = driver.wait(120)
-    ack_lsn, faults = load.look()
-    say(
+    ack_lsn, faults = load.inspect_acks()
+    report(
         f"killed {kills.count('driver')} drivers and {kills.count('executor')} executors under {load.transactions} "
         f"transactions, in {time.monotonic() - started:.0f} s: last commit {last_commit}, last of "
         f"{len(job.ack_rows())} acks {ack_lsn}; {faults}; the last driver ended with exit code {code}"
@@ -78,7 +78,7 @@ def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: rando
         sys.exit(1)
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

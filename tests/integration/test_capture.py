@@ -1,4 +1,4 @@
-"""Capture on a real server and the real broker: what its events say, whatever happens to tables and shapes."""
+"""Capture with a real server and a real broker: its events while tables and shapes change."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 
 USERS = "CREATE TABLE users (id bigint PRIMARY KEY, region text, bio text)"
@@ -17,7 +17,7 @@ USERS = "CREATE TABLE users (id bigint PRIMARY KEY, region text, bio text)"
 def rig(
     postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[CaptureRig]:
-    """Everything made, nothing captured yet."""
+    """Topics, publication and slot exist; nothing is captured yet."""
     rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
     rig.create()
     yield rig
@@ -25,7 +25,7 @@ def rig(
 
 
 def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
-    """The fragments name every shape of a transaction, also one that touches none; a writer finds its rows."""
+    """The fragments list every shape of a transaction, if any, and each writer receives its rows."""
     rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL")
     rig.define(shape("users"), shape("users-eu", where="region = 'eu'"))
     capture = rig.start()
@@ -40,19 +40,19 @@ def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
     assert [item.value for item in rig.items("users-eu")] == [{"id": "1", "region": "eu", "bio": "a"}]
 
 
-def test_rows_of_a_table_without_shapes_keep_their_place(rig: CaptureRig) -> None:
-    """They are in no fragment, but they are counted: with a shape on their table, the others have the same offsets."""
+def test_rows_of_a_table_without_shapes_keep_their_offsets(rig: CaptureRig) -> None:
+    """They are in no fragment, but they are counted: a shape on their table does not change the other rows' offsets."""
     rig.settings["max_batch_size"] = 2
     rig.server.execute(USERS, "CREATE TABLE other (id int PRIMARY KEY)")
     rig.define(shape("users"))
     capture = rig.start()
     user, other = "INSERT INTO users VALUES ({0}, 'eu', '')", "INSERT INTO other VALUES ({0}), (-{0})"
     run_in_transaction(rig.server, [text.format(number) for number in (1, 2, 3) for text in (other, user)])
-    captured(rig)
+    execute_and_wait(rig)
     rig.define(shape("users"), shape("other", "public.other"))
     rig.wait(lambda: "other" in rig.registry(), "the shape on the other table")
     run_in_transaction(rig.server, [text.format(number) for number in (4, 5, 6) for text in (other, user)])
-    captured(rig)
+    execute_and_wait(rig)
     capture.stop()
     users = [item.offset.op_offset for item in rig.items("users")]
     assert users == [4, 10, 16, 4, 10, 16]
@@ -61,13 +61,13 @@ def test_rows_of_a_table_without_shapes_keep_their_place(rig: CaptureRig) -> Non
     assert ends == [10, 16, 2, 6, 10, 14, 16]
 
 
-def test_a_partition_is_known_before_others_can_see_it(rig: CaptureRig) -> None:
-    """A commit that waits for a synchronous standby is sent already, while the catalog still shows what was before."""
+def test_a_partition_is_known_before_other_sessions_can_see_it(rig: CaptureRig) -> None:
+    """A commit that waits for a synchronous standby is already sent, while the catalog does not show it yet."""
     rig.server.execute("CREATE TABLE events (id int PRIMARY KEY) PARTITION BY RANGE (id)")
     rig.define(shape("events", "public.events"))
     capture = rig.start()
-    captured(rig)
-    rig.server.execute("ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()")
+    execute_and_wait(rig)
+    rig.server.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'", "SELECT pg_reload_conf()")
     statements = ["CREATE TABLE part PARTITION OF events FOR VALUES FROM (0) TO (10)", "INSERT INTO events VALUES (1)"]
     commit = Thread(target=run_in_transaction, args=(rig.server, statements))
     commit.start()
@@ -75,30 +75,30 @@ def test_a_partition_is_known_before_others_can_see_it(rig: CaptureRig) -> None:
     SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')
     AND EXISTS (SELECT FROM pg_stat_replication WHERE sent_lsn >= pg_current_wal_flush_lsn())
     """
-    rig.wait(lambda: rig.server.execute(is_sent) == [(True,)], "the commit to wait, and to be sent")
+    rig.wait(lambda: rig.server.execute(is_sent) == [(True,)], "the commit sent and waiting")
     assert rig.operations("events") == []
     rig.server.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
     commit.join()
-    captured(rig)
+    execute_and_wait(rig)
     capture.stop()
     assert rig.operations("events") == ["insert"]
     assert rig.registry()["events"].definition.partitions == (("public", "part"),)
 
 
-def captured(rig: CaptureRig, *statements: str) -> None:
-    """Run statements and wait until all of them are published."""
+def execute_and_wait(rig: CaptureRig, *statements: str) -> None:
+    """Execute the statements and wait until all their changes are published."""
     rig.wait_for_commits(rig.commit_lsn(*statements))
 
 
-def test_a_partitions_changes_reach_the_shapes_on_its_root_also_those_of_a_new_partition(rig: CaptureRig) -> None:
-    """The root comes from the catalog, at the start and while running; a TRUNCATE of the root empties the shape."""
+def test_changes_of_old_and_new_partitions_reach_the_shapes_on_the_root(rig: CaptureRig) -> None:
+    """The root is read from the catalog, at the start and while running; a TRUNCATE of the root reaches the shape."""
     rig.server.execute(
         "CREATE TABLE events (id int, day int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
         "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (10)",
     )
     rig.define(shape("events", "public.events"), shape("first", "public.events_0"))
     capture = rig.start()
-    captured(
+    execute_and_wait(
         rig,
         "INSERT INTO events VALUES (1, 5)",
         "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (10) TO (20)",
@@ -106,7 +106,7 @@ def test_a_partitions_changes_reach_the_shapes_on_its_root_also_those_of_a_new_p
         "CREATE TABLE loose (id int, day int, PRIMARY KEY (id, day))",
         "INSERT INTO loose VALUES (3, 25)",
     )
-    captured(
+    execute_and_wait(
         rig,
         "ALTER TABLE events ATTACH PARTITION loose FOR VALUES FROM (20) TO (30)",
         "INSERT INTO events VALUES (4, 26)",
@@ -120,12 +120,12 @@ def test_a_partitions_changes_reach_the_shapes_on_its_root_also_those_of_a_new_p
     assert partitions == (("public", "events_0"), ("public", "events_1"), ("public", "loose"))
 
 
-def test_rows_that_move_in_and_out_of_a_where_and_to_another_key(rig: CaptureRig) -> None:
-    """Under REPLICA IDENTITY FULL every column is flagged as key; the catalog tells which are."""
+def test_rows_enter_and_leave_a_where_and_change_their_key(rig: CaptureRig) -> None:
+    """REPLICA IDENTITY FULL flags every column as key; the catalog has the real primary key."""
     rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL")
     rig.define(shape("eu", where="region = 'eu'", replica="full"))
     capture = rig.start()
-    captured(
+    execute_and_wait(
         rig,
         "INSERT INTO users VALUES (1, 'us', 'x')",
         "UPDATE users SET region = 'eu'",
@@ -145,11 +145,11 @@ def test_rows_that_move_in_and_out_of_a_where_and_to_another_key(rig: CaptureRig
 
 
 def test_an_unchanged_toast_value_is_left_out(rig: CaptureRig) -> None:
-    """It is not NULL, just not sent."""
+    """It is not NULL; the server just does not send it."""
     rig.server.execute(USERS, "ALTER TABLE users ALTER bio SET STORAGE EXTERNAL")
     rig.define(shape("users"))
     capture = rig.start()
-    captured(
+    execute_and_wait(
         rig, "INSERT INTO users VALUES (1, 'eu', repeat('x', 5000))", "UPDATE users SET region = 'us'", "TRUNCATE users"
     )
     capture.stop()
@@ -160,43 +160,43 @@ def test_an_unchanged_toast_value_is_left_out(rig: CaptureRig) -> None:
 
 
 def test_a_table_of_a_thousand_columns(rig: CaptureRig) -> None:
-    """As many columns as PostgreSQL comfortably has."""
+    """Close to the most columns that PostgreSQL allows."""
     columns = [f"c{number}" for number in range(1000)]
     values = ", ".join(map(str, range(1000)))
     rig.server.execute(f"CREATE TABLE wide (id int PRIMARY KEY, {', '.join(f'{name} int' for name in columns)})")
     rig.define(shape("wide", "public.wide"))
     capture = rig.start()
-    captured(rig, f"INSERT INTO wide VALUES (1, {values})")  # noqa: S608  the test's own numbers
+    execute_and_wait(rig, f"INSERT INTO wide VALUES (1, {values})")  # noqa: S608  the test's own numbers
     capture.stop()
     (item,) = rig.items("wide")
     assert item.value == {"id": "1"} | {name: str(number) for number, name in enumerate(columns)}
 
 
 def test_a_shape_added_while_running_gets_what_commits_later(rig: CaptureRig) -> None:
-    """Its registry entry is there before its first change, and nothing from before reaches it."""
+    """Its registry entry precedes its first change, and it receives nothing from before."""
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    captured(rig, "INSERT INTO users VALUES (1)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
     rig.define(shape("users"), shape("late"))
     rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
-    captured(rig, "INSERT INTO users VALUES (2)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (2)")
     capture.stop()
     assert [item.value and item.value["id"] for item in rig.items("late")] == ["2"]
     assert len(rig.items("users")) == 2
 
 
-def test_a_shape_added_while_capture_is_down_gets_nothing_of_what_is_sent_again(rig: CaptureRig) -> None:
-    """Story 15: the tracker has seen those transactions without the shape, and would wait for nobody."""
+def test_a_shape_added_while_capture_is_down_gets_nothing_that_is_resent(rig: CaptureRig) -> None:
+    """Story 15: the tracker has seen those transactions without the shape, so it would not wait for its flushes."""
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    captured(rig, "INSERT INTO users VALUES (1)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
     capture.stop()
     rig.define(shape("users"), shape("late"))
     capture = rig.start()
     rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
-    captured(rig, "INSERT INTO users VALUES (2)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (2)")
     capture.stop()
     first, *_ = [event for event in rig.fragments() if event.xid is not None]
     again = [event for event in rig.fragments() if event.lsn == first.lsn]
@@ -206,19 +206,19 @@ def test_a_shape_added_while_capture_is_down_gets_nothing_of_what_is_sent_again(
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["while running", "while down"])
-def test_a_shape_taken_from_the_file_is_removed_past_all_that_was_routed_to_it(rig: CaptureRig, running: bool) -> None:  # noqa: FBT001  a parameter of the test
-    """Its removal covers what an earlier process has routed; its id is never used again."""
+def test_a_shape_deleted_from_the_file_is_removed_past_everything_routed_to_it(rig: CaptureRig, running: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """The removal covers what an earlier process has routed; the id is never used again."""
     rig.server.execute(USERS)
     rig.define(shape("users"), shape("gone"))
     capture = rig.start()
-    captured(rig, "INSERT INTO users VALUES (1)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
     if not running:
         capture.stop()
     rig.define(shape("users"))
     if not running:
         capture = rig.start()
     rig.wait(lambda: "gone" in rig.removals(), "the removal")
-    captured(rig, "INSERT INTO users VALUES (2)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (2)")
     capture.stop()
     removal = rig.removals()["gone"]
     assert all(item.offset <= removal.offset for item in rig.items("gone"))
@@ -235,55 +235,56 @@ def test_a_shape_taken_from_the_file_is_removed_past_all_that_was_routed_to_it(r
         ("ALTER TABLE users DROP COLUMN region", "region"),
         ("ALTER TABLE users RENAME COLUMN region TO area", "region"),
         ("ALTER TABLE users RENAME TO people", "was renamed to public.people"),
-        ("ALTER TABLE users RENAME TO people; CREATE TABLE users (LIKE people INCLUDING ALL)", "is another one"),
+        ("ALTER TABLE users RENAME TO people; CREATE TABLE users (LIKE people INCLUDING ALL)", "is not the same table"),
     ],
 )
-def test_a_shape_whose_table_changes_under_it_is_ended_and_the_others_go_on(
+def test_a_shape_whose_table_changes_is_ended_and_the_others_continue(
     rig: CaptureRig, statement: str, reason: str
 ) -> None:
-    """Ended with `removed`, at a place past all that it got; capture starts again without it, and says so."""
+    """It is ended with `removed`, past everything that it received; capture restarts without it."""
     rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL", "CREATE TABLE other (id int PRIMARY KEY)")
     shapes = (shape("eu", where="region = 'eu'"), shape("other", "public.other"))
     rig.define(*shapes)
     capture = rig.start()
-    captured(rig, "INSERT INTO users VALUES (1, 'eu')", "INSERT INTO other VALUES (1)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (1, 'eu')", "INSERT INTO other VALUES (1)")
     table = "people" if "RENAME TO" in statement and "CREATE" not in statement else "users"
-    captured(rig, statement, f"INSERT INTO {table} (id) VALUES (2)", "INSERT INTO other VALUES (2)")  # noqa: S608  the test's own name
+    execute_and_wait(rig, statement, f"INSERT INTO {table} (id) VALUES (2)", "INSERT INTO other VALUES (2)")  # noqa: S608  the test's own name
     assert reason in (rig.registry()["eu"].ended_because or "")
     assert rig.removals()["eu"].offset.tx_offset > rig.items("eu")[0].offset.tx_offset
     capture.stop()
     capture = rig.start()
-    captured(rig, "INSERT INTO other VALUES (3)")
+    execute_and_wait(rig, "INSERT INTO other VALUES (3)")
     capture.stop()
     assert (len(rig.items("eu")), len(rig.items("other"))) == (1, 3)
 
 
 def test_a_changed_definition_under_the_same_id_is_refused(rig: CaptureRig) -> None:
-    """At a start it ends capture; while running the old one stays in effect."""
+    """At a start, capture fails; while running, the old definition stays in effect."""
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    captured(rig, "INSERT INTO users VALUES (1)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
     rig.define(shape("users", where="id < 2"), shape("more"))
-    captured(rig, "INSERT INTO users VALUES (3)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (3)")
     capture.stop()
     assert len(rig.items("users")) == 2
-    assert "another where than when it was defined; a changed definition needs a new id" in rig.start().failure()
+    failure = rig.start().failure()
+    assert "differs from its registered definition in where; a changed definition needs a new id" in failure
 
 
-def test_an_idle_database_is_a_keepalive_and_a_commit_exactly_at_its_end_is_not_lost(rig: CaptureRig) -> None:
-    """Story 11 on the wire: what is said of `wal_end` never covers a commit record that starts there."""
+def test_an_idle_database_sends_keepalives_and_a_commit_exactly_at_wal_end_is_not_lost(rig: CaptureRig) -> None:
+    """Story 11 on the wire: a keepalive at `wal_end` never covers a commit record that starts there."""
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    captured(rig, "INSERT INTO users VALUES (0)")
+    execute_and_wait(rig, "INSERT INTO users VALUES (0)")
     connection = rig.server.connect()
     connection.autocommit = False
     with connection.cursor() as cursor:
         exact = 0
         for number in range(1, 60):
             cursor.execute("INSERT INTO users VALUES (%s)", (number,))
-            # Flushes the row's record, so that the server can say it has sent all up to where the commit will start.
+            # This flushes the row's record, so that the server can report everything before the commit as sent.
             rig.server.execute("SELECT pg_logical_emit_message(true, '', '')")
             cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
             ((end,),) = cursor.fetchall()

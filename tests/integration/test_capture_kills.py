@@ -1,4 +1,4 @@
-"""The closed loop while capture, server, broker and tracker are killed: nothing is lost, nothing confirmed early."""
+"""The closed loop while capture, server, broker and tracker are killed: nothing is lost or confirmed early."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,28 +19,28 @@ SEED = 20261121
 def rig(
     postgres: LocalPostgres, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[tuple[CaptureRig, LocalBroker]]:
-    """A server and a broker of the test's own, which it may kill."""
-    with LocalBroker(tmp_path / "broker") as own:
-        rig = CaptureRig(postgres, own.bootstrap_servers, tmp_path, topic_name)
+    """A rig on a server and a broker that the test may kill."""
+    with LocalBroker(tmp_path / "broker") as broker:
+        rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
         prepare(rig)
-        yield rig, own
+        yield rig, broker
         rig.close()
 
 
 def restart_lsn(rig: CaptureRig) -> int:
-    """From where the server keeps its WAL for the slot; a checkpoint lets it move."""
+    """The slot's ``restart_lsn``, from which the server retains WAL; a checkpoint lets it advance."""
     ((lsn,),) = rig.server.execute("CHECKPOINT", "SELECT restart_lsn::text FROM pg_replication_slots")
     return parse_lsn(lsn)
 
 
-def test_nothing_is_lost_and_nothing_confirmed_early_whatever_is_killed(rig: tuple[CaptureRig, LocalBroker]) -> None:
-    """At every moment the slot stands below all that is not flushed; at the end each log gives the table's rows."""
+def test_kills_lose_nothing_and_confirm_nothing_early(rig: tuple[CaptureRig, LocalBroker]) -> None:
+    """The slot never passes anything unflushed, and at the end each shape's log reproduces its rows."""
     capture_rig, broker = rig
     loop = ClosedLoop(capture_rig, SEED)
     first_restart_lsn = restart_lsn(capture_rig)
     for number, point in enumerate(POINTS):
-        # The registry's points are passed at the start, with every shape and then with the source; the others after
-        # some work.
+        # The registry's points are passed during the start, once with the shapes and once with the source; the others
+        # only under load.
         passes = str(number) if "registry" in point else str(10 + 3 * number)
         process = capture_rig.start_process("tests.support.killed_capture", point, passes)
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
@@ -49,7 +49,7 @@ def test_nothing_is_lost_and_nothing_confirmed_early_whatever_is_killed(rig: tup
         loop.step()
     process = capture_rig.start_process()
     before = len(capture_rig.fragments())
-    loop.run_until(lambda: len(capture_rig.fragments()) > before + 10, "work")
+    loop.run_until(lambda: len(capture_rig.fragments()) > before + 10, "more fragments")
     capture_rig.server.kill()
     capture_rig.server.start()
     broker.kill()
@@ -58,11 +58,12 @@ def test_nothing_is_lost_and_nothing_confirmed_early_whatever_is_killed(rig: tup
     broker.start()
     before = len(capture_rig.fragments())
     loop.run_until(
-        lambda: process.poll() is not None or len(capture_rig.fragments()) > before + 10, "work after both were killed"
+        lambda: process.poll() is not None or len(capture_rig.fragments()) > before + 10,
+        "more fragments after the kills",
     )
     assert process.poll() is None, capture_rig.log()[-2000:]
     loop.finish()
-    loop.run_until(lambda: restart_lsn(capture_rig) > first_restart_lsn, "restart_lsn to move")
+    loop.run_until(lambda: restart_lsn(capture_rig) > first_restart_lsn, "restart_lsn advanced")
     loop.finish()
     process.terminate()
     assert process.wait(30) == 0, capture_rig.log()[-2000:]

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape, wait_until
 
 ROWS = 200_000
 INSERT = "INSERT INTO users SELECT g, 'note ' || g FROM generate_series(1, {rows}) g"
-MOST_GROWTH_KIB = 64 << 10
+MAX_GROWTH_KIB = 64 << 10
 
 
 @pytest.fixture
 def rig(
     postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[CaptureRig]:
-    """A table of its own, and a shape that wants every row."""
+    """One table, and a shape that matches every row."""
     rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
     rig.create()
     postgres.execute("CREATE TABLE users (id int PRIMARY KEY, note text)")
@@ -28,20 +28,20 @@ def rig(
 
 
 def peak_kib(pid: int) -> int:
-    """The most memory that a process has had."""
+    """The peak memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def test_a_large_transaction_goes_through_in_bounded_memory(rig: CaptureRig) -> None:
-    """All of its rows arrive, in fragments, and memory does not grow with it."""
+    """All its rows arrive, in fragments, and capture's memory does not grow with the transaction."""
     process = rig.start_process()
     rig.wait_for_commits(rig.commit_lsn("INSERT INTO users VALUES (0, 'first')"))
     before_kib = peak_kib(process.pid)
     lsn = rig.commit_lsn(INSERT.format(rows=ROWS))
     wait_until(lambda: process.poll() is not None or rig.fragments()[-1].lsn >= lsn - 1, "the large transaction", 120)
     grown_kib = peak_kib(process.pid) - before_kib
-    assert grown_kib < MOST_GROWTH_KIB, f"{grown_kib} KiB more than before, of {before_kib}"
+    assert grown_kib < MAX_GROWTH_KIB, f"memory grew by {grown_kib} KiB from {before_kib} KiB"
     fragments = {event.last_log_offset: event for event in rig.fragments()}
     assert sum(part.change_count for event in fragments.values() for part in event.shapes) == ROWS + 1
     process.terminate()

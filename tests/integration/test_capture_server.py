@@ -1,4 +1,4 @@
-"""What capture does when the server is not what it was: restarted, restored, promoted, moved on, or not set up."""
+"""Capture when its server or slot has changed: restarted, restored from a copy, promoted, advanced, or lost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
@@ -19,7 +19,7 @@ INSERT = "INSERT INTO users (region) VALUES ('eu')"
 def rig(
     postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[CaptureRig]:
-    """Everything made, one shape on one table, nothing captured yet."""
+    """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
     rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
     rig.create()
     postgres.execute(USERS)
@@ -28,8 +28,8 @@ def rig(
     rig.close()
 
 
-def captured(rig: CaptureRig, *statements: str) -> None:
-    """Run statements and wait until all of them are published."""
+def execute_and_wait(rig: CaptureRig, *statements: str) -> None:
+    """Execute the statements and wait until all their changes are published."""
     rig.wait_for_commits(rig.commit_lsn(*statements))
 
 
@@ -37,51 +37,51 @@ def ids(rig: CaptureRig) -> list[int]:
     return [int(str(item.value and item.value["id"])) for item in rig.items("users")]
 
 
-def test_the_slot_follows_the_acks_and_goes_no_further(rig: CaptureRig) -> None:
-    """Without an ack it stays; with one it is confirmed by the position one above, and its WAL is let go."""
+def test_the_slot_advances_to_the_ack_and_no_further(rig: CaptureRig) -> None:
+    """Without an ack it stays; with one, ``confirmed_flush_lsn`` is the ack + 1, and the server can remove WAL."""
     start = rig.confirmed_lsn()
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     assert rig.confirmed_lsn() == start
     first = rig.acknowledge_all()
-    captured(rig, INSERT, INSERT)
+    execute_and_wait(rig, INSERT, INSERT)
     assert rig.confirmed_lsn() == first + 1
     restart_before = rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots")
     rig.acknowledge_all()
     capture.stop()
     capture = rig.start()
-    captured(rig, "CHECKPOINT", INSERT, "CHECKPOINT", INSERT)
+    execute_and_wait(rig, "CHECKPOINT", INSERT, "CHECKPOINT", INSERT)
     rig.acknowledge_all()
     rig.wait(
         lambda: rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots") != restart_before,
-        "restart_lsn to move",
+        "restart_lsn advanced",
     )
     capture.stop()
     assert ids(rig) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
-def test_capture_goes_on_after_the_server_came_back(rig: CaptureRig, how: str) -> None:
-    """It connects again by itself, and everything unconfirmed is published again, in a new chain."""
+def test_capture_continues_after_a_server_restart(rig: CaptureRig, how: str) -> None:
+    """It reconnects by itself, and publishes everything unconfirmed again, in a new chain."""
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     if how == "kill":
         rig.server.kill()
         rig.server.start()
     else:
         rig.server.restart()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     capture.stop()
-    assert len(ids(rig)) == 2  # a sequence may leave out numbers after a crash
+    assert len(ids(rig)) == 2  # a sequence may skip numbers after a crash
     assert [event.start for event in rig.fragments()].count(True) == 2
 
 
 def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
-    """What another database writes moves the WAL's end; a heartbeat does where nothing else is written."""
+    """Writes to another database advance the end of the WAL; if nothing is written, a heartbeat does."""
     rig.settings["intervals"]["heartbeat"] = "100 ms"
     rig.server.execute("CREATE DATABASE other")
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     before = rig.confirmed_lsn()
     connection = rig.server.connect(dbname="other")
     with connection.cursor() as cursor:
@@ -96,86 +96,88 @@ def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
 
 
 @pytest.fixture
-def away(rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[tuple[CaptureRig, LocalBroker]]:
-    """The same server with a broker of the test's own, which it may kill."""
-    with LocalBroker(tmp_path / "broker") as own:
-        away = CaptureRig(rig.server, own.bootstrap_servers, tmp_path / "away", topic_name)
-        away.define(shape("users"))
-        away.create_topics()
-        yield away, own
-        away.close()
+def own_broker(
+    rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[tuple[CaptureRig, LocalBroker]]:
+    """A rig on the same server with a broker that the test may kill."""
+    with LocalBroker(tmp_path / "broker") as broker:
+        own_rig = CaptureRig(rig.server, broker.bootstrap_servers, tmp_path / "own", topic_name)
+        own_rig.define(shape("users"))
+        own_rig.create_topics()
+        yield own_rig, broker
+        own_rig.close()
 
 
-def test_the_server_is_told_how_far_it_is_while_the_brokers_are_away(away: tuple[CaptureRig, LocalBroker]) -> None:
-    """Longer than `wal_sender_timeout`: the connection stays, and what waited is published when they are back."""
-    rig, own = away
+def test_status_updates_continue_while_the_brokers_are_unavailable(own_broker: tuple[CaptureRig, LocalBroker]) -> None:
+    """For longer than `wal_sender_timeout`: the connection survives, and the backlog is published afterwards."""
+    rig, broker = own_broker
     rig.server.execute("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     pid = rig.server.execute("SELECT active_pid FROM pg_replication_slots")
-    own.kill()
+    broker.kill()
     rig.server.execute(*[INSERT] * 50)
-    time.sleep(3)  # three times the server's patience: there is no event to wait for, nothing may happen
+    time.sleep(3)  # three times wal_sender_timeout; there is no event to wait for, since nothing may happen
     assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == pid
-    own.start()
-    captured(rig, INSERT)
+    broker.start()
+    execute_and_wait(rig, INSERT)
     capture.stop()
     assert len(ids(rig)) == 52
     assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == [(None,)]
 
 
-def test_capture_stops_while_it_waits_for_brokers(
-    away: tuple[CaptureRig, LocalBroker], caplog: pytest.LogCaptureFixture
+def test_capture_stops_while_the_brokers_are_unavailable(
+    own_broker: tuple[CaptureRig, LocalBroker], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long it would wait otherwise, here 120 s; a new shape's entry would have to be confirmed first."""
-    rig, own = away
+    """Otherwise it would retry for 120 s, since the entry of a new shape must be confirmed first."""
+    rig, broker = own_broker
     capture = rig.start()
-    captured(rig, INSERT)
-    own.kill()
+    execute_and_wait(rig, INSERT)
+    broker.kill()
     rig.define(shape("users"), shape("more"))
-    rig.wait(lambda: "waiting for kafka" in caplog.text, "capture to wait for the brokers")
+    rig.wait(lambda: "waiting for kafka" in caplog.text, "capture waiting for the brokers")
     capture.stop()
-    assert "stopped without kafka reason=Kafka at" in caplog.text
+    assert "stopped with unconfirmed records reason=Kafka at" in caplog.text
 
 
-def test_capture_waits_for_a_slot_that_another_process_still_has(rig: CaptureRig) -> None:
-    """The server may hold on to a connection whose process is gone; a second capture takes over when it lets go."""
+def test_capture_waits_for_a_slot_that_is_still_in_use(rig: CaptureRig) -> None:
+    """The server may keep the connection of a dead process; a second capture takes over once it is closed."""
     first = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     second = rig.start()
-    rig.wait(lambda: second.loop.has_answered, "the second to have tried")
+    rig.wait(lambda: second.loop.has_answered, "an attempt of the second")
     assert second.error is None
     first.stop()
-    rig.wait(lambda: second.loop.source is not None, "the second to have the slot")
-    captured(rig, INSERT)
+    rig.wait(lambda: second.loop.source is not None, "the slot used by the second")
+    execute_and_wait(rig, INSERT)
     second.stop()
     assert ids(rig) == [1, 2]
 
 
-def test_a_slot_that_somebody_else_moved_on_is_refused(rig: CaptureRig) -> None:
-    """What lies between the ack and the slot is in no shape, and nobody would ever send it again."""
+def test_a_slot_that_was_advanced_by_someone_else_is_refused(rig: CaptureRig) -> None:
+    """Transactions between the ack and the slot's position are in no shape, and the server never sends them again."""
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     rig.acknowledge_all()
     capture.stop()
     rig.server.execute(INSERT, "SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
     failure = rig.start().failure()
     assert failure.startswith("SlotError")
-    assert "somebody else has moved it on" in failure
+    assert "another client advanced the slot" in failure
     capture = rig.start(new_epoch=True)
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     capture.stop()
     assert rig.source().endswith("/1/shapes/1")
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     capture.stop()
     assert rig.source().endswith("/1/shapes/1")
 
 
-def test_a_lost_slot_is_one_final_error_that_says_what_to_do(rig: CaptureRig) -> None:
+def test_a_lost_slot_is_a_final_error_that_states_what_to_do(rig: CaptureRig) -> None:
     """The server has removed WAL that the slot still needed."""
     captured_once = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     captured_once.stop()
     rig.server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     for _ in range(3):
@@ -185,39 +187,39 @@ def test_a_lost_slot_is_one_final_error_that_says_what_to_do(rig: CaptureRig) ->
     assert "--create --new-epoch" in failure
 
 
-@pytest.mark.parametrize("grown", [False, True], ids=["behind", "grown past"])
-def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_folder: Path, grown: bool) -> None:  # noqa: FBT001  a parameter of the test
-    """Behind what was published, or past it with other transactions: a new epoch goes on with another source."""
+@pytest.mark.parametrize("diverged", [False, True], ids=["behind", "diverged"])
+def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_folder: Path, diverged: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """It is behind what was published, or past it with other transactions; a new epoch continues as a new source."""
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     rig.acknowledge_all()
     capture.stop()
     rig.server.stop()
     copy = rig.server.copy_to(postgres_folder / "copy")
     rig.server.start()
     capture = rig.start()
-    captured(rig, INSERT, INSERT)
+    execute_and_wait(rig, INSERT, INSERT)
     capture.stop()
     copy.settings["max_wal_senders"] = "10"
     with copy:
-        if grown:
+        if diverged:
             copy.execute(*["INSERT INTO users (region) VALUES ('us')"] * 50)
         rig.settings["postgres"]["connection"] = dict(copy.options)
         failure = rig.start().failure()
         assert failure.startswith("SlotError")
-        assert ("has another history since" if grown else "it was restored from a copy") in failure
+        assert ("has diverged since" if diverged else "it was probably restored from a copy") in failure
         capture = rig.start(new_epoch=True)
         rig.server.stop()
         rig.server = copy
-        captured(rig, INSERT)
+        execute_and_wait(rig, INSERT)
         capture.stop()
         assert rig.source().endswith("/1/shapes/1")
 
 
 def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: Path) -> None:
-    """It has another timeline; its slot is its own, and what it captures belongs to nobody else's acks."""
+    """It has its own timeline and its own slot, so the old source's acks do not apply."""
     capture = rig.start()
-    captured(rig, INSERT)
+    execute_and_wait(rig, INSERT)
     capture.stop()
     first = rig.source()
     with rig.server.standby(postgres_folder / "standby") as standby:
@@ -226,7 +228,7 @@ def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: 
         rig.server = standby
         rig.settings["postgres"]["connection"] = dict(standby.options)
         capture = rig.start()
-        captured(rig, INSERT)
+        execute_and_wait(rig, INSERT)
         capture.stop()
     system_id, timeline, slot = rig.source().split("/")
     assert first == f"{system_id}/1/{slot}"
@@ -234,10 +236,10 @@ def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: 
     assert len(ids(rig)) == 2
 
 
-def test_the_systems_own_server_is_captured_too(
+def test_the_installed_postgres_is_captured_too(
     broker: Broker, postgres_folder: Path, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:
-    """Another major version of PostgreSQL, where one is installed; else the packaged one once more."""
+    """It may be another major version; without one, the packaged PostgreSQL is used again."""
     with LocalPostgres(postgres_folder / "system", binaries=system_binaries()) as server:
         rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
         try:
@@ -245,10 +247,10 @@ def test_the_systems_own_server_is_captured_too(
             server.execute(USERS)
             rig.define(shape("users"))
             capture = rig.start()
-            captured(rig, INSERT)
+            execute_and_wait(rig, INSERT)
             rig.acknowledge_all()
             server.restart()
-            captured(rig, INSERT)
+            execute_and_wait(rig, INSERT)
             rig.acknowledge_all()
             capture.stop()
             assert len(ids(rig)) == 2

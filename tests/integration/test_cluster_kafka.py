@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob
 from tests.support.kafka_load import KafkaLoad, await_ack_after
 from tests.support.standalone_cluster import StandaloneCluster
@@ -24,19 +24,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 
 
 def submit(cluster: StandaloneCluster, job: KafkaJob) -> "subprocess.Popen[bytes]":
-    """Start the job, for good."""
+    """Start the job, which runs until it is stopped."""
     config = str(job.config_file(shape_groups=16, trigger_ms=100))
     return cluster.submit(str(_ROOT / "jobs" / "track_flushes.py"), "--config", config, cwd=job.root)
 
 
 def kill(driver: "subprocess.Popen[bytes]") -> None:
-    """SIGKILL to the driver's Python and its JVM."""
+    """Send SIGKILL to the driver's Python and its JVM."""
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
 
 
-def test_kills_under_load_cost_no_ack_and_add_none(cluster: StandaloneCluster, broker: Broker, tmp_path: Path) -> None:
-    """An executor, the driver, and once more; at the end everything is acknowledged."""
+def test_kills_under_load_lose_and_add_no_ack(cluster: StandaloneCluster, broker: Broker, tmp_path: Path) -> None:
+    """An executor and then the driver are killed; at the end everything is acknowledged."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2)
     with KafkaLoad(job) as load:
         driver = submit(cluster, job)

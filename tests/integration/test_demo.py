@@ -1,4 +1,4 @@
-"""``make demo`` for real, without a terminal: server, broker, tracker, capture, writers and workload, and their end."""
+"""``make demo`` without a terminal: server, broker, tracker, capture, writers and workload run, and all of them end."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _LINE = re.compile(
 
 
 class RunningDemo:
-    """``flushtracker demo`` as a process, whose descendants all carry a mark in their environment."""
+    """``flushtracker demo`` as a process; an environment variable identifies its descendants."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder / "demo"
@@ -48,15 +48,15 @@ class RunningDemo:
         return [found.groupdict() for line in self.output().splitlines() if (found := _LINE.fullmatch(line))]
 
     def wait_for(self, text: str) -> None:
-        """Until it has printed this."""
+        """Wait until the demo has printed ``text``."""
         wait_until(lambda: text in self.output() or self.process.poll() is not None, text, _DEADLINE_S)
         assert text in self.output(), self.output()
 
     def processes(self) -> dict[int, str]:
-        """The command lines of all that runs of it. A server hides its environment, but works in its data."""
+        """The command lines of its running processes. PostgreSQL hides its environment, but runs in its data folder."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
-            # One may end at any moment, or is not ours to look at.
+            # A process may end at any moment, or may not be readable.
             with suppress(OSError):
                 marked = self._mark.encode() in (folder / "environ").read_bytes().split(b"\0")
                 if marked or (folder / "cwd").readlink().is_relative_to(self.folder):
@@ -67,12 +67,12 @@ class RunningDemo:
         (pid,) = (pid for pid, command in self.processes().items() if part in command)
         return pid
 
-    def wait_for_nothing(self) -> None:
-        """Until nothing of it runs any more."""
+    def wait_until_gone(self) -> None:
+        """Wait until none of its processes runs."""
         wait_until(lambda: not self.processes(), "the end of all its processes", 60)
 
     def kill(self) -> None:
-        """Leave nothing running, whatever has failed."""
+        """Kill everything that still runs, whatever has failed."""
         self.process.kill()
         self.process.wait(30)
         for pid in self.processes():
@@ -87,7 +87,7 @@ def demo(postgres_folder: Path) -> Iterator[RunningDemo]:
 
 
 def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(demo: RunningDemo) -> None:
-    """The whole loop: what was written when capture began is acknowledged, and then confirmed to the server."""
+    """The whole loop: what had been written when capture started is acknowledged, then confirmed to the server."""
 
     def is_confirmed() -> bool:
         assert demo.process.poll() is None, demo.output()
@@ -106,32 +106,32 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert demo.processes() == {}
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
     assert stopped == ["workload", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
-    assert demo.output().endswith("flushtracker demo: everything is stopped\n")
+    assert demo.output().endswith("flushtracker demo: everything has stopped\n")
 
 
-def test_nothing_is_left_of_a_demo_that_is_killed(demo: RunningDemo) -> None:
-    """By its guards; the server's own processes go with it."""
+def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:
+    """The guards of its processes end them, including those of the server."""
     demo.wait_for("starting workload")
     demo.process.kill()
     demo.process.wait(30)
-    demo.wait_for_nothing()
+    demo.wait_until_gone()
 
 
 def test_part_that_fails_ends_the_demo_with_its_last_line_and_its_exit_code(demo: RunningDemo) -> None:
-    """Here capture is killed; the rest is stopped in good order."""
+    """Here capture is killed; the other parts are stopped in order."""
     demo.wait_for("written=")
     os.kill(demo.pid_of("flushtracker capture"), signal.SIGKILL)
     assert demo.process.wait(_DEADLINE_S) == 137, demo.output()
     assert demo.processes() == {}
     assert re.fullmatch(
-        r"flushtracker demo: capture has ended with 137: .*; its log is .*/capture\.log", demo.output().splitlines()[-1]
+        r"flushtracker demo: capture exited with 137: .*; its log is .*/capture\.log", demo.output().splitlines()[-1]
     )
 
 
-def test_demo_that_is_stopped_while_it_starts_leaves_nothing(demo: RunningDemo) -> None:
-    """SIGTERM, while a server is there and a broker is not yet."""
+def test_demo_that_is_stopped_during_its_start_leaves_no_process(demo: RunningDemo) -> None:
+    """SIGTERM arrives when the server has started and the broker has not."""
     demo.wait_for("starting Kafka")
     demo.process.terminate()
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
-    assert "stopped while it was starting" in demo.output()
+    assert "stopped during startup" in demo.output()

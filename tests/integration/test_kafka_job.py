@@ -1,6 +1,7 @@
-"""The job on a real broker: the acks of the recording, partitions, compaction, and a broker that comes and goes."""
+"""The job on a real broker: the acks of the recording, partitions, compaction, and a broker that is restarted."""
 
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -19,26 +20,26 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.replay.replay import Replay
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.spark.track_flushes_query import track_flushes
-from tests.integration.conftest import Broker
 from tests.support import in_memory_job
+from tests.support.brokers import Broker
 from tests.support.in_memory_job import InMemoryJob
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
 
 _ROOT: Final = Path(__file__).parents[2]
 _SOURCE: Final = "recording/1/shapes"
-_SHARES: Final = 5
+_PARTS: Final = 5
 
 
 @contextmanager
 def running(spark: SparkSession, job: KafkaJob, *, shape_groups: int = 4) -> Iterator[list[BaseException]]:
-    """The job in a thread, until the block ends; gives what it ended with, which must be nothing."""
+    """Run the job in a thread until the block ends; yields its errors, of which there must be none at the end."""
     stop, failures = Event(), list[BaseException]()
 
     def run() -> None:
         try:
             track_flushes(spark, job.config(shape_groups=shape_groups, trigger_ms=100), stop)
-        except BaseException as error:  # noqa: BLE001  looked at below
+        except BaseException as error:  # noqa: BLE001  checked below
             failures.append(error)
 
     thread = Thread(target=run)
@@ -52,10 +53,10 @@ def running(spark: SparkSession, job: KafkaJob, *, shape_groups: int = 4) -> Ite
     assert failures == []
 
 
-def _await(what: str, is_so: Callable[[], bool], *, timeout_s: float = 90) -> None:
+def _await(what: str, condition: Callable[[], bool], *, timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"in vain: {what}"
+    while not condition():
+        assert time.monotonic() < deadline, f"gave up after {timeout_s:.0f} s: {what}"
         time.sleep(0.1)
 
 
@@ -64,18 +65,18 @@ def _await_ack(job: KafkaJob, source: str, ack_lsn: int) -> None:
 
 
 @pytest.mark.parametrize("shape_groups", [0, 16])
-def test_recording_gives_the_acks_that_it_gives_over_files(
+def test_recording_gives_the_same_acks_as_over_files(
     spark: SparkSession, broker: Broker, tmp_path: Path, shape_groups: int
 ) -> None:
-    """Published in shares; after each the job comes to the ack of the core alone, as the job over files does."""
+    """It is published in parts; after each, the job reaches the ack of the core alone, as the job over files does."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2, options={"minPartitions": "4"})
     core = InMemoryJob(in_memory_job.AckTable())
     replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
     ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
     acks = []
     with running(spark, job, shape_groups=shape_groups):
-        for share in range(_SHARES):
-            for tick in ticks[len(ticks) * share // _SHARES : len(ticks) * (share + 1) // _SHARES]:
+        for part in range(_PARTS):
+            for tick in ticks[len(ticks) * part // _PARTS : len(ticks) * (part + 1) // _PARTS]:
                 job.write([*tick.fragments, *tick.flushes])
                 core.run_batch([*tick.fragments, *tick.flushes])
             acks.append(core.ack_lsn(_SOURCE))
@@ -85,8 +86,8 @@ def test_recording_gives_the_acks_that_it_gives_over_files(
     assert len(set(acks)) > 2
 
 
-def test_replay_and_job_as_programs(broker: Broker, tmp_path: Path) -> None:
-    """``topics``, ``replay``, ``track`` and ``report``, as a user starts them."""
+def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
+    """``topics``, ``replay``, ``track`` and ``report`` work as a user runs them."""
     streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
     kafka = tmp_path / "kafka.yaml"
     topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
@@ -101,10 +102,10 @@ def test_replay_and_job_as_programs(broker: Broker, tmp_path: Path) -> None:
     )
     _run("topics", "--config", str(kafka), "--create")
     recording = ("--recording", "tests/recording", "--shapes", "conf/shapes.yaml")
-    said = _run("replay", *recording, "--kafka", str(kafka))
-    said += _run("track", "--config", str(config))
+    output = _run("replay", *recording, "--kafka", str(kafka))
+    output += _run("track", "--config", str(config))
     report = _run("report", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
-    assert "source=recording/1/shapes ack_lsn=" in said
+    assert "source=recording/1/shapes ack_lsn=" in output
     assert "everything is acknowledged" in report.lower() or "recording/1/shapes" in report
 
 
@@ -122,8 +123,8 @@ def _run(command: str, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_two_sources_in_two_partitions_are_tracked_apart(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Each partition holds a whole chain, and no order between them is needed."""
+def test_sources_in_two_partitions_are_tracked_separately(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Each partition holds a complete chain, and their order does not matter."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2)
     one, two = SampleSource("one/1/s"), SampleSource("two/1/s")
     job.write([one.transaction(2000, "users"), one.transaction(3000)], partition=0)
@@ -133,10 +134,10 @@ def test_two_sources_in_two_partitions_are_tracked_apart(spark: SparkSession, br
     assert job.acks() == [("one/1/s", 0, 3000), ("two/1/s", 0, 5998)]
 
 
-def test_fragments_of_one_source_in_two_partitions_are_a_gap_that_is_said_so(
+def test_fragments_of_one_source_in_two_partitions_are_reported_as_a_gap(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """Partitions have no common order: what is read of one may lie before what is still unread of the other."""
+    """Partitions have no common order: a fragment read from one may follow an unread fragment of the other."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2)
     source = SampleSource()
     job.write([source.transaction(2000)], partition=0)
@@ -146,7 +147,7 @@ def test_fragments_of_one_source_in_two_partitions_are_a_gap_that_is_said_so(
     with pytest.raises(GapError) as caught:
         job.run(spark)
     topic = job.topic("fragments")
-    assert f"are in two partitions, {topic} partition 0 and {topic} partition 1, so they come in no order" in str(
+    assert f"are in two partitions, {topic} partition 0 and {topic} partition 1, so their order is undefined" in str(
         caught.value
     )
     job.write([late], partition=0)
@@ -156,7 +157,7 @@ def test_fragments_of_one_source_in_two_partitions_are_a_gap_that_is_said_so(
 def test_flushes_compacted_to_the_last_of_each_key_give_the_same_ack(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """Read from the earliest by a job that has never run, after the broker has thrown most of them away."""
+    """A new job reads them from the earliest offset, after compaction has removed most of them."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers)
     job.alter("flushes", **{"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "200"})
     source = SampleSource()
@@ -174,10 +175,10 @@ def test_flushes_compacted_to_the_last_of_each_key_give_the_same_ack(
     assert max(job.ack_lsns(source.name).values()) == 4000
 
 
-def test_broker_restarted_under_load_costs_nothing(
+def test_broker_restarts_under_load_lose_no_ack(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Killed while the job reads, then away for longer than Spark itself would wait; the job goes on with no help."""
+    """It is killed while the job reads, then unavailable for longer than Spark itself waits; the job recovers."""
     with LocalBroker(tmp_path / "broker") as broker:
         job = KafkaJob(tmp_path, broker.bootstrap_servers)
         source = SampleSource()
@@ -190,7 +191,7 @@ def test_broker_restarted_under_load_costs_nothing(
                 job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
                 _await_ack(job, source.name, lsn - 2)
             broker.kill()
-            _await("the job's word", lambda: f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text)
+            _await("the job's warning", lambda: f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text)
             broker.start()
             job.write([source.flushed("users", 4000)])
             _await_ack(job, source.name, 4000)
@@ -198,16 +199,16 @@ def test_broker_restarted_under_load_costs_nothing(
     assert acks == sorted(set(acks))
 
 
-def test_broker_that_stays_away_ends_the_job_by_name(
+def test_broker_that_stays_unavailable_ends_the_job(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the configured time, with the servers, and with a warning long before."""
+    """The job ends after ``retry_timeout``; the error names the servers, and a warning precedes it."""
     with LocalBroker(tmp_path / "broker") as broker:
         job = KafkaJob(tmp_path, broker.bootstrap_servers, retry_timeout_ms=1_000)
     with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
         job.run(spark)
     assert str(caught.value).startswith(f"Kafka at {broker.bootstrap_servers} does not answer: ")
-    assert str(caught.value).endswith(" s in vain (source.patience)")
+    assert re.search(r"; gave up after \d+ s \(source\.retry_timeout\)$", str(caught.value))
     assert f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text
 
 
@@ -216,13 +217,13 @@ def test_broker_that_stays_away_ends_the_job_by_name(
     [
         ("PLAINTEXT", "poison", "fragment cannot be read"),
         ("PLAINTEXT", None, "batch done"),
-        ("SASL_PLAINTEXT", None, "refuses: IllegalSaslStateException"),
+        ("SASL_PLAINTEXT", None, "refuses the request: IllegalSaslStateException"),
     ],
 )
 def test_no_secret_among_the_options_is_ever_printed(
     broker: Broker, tmp_path: Path, security: str, record: str | None, expected: str
 ) -> None:
-    """Not with Spark's own log and tracebacks, where its plans and its clients' settings stand."""
+    """Not even in Spark's own log and tracebacks, which contain its plans and its clients' settings."""
     options = {
         "kafka.security.protocol": security,
         "kafka.sasl.mechanism": "PLAIN",
@@ -236,7 +237,7 @@ def test_no_secret_among_the_options_is_ever_printed(
     done = subprocess.run(
         command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False
     )
-    said = done.stdout + done.stderr
-    assert expected in said
-    lines = [line for line in said.splitlines() if "hunter2" in line]
+    output = done.stdout + done.stderr
+    assert expected in output
+    lines = [line for line in output.splitlines() if "hunter2" in line]
     assert lines == []

@@ -1,4 +1,4 @@
-"""Ways back: what ends the job on Kafka, what it says, and ``--recover``, after which the acks are exact."""
+"""Recovery on Kafka: the errors that end the job, their messages, and exact acks after ``--recover``."""
 
 import shutil
 import time
@@ -12,17 +12,17 @@ from pyspark.sql import SparkSession
 
 from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, GapError, StateError
 from flushtracker.spark.track_flushes_query import Recovery
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.job_folder import JobFolder
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
 
-_RECOVER = "restart capture, which sends everything unconfirmed again, then start this job once with --recover"
+_RECOVER = "restart capture, which resends everything unconfirmed, then start this job once with --recover"
 
 
 @pytest.fixture
 def new_job(broker: Broker, tmp_path: Path) -> Callable[..., KafkaJob]:
-    """A job on topics of its own; the argument is their number of partitions."""
+    """Creates a job with its own topics; the argument is their number of partitions."""
     return lambda partitions=1: KafkaJob(tmp_path, broker.bootstrap_servers, partitions)
 
 
@@ -40,22 +40,22 @@ def _stop_message(
 
 
 def _last_ack(job: KafkaJob, source: SampleSource) -> int:
-    """After the table has been seen to hold no row twice, and none that goes back."""
+    """Check that the table has no duplicate ack, and return the last one."""
     acks = sorted(ack_lsn for _, _, ack_lsn in job.acks(source.name))
     assert len(acks) == len(set(acks))
     return acks[-1]
 
 
 def _delete_records(job: KafkaJob, before: int, partition: int = 0) -> None:
-    """What retention does, at once."""
+    """Delete records immediately, as retention does later."""
     admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
-    where = TopicPartition(job.topic("fragments"), partition, before)
-    for done in admin.delete_records([where]).values():
-        done.result(30)
+    partition_offset = TopicPartition(job.topic("fragments"), partition, before)
+    for future in admin.delete_records([partition_offset]).values():
+        future.result(30)
 
 
-def test_gap_ends_the_job_and_recovers_from_what_capture_sends_again(spark: SparkSession, job: KafkaJob) -> None:
-    """The message names topic, partition and Kafka offset; flushes from before the gap still count."""
+def test_gap_ends_the_job_and_a_resend_recovers_it(spark: SparkSession, job: KafkaJob) -> None:
+    """The message names the topic, the partition and the Kafka offset; flushes from before the gap still count."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
@@ -77,7 +77,7 @@ def test_gap_ends_the_job_and_recovers_from_what_capture_sends_again(spark: Spar
 def test_poison_record_ends_the_job_and_recovery_skips_it(
     spark: SparkSession, job: KafkaJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was skipped is counted in the log; a restart of the recovered job needs no flag."""
+    """The log counts the skipped records; a restart of the recovered job needs no flag."""
     source = SampleSource()
     job.write([source.transaction(2000), "{no JSON"])
     message = _stop_message(job, spark, DecodeError)
@@ -97,7 +97,7 @@ def test_poison_record_ends_the_job_and_recovery_skips_it(
     assert _last_ack(job, source) == 4000
 
 
-def test_bytes_that_are_no_text_and_empty_values_are_poison_too(spark: SparkSession, job: KafkaJob) -> None:
+def test_invalid_utf8_and_empty_values_are_poison_too(spark: SparkSession, job: KafkaJob) -> None:
     """A damaged name must not become another name; a tombstone among flushes is a dead letter."""
     source = SampleSource()
     damaged = source.transaction(2000, "usér").to_json().encode("latin-1")
@@ -113,7 +113,7 @@ def test_bytes_that_are_no_text_and_empty_values_are_poison_too(spark: SparkSess
 
 
 def test_records_that_expired_while_the_job_was_down_are_a_gap(spark: SparkSession, job: KafkaJob) -> None:
-    """By time, as Kafka itself deletes them; the message says which are gone."""
+    """Kafka deletes them by age; the message states which are missing."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
@@ -135,12 +135,12 @@ def test_records_that_expired_while_the_job_was_down_are_a_gap(spark: SparkSessi
 
 
 def test_start_that_does_not_connect_to_the_last_ack_is_refused(spark: SparkSession, job: KafkaJob) -> None:
-    """Capture must be restarted first; the checkpoint is still in its place."""
+    """Capture must be restarted first; the checkpoint stays as it is."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
     before = sorted(path.name for path in job.root.iterdir())
-    source.restart(5000)  # of a slot that was advanced past what was acknowledged
+    source.restart(5000)  # the slot was advanced past the last ack
     job.write([source.transaction(6000)])
     _delete_records(job, 1)
     message = _stop_message(job, spark, GapError, recovery=Recovery())
@@ -155,7 +155,7 @@ def test_start_that_does_not_connect_to_the_last_ack_is_refused(spark: SparkSess
 
 
 def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkSession, job: KafkaJob) -> None:
-    """A slot that is gone has left a gap; the other sources of the topic go on without it."""
+    """A dropped slot has left a gap; the other sources of the topic continue without it."""
     gone, alive = SampleSource("gone/1/s"), SampleSource("alive/1/s")
     job.write([gone.transaction(2000), alive.transaction(2000)])
     job.run(spark)
@@ -166,7 +166,7 @@ def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkS
     job.write([alive.transaction(3000, "users")])
     message = _stop_message(job, spark, GapError, recovery=Recovery())
     assert "source gone/1/s cannot be recovered yet" in message
-    assert "none that is marked as a start" in message
+    assert "none is marked as a start" in message
     assert "recover with --abandon gone/1/s" in message
     assert "--abandon nobody: topic" in _stop_message(job, spark, ConfigError, recovery=Recovery(("nobody",)))
     job.run(spark, recovery=Recovery(("gone/1/s",)))
@@ -175,8 +175,8 @@ def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkS
     assert (_last_ack(job, alive), _last_ack(job, gone)) == (3000, 2000)
 
 
-def test_lost_checkpoint_goes_on_where_the_topic_connects_to_the_last_ack(spark: SparkSession, job: KafkaJob) -> None:
-    """The fragments that expired were acknowledged, so nothing is missing and no flag is needed."""
+def test_lost_checkpoint_continues_if_the_topic_connects_to_the_last_ack(spark: SparkSession, job: KafkaJob) -> None:
+    """The expired fragments were acknowledged, so nothing is missing and no flag is needed."""
     source = SampleSource()
     job.write([source.transaction(2000, "users"), source.flushed("users", 2000), source.transaction(3000, "users")])
     job.run(spark)
@@ -188,8 +188,8 @@ def test_lost_checkpoint_goes_on_where_the_topic_connects_to_the_last_ack(spark:
     assert _last_ack(job, source) == 3000
 
 
-def test_old_checkpoint_goes_on_or_says_that_its_records_are_gone(spark: SparkSession, job: KafkaJob) -> None:
-    """Restored from a backup: what the topic still has is read again, what it has not is a gap."""
+def test_old_checkpoint_continues_or_reports_missing_records(spark: SparkSession, job: KafkaJob) -> None:
+    """After a restore from a backup, records that the topic still has are read again; missing ones are a gap."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
@@ -210,10 +210,10 @@ def test_old_checkpoint_goes_on_or_says_that_its_records_are_gone(spark: SparkSe
     assert _last_ack(job, source) == 4000
 
 
-def test_recovery_takes_each_source_from_its_own_last_start(
+def test_recovery_reads_each_source_from_its_own_last_start(
     spark: SparkSession, new_job: Callable[..., KafkaJob]
 ) -> None:
-    """Two sources in one partition, a third that has moved from one partition to another."""
+    """Two sources share a partition, and a third has moved to another partition."""
     job = new_job(2)
     one, two, moved = SampleSource("one/1/s"), SampleSource("two/1/s"), SampleSource("moved/1/s")
     job.write(
@@ -234,7 +234,7 @@ def test_recovery_takes_each_source_from_its_own_last_start(
 
 
 def test_recovery_of_a_topic_without_records_begins_with_the_next_one(spark: SparkSession, job: KafkaJob) -> None:
-    """Everything has expired; capture's next start connects."""
+    """Everything has expired; capture's next start connects to the last ack."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
@@ -247,13 +247,13 @@ def test_recovery_of_a_topic_without_records_begins_with_the_next_one(spark: Spa
 
 
 def test_recovery_from_files_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """There is no offset to begin at."""
-    with pytest.raises(ConfigError, match=r"--recover begins anew at a Kafka offset, and source.format is files"):
+    """Files have no Kafka offset to start from."""
+    with pytest.raises(ConfigError, match=r"--recover needs source.format kafka, but it is files"):
         JobFolder(tmp_path).run(spark, recovery=Recovery())
 
 
 def test_other_topics_on_a_checkpoint_are_refused(spark: SparkSession, job: KafkaJob) -> None:
-    """By name, and by id where one was deleted and made anew: its Kafka offsets would mean other records."""
+    """Topics are compared by name, and by id: in a recreated topic the same Kafka offsets are other records."""
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.run(spark)
@@ -272,17 +272,17 @@ def test_other_topics_on_a_checkpoint_are_refused(spark: SparkSession, job: Kafk
 
 
 def test_checkpoint_of_another_job_is_refused(spark: SparkSession, job: KafkaJob) -> None:
-    """Nothing of it is touched."""
+    """The checkpoint is left untouched."""
     other = spark.readStream.format("rate").load().writeStream.format("noop")
     query = other.option("checkpointLocation", str(job.root / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
     before = sorted(path.name for path in (job.root / "checkpoint").iterdir())
-    assert "so it was made by another job, or is not whole" in _stop_message(job, spark, StateError)
+    assert "so it was made by another job or is incomplete" in _stop_message(job, spark, StateError)
     assert sorted(path.name for path in (job.root / "checkpoint").iterdir()) == before
 
 
 def test_topic_that_could_lose_records_is_refused_at_the_start(spark: SparkSession, job: KafkaJob) -> None:
-    """All faults at once, with the topic, the setting and both values."""
+    """The message lists all faults, with the topic, the setting and both values."""
     job.alter("fragments", **{"retention.ms": "3600000", "retention.bytes": "1000000"})
     message = _stop_message(job, spark, ConfigError)
     assert message.startswith(f"a topic could lose records: {job.topic('fragments')}: ")
@@ -291,7 +291,7 @@ def test_topic_that_could_lose_records_is_refused_at_the_start(spark: SparkSessi
 
 
 def test_missing_topic_is_refused_at_the_start(spark: SparkSession, job: KafkaJob) -> None:
-    """With what creates it."""
+    """The message names the command that creates it."""
     job.delete_topics()
     assert "create them with `flushtracker topics --create`" in _stop_message(job, spark, ConfigError)
 

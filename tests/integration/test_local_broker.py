@@ -1,4 +1,4 @@
-"""The broker that the tests start: it answers, it goes on after a kill, and it leaves nothing running."""
+"""The local broker: it serves requests, keeps its data after a kill, and leaves no process running."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ time.sleep(600)
 def await_true(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_SECONDS} s"
+        assert time.monotonic() < deadline, f"gave up after {DEADLINE_SECONDS} s: {what}"
         time.sleep(0.05)
 
 
@@ -54,8 +54,8 @@ def first_value(servers: str, topic: str) -> bytes | str | None:
         consumer.close()
 
 
-def test_a_killed_broker_goes_on_with_its_data_on_its_port(tmp_path: Path) -> None:
-    """So does one that a later program makes for the same folder. A topic may take large messages."""
+def test_a_killed_broker_restarts_with_its_data_on_its_port(tmp_path: Path) -> None:
+    """So does a broker that a later program creates for the same folder. Topics may accept large messages."""
     value = os.urandom(20 << 20)
     with LocalBroker(tmp_path) as broker:
         servers = broker.bootstrap_servers
@@ -74,7 +74,7 @@ def test_a_killed_broker_goes_on_with_its_data_on_its_port(tmp_path: Path) -> No
 
 
 def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
-    """However that ended: a test run that is killed leaves no JVM behind."""
+    """However the program ended: a killed test run leaves no JVM behind."""
     with subprocess.Popen(
         [sys.executable, "-c", START_AND_WAIT, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -89,7 +89,7 @@ def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
             os.killpg(program.pid, signal.SIGKILL)
 
     def is_gone() -> bool:
-        # Where nobody reaps orphans, as in a container, what is left of a process is a zombie.
+        # Where no process reaps orphans, as in a container, a dead process stays as a zombie.
         try:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except FileNotFoundError:
@@ -99,23 +99,25 @@ def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    """Here its port has been taken in the meantime; the failed start leaves nothing, and may be repeated."""
+    """Here its port is in use; the failed start leaves no process, and can be repeated."""
     broker = LocalBroker(tmp_path)
     host, _, port = broker.bootstrap_servers.partition(":")
     with socket.create_server((host, int(port))), pytest.raises(BrokerError) as caught:
         broker.start()
-    assert str(caught.value).startswith("the local broker ended with code 1; the end of ")
+    assert str(caught.value).startswith("the local broker exited with 1; the last lines of ")
     assert f"{host}:{port}: Address already in use" in (tmp_path / "broker.log").read_text()
 
     with broker:
         assert AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).brokers
 
 
-def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    """A file in its place, or somebody else's configuration in it."""
+def test_an_unusable_folder_is_reported(tmp_path: Path) -> None:
+    """It is a file, or it contains another broker's configuration."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"^the local broker cannot run in .*/file: .*exists"):
         LocalBroker(tmp_path / "file").start()
     (tmp_path / "server.properties").write_text("listeners=PLAINTEXT://:9092\n")
-    with pytest.raises(ConfigError, match=r"server.properties is not that of a local broker; remove its folder"):
+    with pytest.raises(
+        ConfigError, match=r"server.properties is not a local broker's configuration; remove its folder"
+    ):
         LocalBroker(tmp_path)

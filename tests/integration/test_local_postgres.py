@@ -1,4 +1,4 @@
-"""The server that tests and demonstrations run on, with each of the PostgreSQLs that are here."""
+"""The local server of the tests and the demo, with each PostgreSQL that is installed."""
 
 from pathlib import Path
 
@@ -11,10 +11,8 @@ BINARIES = [folder for folder in (packaged_binaries(), system_binaries()) if fol
 
 
 @pytest.mark.parametrize("binaries", BINARIES, ids=lambda folder: folder.parent.name)
-def test_what_was_committed_survives_a_kill_and_a_restart_on_the_same_port(
-    postgres_folder: Path, binaries: Path
-) -> None:
-    """SIGKILL to every process of the server, then a start on the same data; afterwards nothing runs any more."""
+def test_commits_survive_a_kill_and_a_restart_on_the_same_port(postgres_folder: Path, binaries: Path) -> None:
+    """Every process gets SIGKILL, then the server starts on the same data; at the end nothing is left running."""
     with LocalPostgres(postgres_folder / "server", binaries=binaries) as server:
         port = server.port
         server.execute("CREATE TABLE kept (id int)", "INSERT INTO kept VALUES (1)")
@@ -31,14 +29,14 @@ def test_what_was_committed_survives_a_kill_and_a_restart_on_the_same_port(
 
 
 def test_a_standby_follows_its_primary(postgres: LocalPostgres, postgres_folder: Path) -> None:
-    """A base backup of the running server, started as a standby of it."""
+    """The standby starts from a base backup of the running server."""
     postgres.execute("CREATE TABLE kept (id int)", "INSERT INTO kept VALUES (1)")
     with postgres.standby(postgres_folder / "standby") as standby:
         assert standby.execute("SELECT pg_is_in_recovery(), id FROM kept") == [(True, 1)]
 
 
-def test_a_copy_of_a_stopped_server_is_a_server_of_its_own(postgres: LocalPostgres, postgres_folder: Path) -> None:
-    """The copy has the data, and the original, started again, is not disturbed by it."""
+def test_a_copy_of_a_stopped_server_is_independent(postgres: LocalPostgres, postgres_folder: Path) -> None:
+    """The copy has the data, and does not affect the restarted original."""
     postgres.execute("CREATE TABLE kept (id int)", "INSERT INTO kept VALUES (1)")
     postgres.stop()
     twin = postgres.copy_to(postgres_folder / "copy")

@@ -19,8 +19,8 @@ from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.local.broker import LocalBroker
-from tests.integration.conftest import Broker
-from tests.support.kafka_streams import away, create_topic, created_streams, records, streams_config, values
+from tests.support.brokers import Broker
+from tests.support.kafka_streams import create_topic, created_streams, records, streams_config, unreachable, values
 
 FLUSH_S = 60.0
 TopicName = Callable[[str], str]
@@ -28,13 +28,13 @@ TopicName = Callable[[str], str]
 
 @pytest.fixture
 def config(broker: Broker, topic_name: TopicName) -> KafkaConfig:
-    """Four streams of one partition each."""
+    """Four streams with one partition each."""
     return created_streams(broker.bootstrap_servers, topic_name)
 
 
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """One that a test may stop; it is running when the test begins."""
+    """A broker that a test may stop, and must leave running for the next test."""
     with LocalBroker(tmp_path_factory.mktemp("own-broker")) as local:
         yield local
 
@@ -49,7 +49,7 @@ def publish_all(publisher: KafkaPublisher, topic: str, texts: Iterable[str]) -> 
 
 
 def assert_ended(publisher: KafkaPublisher, message: str) -> None:
-    """Every call raises the error that ended it."""
+    """Every call raises the error that ended the publisher."""
     for call in (publisher.poll, partial(publisher.flush, 1), partial(publisher.publish, "t", "k", "v")):
         with pytest.raises(BrokerError) as again:
             call()
@@ -57,7 +57,7 @@ def assert_ended(publisher: KafkaPublisher, message: str) -> None:
 
 
 def test_records_keep_their_order_and_are_confirmed_once(broker: Broker, topic_name: TopicName) -> None:
-    """In every partition, with callbacks in the same order; afterwards nothing is pending."""
+    """In every partition, callbacks run in the order of the records; afterwards nothing is pending."""
     config = created_streams(broker.bootstrap_servers, topic_name, partitions=4)
     publisher = KafkaPublisher(config)
     confirmed: dict[str, list[str]] = {key: [] for key in numbers(20)}
@@ -76,8 +76,8 @@ def test_records_keep_their_order_and_are_confirmed_once(broker: Broker, topic_n
     assert sorted(value for partition in found.values() for _, value in partition) == sorted(numbers(5_000))
 
 
-def test_a_key_goes_to_the_partition_where_javas_clients_would_put_it(broker: Broker, topic_name: TopicName) -> None:
-    """The hashes are those of Kafka's own tests of its partitioner."""
+def test_a_key_goes_to_the_same_partition_as_with_javas_clients(broker: Broker, topic_name: TopicName) -> None:
+    """The hashes are from Kafka's own partitioner tests."""
     hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "abc": 479470107}
     config = created_streams(broker.bootstrap_servers, topic_name, partitions=7)
     publisher = KafkaPublisher(config)
@@ -90,8 +90,8 @@ def test_a_key_goes_to_the_partition_where_javas_clients_would_put_it(broker: Br
     assert partitions == {key: (number & 0x7FFFFFFF) % 7 for key, number in hashes.items()}
 
 
-def test_the_largest_record_is_taken(config: KafkaConfig) -> None:
-    """Also when it cannot be compressed. The queue holds but two of that size: publishing waits."""
+def test_the_largest_record_is_accepted(config: KafkaConfig) -> None:
+    """Even if it cannot be compressed. The queue holds only two of that size, so publishing blocks."""
     publisher = KafkaPublisher(config)
     size = MAX_MESSAGE_BYTES - 1_024
     for value in (os.urandom(size), bytes(size), bytes(size), bytes(size)):
@@ -101,30 +101,30 @@ def test_the_largest_record_is_taken(config: KafkaConfig) -> None:
     assert TopicAdmin(config).record_count("shape_changes") == 4
 
 
-# The broker goes away
+# The broker is unavailable
 
 
 def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(own_broker: LocalBroker, topic_name: TopicName) -> None:
-    """Publishing goes on all the while, and each record is confirmed once."""
+    """Publishing continues meanwhile, and each record is confirmed once."""
     config = created_streams(own_broker.bootstrap_servers, topic_name)
     publisher = KafkaPublisher(config)
     confirmed: list[int] = []
-    came_back = threading.Event()
+    restarted = threading.Event()
 
     def kill_and_start() -> None:
         own_broker.kill()
         own_broker.start()
-        came_back.set()
+        restarted.set()
 
     restart = threading.Thread(target=kill_and_start)
-    count = at_return = 0
-    while not at_return or count < at_return + 20_000:
+    count = count_at_restart = 0
+    while not count_at_restart or count < count_at_restart + 20_000:
         if count == 20_000:
             restart.start()
         publisher.publish(config.topics.fragments, "s", str(count), partial(confirmed.append, count))
         count += 1
-        if came_back.is_set() and not at_return:
-            at_return = count
+        if restarted.is_set() and not count_at_restart:
+            count_at_restart = count
     publisher.flush(FLUSH_S)
     restart.join()
 
@@ -132,13 +132,13 @@ def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(own_broker: Loca
     assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(count)
 
 
-def test_a_flush_that_ran_out_of_time_may_be_repeated(
+def test_a_flush_that_timed_out_can_be_repeated(
     own_broker: LocalBroker,
     topic_name: TopicName,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker is away for a while: that is logged, with its return, and the records arrive."""
+    """The broker is unavailable for a while: this and its return are logged, and the records arrive."""
     monkeypatch.setattr(publisher_module, "_LOG_AFTER_S", 0.5)
     config = created_streams(own_broker.bootstrap_servers, topic_name)
     publisher = KafkaPublisher(config)
@@ -157,28 +157,26 @@ def test_a_flush_that_ran_out_of_time_may_be_repeated(
     assert waiting.startswith(
         f"waiting for kafka servers={config.bootstrap_servers} pending=10 gives_up_after_s=60 reason="
     )
-    assert back == f"kafka answers again servers={config.bootstrap_servers} pending=0"
+    assert back == f"kafka available again servers={config.bootstrap_servers} pending=0"
     assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(10)
 
 
-def test_a_full_queue_waits_for_brokers_and_then_gives_up(config: KafkaConfig) -> None:
-    """After the time that was given, for good, and with a bounded number of records in memory."""
-    publisher = KafkaPublisher(away(config, retry_timeout_ms=1_500))
+def test_a_full_queue_blocks_until_the_retry_timeout(config: KafkaConfig) -> None:
+    """The publisher then fails permanently, with a bounded number of records in memory."""
+    publisher = KafkaPublisher(unreachable(config, retry_timeout_ms=1_500))
     started = time.monotonic()
     with pytest.raises(BrokerError) as caught:
         publish_all(publisher, config.topics.fragments, numbers(1_000_000))
     assert time.monotonic() - started >= 1.5
     assert str(caught.value) == (
         "Kafka at 127.0.0.1:9 has not confirmed 100000 records for 2 s: 127.0.0.1:9/bootstrap: Connect to "
-        "ipv4#127.0.0.1:9 failed: Connection refused; mend that and start again"
+        "ipv4#127.0.0.1:9 failed: Connection refused; fix that and start again"
     )
     assert_ended(publisher, str(caught.value))
 
 
-def test_the_time_in_which_nothing_was_published_does_not_count(
-    config: KafkaConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A source may be quiet for hours, and the first record after that is not late."""
+def test_idle_time_does_not_count_towards_the_timeout(config: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source may be idle for hours; the first record after that is not overdue."""
     publisher = KafkaPublisher(config)
     publisher.publish(config.topics.fragments, "s", "0")
     publisher.flush(FLUSH_S)
@@ -193,7 +191,7 @@ def test_the_time_in_which_nothing_was_published_does_not_count(
 
 
 def test_nothing_follows_a_record_that_is_too_large_for_its_topic(broker: Broker, topic_name: TopicName) -> None:
-    """The message has the topic, the size and the limit, and every later call raises it again."""
+    """The message states the topic, the size and the limit, and every later call raises the error again."""
     config = streams_config(broker.bootstrap_servers, topic_name)
     topic = config.topics.fragments
     create_topic(broker.bootstrap_servers, topic, {"max.message.bytes": "2097152"})
@@ -201,50 +199,50 @@ def test_nothing_follows_a_record_that_is_too_large_for_its_topic(broker: Broker
     publish_all(publisher, topic, numbers(500))
     publisher.publish(topic, "key", os.urandom(3_000_000))
     with pytest.raises(BrokerError) as caught:
-        publish_all(publisher, topic, ["behind"] * 1_000_000)
+        publish_all(publisher, topic, ["after"] * 1_000_000)
     assert str(caught.value) == (
-        f"topic {topic} refuses a record of 3000003 bytes: its max.message.bytes is 2097152; raise that to 67108864 "
+        f"topic {topic} rejects a record of 3000003 bytes: its max.message.bytes is 2097152; raise it to 67108864 "
         "and start again"
     )
     assert_ended(publisher, str(caught.value))
-    # Whoever starts anew is the next to write there; what is before is what was published before.
+    # The next writer appends directly after the records that were published before the error.
     successor = KafkaPublisher(config)
-    successor.publish(topic, "s", "anew")
+    successor.publish(topic, "s", "next")
     successor.flush(FLUSH_S)
-    assert values(broker.bootstrap_servers, topic) == [*numbers(500), "anew"]
+    assert values(broker.bootstrap_servers, topic) == [*numbers(500), "next"]
 
 
 def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaConfig) -> None:
-    """It would not fit into a topic that is right, so what to do is another thing."""
+    """It exceeds the limit of correctly configured topics too, so the advice differs."""
     publisher = KafkaPublisher(config)
     with pytest.raises(BrokerError) as caught:
         publisher.publish(config.topics.shape_changes, "s", "x" * (MAX_MESSAGE_BYTES + 100_000))
     assert str(caught.value) == (
-        f"a record of 67208865 bytes for topic {config.topics.shape_changes} is over the limit of 67108864 bytes; cut "
-        "transactions into smaller fragments"
+        f"a record of 67208865 bytes for topic {config.topics.shape_changes} exceeds the limit of 67108864 bytes; "
+        "split transactions into smaller fragments"
     )
     with pytest.raises(BrokerError, match=r"^a record of 67208865 bytes "):
         publisher.flush(1)
 
 
-def test_a_topic_that_does_not_exist_is_told(broker: Broker, topic_name: TopicName) -> None:
-    """It may have been deleted; nothing is created in its place."""
+def test_a_topic_that_does_not_exist_is_reported(broker: Broker, topic_name: TopicName) -> None:
+    """It may have been deleted; the publisher does not create it again."""
     config = streams_config(broker.bootstrap_servers, topic_name)
     publisher = KafkaPublisher(replace(config, options=SecretOptions({"topic.metadata.propagation.max.ms": "500"})))
     publisher.publish(config.topics.fragments, "s", "0")
     with pytest.raises(BrokerError) as caught:
         publisher.flush(FLUSH_S)
     assert str(caught.value) == (
-        f"topic {config.topics.fragments} does not take a record: Broker: Unknown topic or partition; mend that and "
-        "start again"
+        f"topic {config.topics.fragments} rejects a record: Broker: Unknown topic or partition; fix that and start "
+        "again"
     )
 
 
-# The rest
+# Callbacks, close and options
 
 
-def test_an_error_in_a_callback_comes_out(config: KafkaConfig) -> None:
-    """As itself, and the records are published all the same."""
+def test_an_error_in_a_callback_is_raised(config: KafkaConfig) -> None:
+    """It is raised unchanged, and the records are published nevertheless."""
     publisher = KafkaPublisher(config)
 
     def fail() -> None:
@@ -259,17 +257,17 @@ def test_an_error_in_a_callback_comes_out(config: KafkaConfig) -> None:
 
 
 def press_ctrl_c() -> None:
-    """To this thread: sent to the process, the client's own threads may take it, and it is noticed some time later."""
+    """Signal this thread: a signal to the process may reach one of the client's threads and be handled later."""
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
 
 def interrupt() -> None:
-    raise KeyboardInterrupt("by whoever waits")
+    raise KeyboardInterrupt("raised by the callback")
 
 
 @pytest.mark.parametrize("interruption", [press_ctrl_c, interrupt])
-def test_a_ctrl_c_is_not_lost_among_callbacks(config: KafkaConfig, interruption: Callable[[], None]) -> None:
-    """It ends the publisher, since the confirmation that it cut off never comes again."""
+def test_ctrl_c_in_a_callback_is_not_lost(config: KafkaConfig, interruption: Callable[[], None]) -> None:
+    """It ends the publisher, since the interrupted confirmation is never repeated."""
     publisher = KafkaPublisher(config)
     publisher.publish(config.topics.fragments, "s", "0", interruption)
     with pytest.raises(KeyboardInterrupt):
@@ -277,8 +275,8 @@ def test_a_ctrl_c_is_not_lost_among_callbacks(config: KafkaConfig, interruption:
     assert_ended(publisher, "publishing was interrupted")
 
 
-def test_a_closed_publisher_sends_nothing_more(config: KafkaConfig) -> None:
-    """What was queued is thrown away, as after an error elsewhere."""
+def test_a_closed_publisher_sends_nothing(config: KafkaConfig) -> None:
+    """Queued records are discarded, as after an error elsewhere."""
     publisher = KafkaPublisher(replace(config, options=SecretOptions({"linger.ms": "60000"})))
     publisher.publish(config.topics.fragments, "s", "0")
     publisher.close()
@@ -290,11 +288,11 @@ def test_a_closed_publisher_sends_nothing_more(config: KafkaConfig) -> None:
 
 
 @pytest.mark.parametrize("options", [{"security.protocol": "hunter2"}, {"compression.type": "hunter2"}])
-def test_options_that_the_client_refuses_are_an_error_of_the_configuration(
+def test_options_that_the_client_rejects_are_a_configuration_error(
     config: KafkaConfig, options: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By name, without the value, before anything is published."""
-    with pytest.raises(ConfigError, match=r"^Kafka's client refuses its options: ") as caught:
+    """It names the option without its value, before anything is published."""
+    with pytest.raises(ConfigError, match=r"^Kafka's client rejects its options: ") as caught:
         KafkaPublisher(replace(config, options=SecretOptions(options)))
     assert next(iter(options)).partition(".")[0] in str(caught.value)
     assert "hunter2" not in str(caught.value) + "".join(capfd.readouterr())

@@ -1,4 +1,4 @@
-"""``flushtracker replay --kafka`` on a real broker: the same streams as in files, each record under its key."""
+"""``flushtracker replay --kafka`` on a real broker: the same streams as in files, with each record under its key."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from flushtracker.cli import main
 from flushtracker.files.event_files import read_lines, stream_files
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
-from tests.integration.conftest import Broker
-from tests.support.kafka_streams import away, config_file, created_streams, records, streams_config, topic_names
+from tests.support.brokers import Broker
+from tests.support.kafka_streams import config_file, created_streams, records, streams_config, topic_names, unreachable
 
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
@@ -27,7 +27,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def config(broker: Broker, topic_name: Callable[[str], str]) -> KafkaConfig:
-    """Four streams of three partitions each."""
+    """Four streams with three partitions each."""
     return created_streams(broker.bootstrap_servers, topic_name, partitions=3)
 
 
@@ -47,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 def by_key(lines: list[str], *names: str) -> dict[str, list[str]]:
-    """The lines under the keys that they are to have: the bare value of one name, a JSON array of several."""
+    """The lines under their expected keys: the plain value of one field, or a JSON array of several."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         fields = [json.loads(line)[name] for name in names]
@@ -58,7 +58,7 @@ def by_key(lines: list[str], *names: str) -> dict[str, list[str]]:
 def test_the_topics_hold_what_the_files_hold(
     config: KafkaConfig, tmp_path: Path, files: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Under each key the same events in the same order, and each key in one partition."""
+    """Each key has the same events in the same order, all in one partition."""
     assert replay(config, tmp_path) == 0
     line = capsys.readouterr().err.splitlines()[-1]
     count = sum(map(len, files.values()))
@@ -72,42 +72,42 @@ def test_the_topics_hold_what_the_files_hold(
     assert list(expected[config.topics.fragments]) == [SOURCE]
     for topic, keys in expected.items():
         found: dict[str, list[str]] = defaultdict(list)
-        homes: dict[str, set[int]] = defaultdict(set)
+        key_partitions: dict[str, set[int]] = defaultdict(set)
         for partition, pairs in records(config.bootstrap_servers, topic).items():
             for key, value in pairs:
                 found[key].append(value)
-                homes[key].add(partition)
+                key_partitions[key].add(partition)
         assert found == keys
-        assert {len(partitions) for partitions in homes.values()} == {1}
+        assert {len(partitions) for partitions in key_partitions.values()} == {1}
 
 
 def test_a_topic_that_has_fragments_is_not_written_to(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second chain after the first would go back; nothing is added."""
+    """A second chain would go back to the beginning; nothing is added."""
     assert replay(config, tmp_path) == 0
     capsys.readouterr()
     admin = TopicAdmin(config)
     counts = [admin.record_count(role) for role in ("fragments", "flushes", "shape_changes")]
     assert replay(config, tmp_path) == 2
     assert capsys.readouterr().err == (
-        f"replay_wal: topic {config.topics.fragments} has records already (410); remove the topics with the checkpoint "
-        "and the tables made of them, or name others\n"
+        f"flushtracker replay: topic {config.topics.fragments} already has records (410); remove the topics together "
+        "with the checkpoint and tables made from them, or name others\n"
     )
     assert [admin.record_count(role) for role in ("fragments", "flushes", "shape_changes")] == counts
 
 
-def test_topics_that_are_missing_are_told_and_not_created(
+def test_missing_topics_are_reported_and_not_created(
     broker: Broker, topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All of those that a replay needs; the registry is not among them."""
+    """All topics that a replay needs are reported; it does not need the registry."""
     config = streams_config(broker.bootstrap_servers, topic_name)
     assert replay(config, tmp_path) == 2
     topics = config.topics
     assert capsys.readouterr().err == (
-        f"replay_wal: there is no topic {topics.fragments} for fragments; there is no topic {topics.flushes} for "
-        f"flushes; there is no topic {topics.shape_changes} for shape_changes. `flushtracker topics` checks and "
-        "creates topics\n"
+        f"flushtracker replay: there is no topic {topics.fragments} for fragments; "
+        f"there is no topic {topics.flushes} for flushes; "
+        f"there is no topic {topics.shape_changes} for shape_changes. `flushtracker topics` checks and creates topics\n"
     )
     assert not set(topics.by_role().values()) & topic_names(broker.bootstrap_servers)
 
@@ -115,15 +115,15 @@ def test_topics_that_are_missing_are_told_and_not_created(
 def test_brokers_that_do_not_answer_are_named(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the exit code that says so."""
-    assert replay(away(config, retry_timeout_ms=1_000), tmp_path) == 6
-    assert capsys.readouterr().err.startswith("replay_wal: Kafka at 127.0.0.1:9 does not answer within 1 s: ")
+    """The exit code is 6."""
+    assert replay(unreachable(config, retry_timeout_ms=1_000), tmp_path) == 6
+    assert capsys.readouterr().err.startswith("flushtracker replay: Kafka at 127.0.0.1:9 does not answer within 1 s: ")
 
 
 def test_ctrl_c_ends_a_replay_between_two_records(
     config: KafkaConfig, tmp_path: Path, files: dict[str, list[str]]
 ) -> None:
-    """With one line; what is in the topic by then is a beginning of the stream, at no more than the rate asked for."""
+    """It prints one line; the topic holds the beginning of the stream, sent at no more than the requested rate."""
     command = [sys.executable, "-m", "flushtracker", "replay", *ARGUMENTS]
     command += ["--kafka", str(config_file(config, tmp_path / "kafka.yaml")), "--rate", "40"]
     admin = TopicAdmin(config)
@@ -135,19 +135,19 @@ def test_ctrl_c_ends_a_replay_between_two_records(
                 assert time.monotonic() - started < DEADLINE_S
                 time.sleep(0.05)
             os.killpg(program.pid, signal.SIGINT)
-            said = program.communicate(timeout=DEADLINE_S)[1]
+            errors = program.communicate(timeout=DEADLINE_S)[1]
         finally:
             if program.poll() is None:
                 os.killpg(program.pid, signal.SIGKILL)
-    assert (program.returncode, said) == (130, "replay_wal: interrupted\n")
+    assert (program.returncode, errors) == (130, "flushtracker replay: interrupted\n")
     (found,) = records(config.bootstrap_servers, config.topics.fragments).values()
     assert [value for _, value in found] == files["fragments"][: len(found)]
-    # A tick of some fragments may be ahead of the rate.
+    # A tick of several fragments may exceed the rate.
     assert 30 <= len(found) < 40 * (time.monotonic() - started) + 130
 
 
 def test_the_streams_go_to_one_place(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not to both, and not to none."""
+    """Both, or neither, is an error."""
     for options, fact in (
         ([], "one of the arguments --out --kafka is required"),
         (["--out", "x", "--kafka", "y"], "argument --kafka: not allowed with argument --out"),

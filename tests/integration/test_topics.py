@@ -1,4 +1,4 @@
-"""``flushtracker topics`` on a real broker: reports what is wrong, creates what is missing, changes nothing else."""
+"""``flushtracker topics`` on a real broker: it reports faults, creates missing topics, and changes nothing else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,14 +13,14 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.kafka.topic_rules import ROLES, topic_faults
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.kafka_streams import (
-    away,
     config_file,
     create_topic,
     created_streams,
     streams_config,
     topic_names,
+    unreachable,
 )
 
 TopicName = Callable[[str], str]
@@ -32,44 +32,43 @@ def topics(config: KafkaConfig, folder: Path, *options: str) -> int:
 
 @pytest.fixture
 def config(broker: Broker, topic_name: TopicName) -> KafkaConfig:
-    """Four streams whose topics are not there yet."""
+    """Four streams whose topics do not exist yet."""
     return streams_config(broker.bootstrap_servers, topic_name)
 
 
-def test_missing_topics_are_told_and_only_created_when_asked(
+def test_missing_topics_are_reported_and_created_only_on_request(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Created ones are right, and a second run has nothing to do."""
+    """Created topics are correct, and a second run changes nothing."""
     config = replace(config, partitions=3)
     names = config.topics.by_role()
     assert topics(config, tmp_path) == 2
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [f"{role}: there is no topic {names[role]}" for role in ROLES]
-    assert said.err == (
-        f"flushtracker topics: 4 of 4 topics at {config.bootstrap_servers} are missing or wrong; --create "
-        f"creates those that are "
-        "missing\n"
+    output = capsys.readouterr()
+    assert output.out.splitlines() == [f"{role}: there is no topic {names[role]}" for role in ROLES]
+    assert output.err == (
+        f"flushtracker topics: 4 of 4 topics at {config.bootstrap_servers} are missing or wrong; --create creates the "
+        "missing ones\n"
     )
     assert not set(names.values()) & topic_names(config.bootstrap_servers)
 
-    for state in ("created", "right"):
+    for state in ("created", "ok"):
         assert topics(config, tmp_path, "--create") == 0
-        said = capsys.readouterr()
-        assert said.out.splitlines() == [f"{role}: topic {names[role]}, 3 partitions: {state}" for role in ROLES]
-        assert said.err == ""
+        output = capsys.readouterr()
+        assert output.out.splitlines() == [f"{role}: topic {names[role]}, 3 partitions: {state}" for role in ROLES]
+        assert output.err == ""
 
 
-def test_all_that_is_wrong_is_told_and_left_as_it_is(
+def test_all_faults_are_reported_and_left_unchanged(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not the first fault alone; and what is missing beside it is created all the same."""
+    """Every fault is reported, not only the first, and missing topics are created nevertheless."""
     name, flushes = config.topics.fragments, config.topics.flushes
     create_topic(config.bootstrap_servers, name, {"cleanup.policy": "compact,delete", "retention.bytes": "1000000"})
     create_topic(config.bootstrap_servers, flushes, {})
     before = TopicAdmin(config).facts(["fragments"])
     assert topics(config, tmp_path, "--create") == 2
-    said = capsys.readouterr()
-    assert [line.split(", but must be ")[0] for line in said.out.splitlines()] == [
+    output = capsys.readouterr()
+    assert [line.split(", but must be ")[0] for line in output.out.splitlines()] == [
         f"fragments: topic {name}, 1 partition: wrong",
         f"  topic {name}: cleanup.policy is compact,delete",
         f"  topic {name}: max.message.bytes is 1048588",
@@ -79,7 +78,7 @@ def test_all_that_is_wrong_is_told_and_left_as_it_is(
         f"shapes: topic {config.topics.shapes}, 1 partition: created",
         f"shape_changes: topic {config.topics.shape_changes}, 1 partition: created",
     ]
-    assert said.err == f"flushtracker topics: 2 of 4 topics at {config.bootstrap_servers} are missing or wrong\n"
+    assert output.err == f"flushtracker topics: 2 of 4 topics at {config.bootstrap_servers} are missing or wrong\n"
     assert TopicAdmin(config).facts(["fragments"]) == before
 
     with pytest.raises(ConfigError) as caught:
@@ -88,18 +87,18 @@ def test_all_that_is_wrong_is_told_and_left_as_it_is(
     assert str(caught.value).endswith(". `flushtracker topics` checks and creates topics")
 
 
-def test_what_a_broker_tells_is_what_the_rules_need(config: KafkaConfig) -> None:
-    """A topic made with every default is wrong for each stream, and nothing about it is unknown."""
+def test_the_broker_reports_every_setting_that_the_rules_need(config: KafkaConfig) -> None:
+    """A topic with default settings is wrong for every stream, and no setting is unknown."""
     create_topic(config.bootstrap_servers, config.topics.fragments, {})
     facts = TopicAdmin(config).facts(["fragments"])["fragments"]
     assert facts is not None
     faults = {role: topic_faults(role, facts, retention_ms=604_800_001) for role in ROLES}
     assert [len(faults[role]) for role in ROLES] == [2, 1, 1, 2]
-    assert "not known" not in str(faults)
+    assert "unknown" not in str(faults)
 
 
 def test_records_are_counted(broker: Broker, topic_name: TopicName) -> None:
-    """Over all partitions, from the moment the topic is there."""
+    """Over all partitions, as soon as the topic exists."""
     config = created_streams(broker.bootstrap_servers, topic_name, partitions=4)
     assert TopicAdmin(config).record_count("fragments") == 0
     publisher = KafkaPublisher(config)
@@ -111,10 +110,10 @@ def test_records_are_counted(broker: Broker, topic_name: TopicName) -> None:
         TopicAdmin(streams_config(broker.bootstrap_servers, topic_name)).record_count("shapes")
 
 
-def test_a_topic_that_cannot_be_created_is_told(
+def test_a_topic_that_cannot_be_created_is_reported(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the broker's own words."""
+    """The message contains the broker's reason."""
     assert topics(replace(config, replication_factor=3), tmp_path, "--create") == 6
     assert capsys.readouterr().err.startswith(
         f"flushtracker topics: topic {config.topics.fragments} cannot be created: "
@@ -125,8 +124,8 @@ def test_a_topic_that_cannot_be_created_is_told(
 def test_brokers_that_do_not_answer_are_named(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the reason, after the time that was given."""
-    assert topics(away(config, retry_timeout_ms=1_000), tmp_path) == 6
+    """The error states the reason, after ``retry_timeout``."""
+    assert topics(unreachable(config, retry_timeout_ms=1_000), tmp_path) == 6
     assert capsys.readouterr().err == (
         "flushtracker topics: Kafka at 127.0.0.1:9 does not answer within 1 s: "
         "127.0.0.1:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection refused\n"
@@ -142,7 +141,7 @@ SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.
         ({"security.protocol": "hunter2"}, 2, 'Invalid value "…" for configuration property "security.protocol"; '),
         ({"sasl.pasword": "hunter2"}, 2, 'No such configuration property: "sasl.pasword"; correct the configuration'),
         ({**SASL, "sasl.mechanism": "hunter2", "sasl.password": "x"}, 2, "Unsupported SASL mechanism: …; correct"),
-        ({"stats_cb": "hunter2"}, 2, "Kafka's client refuses its options: "),
+        ({"stats_cb": "hunter2"}, 2, "Kafka's client rejects its options: "),
         ({**SASL, "sasl.password": "hunter2"}, 6, "refuses the client: sasl_plaintext://"),
         ({"security.protocol": "SSL", "ssl.key.password": "hunter2"}, 6, "does not answer within 3 s: ssl://"),
     ],
@@ -150,12 +149,12 @@ SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.
 def test_options_reach_the_client_and_no_value_is_shown(
     config: KafkaConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str], case: tuple[dict[str, str], int, str]
 ) -> None:
-    """Neither where the client refuses them, nor where the broker does; librdkafka itself prints nothing."""
+    """Neither if the client rejects them nor if the broker does; librdkafka itself prints nothing."""
     options, code, message = case
     config = replace(config, options=SecretOptions(options), retry_timeout_ms=3_000)
     assert topics(config, tmp_path, "--verbose") == code
-    said = capfd.readouterr()
-    (line,) = [line for line in said.err.splitlines() if line.startswith("flushtracker topics: ")]
+    output = capfd.readouterr()
+    (line,) = [line for line in output.err.splitlines() if line.startswith("flushtracker topics: ")]
     assert message in line
     assert "hunter2" not in line
-    assert said.out == ""
+    assert output.out == ""

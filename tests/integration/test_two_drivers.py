@@ -1,4 +1,4 @@
-"""Two drivers at once, such as a pod that lives on after its successor has started: one of them ends, and says why."""
+"""Two concurrent drivers, such as a stale pod and its successor: one of them ends with a clear error."""
 
 import signal
 import subprocess
@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.conftest import Broker
+from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
 from tests.support.standalone_cluster import wait_for
@@ -19,7 +19,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 @pytest.fixture
 def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
-    """Starts the job on a configuration file; what it says is beside that, as ``.log``."""
+    """Starts the job with a configuration file; its output goes to the ``.log`` file next to it."""
     drivers: list[subprocess.Popen[bytes]] = []
 
     def started(config: Path) -> subprocess.Popen[bytes]:
@@ -36,10 +36,10 @@ def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.parametrize("shared", ["checkpoint and ack table", "ack table"])
-def test_of_two_drivers_one_ends_and_the_other_goes_on(
+def test_one_of_two_drivers_ends_and_the_other_continues(
     broker: Broker, tmp_path: Path, start: Callable[[Path], subprocess.Popen[bytes]], shared: str
 ) -> None:
-    """No ack is early, none comes twice, none goes back, and the last is that of the last commit."""
+    """No ack is duplicate or less than the one before, and the last one is that of the last commit."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers)
     source = SampleSource()
     configs = [job.config_file(trigger_ms=100)]
@@ -60,9 +60,9 @@ def test_of_two_drivers_one_ends_and_the_other_goes_on(
 
     wait_for("one has ended", one_has_ended)
     ended = next(number for number, driver in enumerate(drivers) if driver.poll() is not None)
-    said = configs[ended].with_suffix(".log").read_text()
-    assert drivers[ended].returncode in {4, 5}, said
-    assert "another driver" in said.splitlines()[-1]
+    log = configs[ended].with_suffix(".log").read_text()
+    assert drivers[ended].returncode in {4, 5}, log
+    assert "another driver" in log.splitlines()[-1]
     job.write([source.flushed("users", lsn), source.transaction(lsn + 1000)])
     wait_for("the other's last ack", lambda: max(ack_lsn for *_, ack_lsn in job.acks()) == lsn + 1000)
     other = drivers[1 - ended]

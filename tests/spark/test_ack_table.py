@@ -1,4 +1,4 @@
-"""The ack table: what two drivers, months of rows and other readers find there."""
+"""The ack table under several drivers, with many rows, and through other readers."""
 
 import os
 from collections.abc import Callable
@@ -31,16 +31,16 @@ _ROW = AckRow(
 )
 
 
-def claimed(folder: Path) -> AckTable:
-    """The table in a folder, owned by a driver of its own."""
+def open_table(folder: Path) -> AckTable:
+    """Open the table as a new driver, which fences all others."""
     table = AckTable(str(folder))
-    table.claim()
+    table.fence_others()
     return table
 
 
-def test_row_reads_the_same_by_spark_and_by_deltalake(spark: SparkSession, tmp_path: Path) -> None:
-    """Both readers see the columns of the contract, and the instants as instants."""
-    assert claimed(tmp_path / "acks").append(_ROW)
+def test_spark_and_deltalake_read_the_same_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Both readers see the documented columns, and timestamps as timestamps."""
+    assert open_table(tmp_path / "acks").append(_ROW)
     by_deltalake = table_rows(DeltaTable(str(tmp_path / "acks")), ["*"]).to_pylist()
     assert by_deltalake == [
         {
@@ -60,9 +60,9 @@ def test_row_reads_the_same_by_spark_and_by_deltalake(spark: SparkSession, tmp_p
 
 
 def test_table_with_a_data_file_missing_is_a_sink_error(tmp_path: Path) -> None:
-    """Its log is read without; its rows, at the tracker's start and in the report, are not."""
+    """The table's log is still readable; the rows, which the tracker's start and the report need, are not."""
     folder = tmp_path / "acks"
-    table = claimed(folder)
+    table = open_table(folder)
     assert table.append(_ROW)
     (data,) = folder.glob("*.parquet")
     data.unlink()
@@ -73,69 +73,69 @@ def test_table_with_a_data_file_missing_is_a_sink_error(tmp_path: Path) -> None:
 
 
 def test_ack_that_is_not_greater_is_not_appended(tmp_path: Path) -> None:
-    """A replay, an old or a lost checkpoint appends nothing that the table has; each source counts by itself."""
-    table = claimed(tmp_path / "acks")
+    """A replay, or an old or lost checkpoint, appends no ack again. Each source is compared with its own last ack."""
+    table = open_table(tmp_path / "acks")
     assert table.append(_ROW)
     assert not table.append(_ROW)
     assert not table.append(replace(_ROW, ack_lsn=_ROW.ack_lsn - 1))
     assert table.append(replace(_ROW, source="other/1/s", ack_lsn=5))
     assert table.last_acks() == {"7301/1/shapes": _ROW.ack_lsn, "other/1/s": 5}
     assert table.last_ack("unknown") is None
-    assert not claimed(tmp_path / "acks").append(_ROW)
+    assert not open_table(tmp_path / "acks").append(_ROW)
     assert DeltaTable(str(tmp_path / "acks")).count() == 2
 
 
-def test_driver_that_lives_on_after_another_took_over_appends_no_more(tmp_path: Path) -> None:
-    """It ends with an error that names the new owner, whatever source its ack is of."""
-    old = claimed(tmp_path / "acks")
+def test_fenced_driver_appends_no_more(tmp_path: Path) -> None:
+    """It ends with an error that names the new driver, whatever source its ack is of."""
+    old = open_table(tmp_path / "acks")
     assert old.append(_ROW)
-    new = claimed(tmp_path / "acks")
+    new = open_table(tmp_path / "acks")
     for row in (replace(_ROW, ack_lsn=_ROW.ack_lsn + 8), replace(_ROW, source="other/1/s")):
-        with pytest.raises(SinkError, match=rf"now belongs to another driver, process {os.getpid()} on "):
+        with pytest.raises(SinkError, match=rf"fenced: another driver \(process {os.getpid()} on .*\) writes to"):
             old.append(row)
-    with pytest.raises(SinkError, match="now belongs to another driver"):
-        old.require_claim()
-    new.require_claim()
+    with pytest.raises(SinkError, match="this driver has been fenced: another driver"):
+        old.require_not_fenced()
+    new.require_not_fenced()
     assert new.append(replace(_ROW, ack_lsn=_ROW.ack_lsn + 16))
     assert new.last_acks() == {_ROW.source: _ROW.ack_lsn + 16}
 
 
-@pytest.mark.parametrize("theirs", [_ROW, None], ids=["append", "claim"])
-def test_second_of_two_drivers_that_write_at_once_is_refused(
+@pytest.mark.parametrize("theirs", [_ROW, None], ids=["append", "fence"])
+def test_second_of_two_concurrent_commits_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: AckRow | None
 ) -> None:
-    """Both looked first and found nothing amiss; Delta lets one of them, and the other ends with a clear error."""
-    ours = claimed(tmp_path / "acks")
-    look = ours.require_claim
+    """Both checked first and were not fenced yet; Delta accepts one commit, and the other driver gets a clear error."""
+    ours = open_table(tmp_path / "acks")
+    check = ours.require_not_fenced
 
-    def look_then_lose_the_race() -> None:
-        look()
-        other = claimed(tmp_path / "acks")
+    def check_then_lose_the_race() -> None:
+        check()
+        other = open_table(tmp_path / "acks")
         assert theirs is None or other.append(theirs)
 
-    monkeypatch.setattr(ours, "require_claim", look_then_lose_the_race)
-    with pytest.raises(SinkError, match="another driver wrote there at the same moment"):
+    monkeypatch.setattr(ours, "require_not_fenced", check_then_lose_the_race)
+    with pytest.raises(SinkError, match="another driver wrote to it at the same moment"):
         ours.append(replace(_ROW, ack_lsn=_ROW.ack_lsn + 8))
     assert ours.last_acks() == ({} if theirs is None else {_ROW.source: _ROW.ack_lsn})
 
 
-def test_only_one_of_two_claims_at_once_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that lost is told so at once, not at its first ack."""
+def test_only_one_of_two_drivers_that_fence_at_once_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loser gets an error immediately, not only at its first ack."""
     ours, theirs = AckTable(str(tmp_path / "acks")), AckTable(str(tmp_path / "acks"))
-    look = ours._refresh
+    refresh = ours._refresh
 
-    def look_then_lose_the_race() -> None:
-        look()
-        theirs.claim()
+    def check_then_lose_the_race() -> None:
+        refresh()
+        theirs.fence_others()
 
-    monkeypatch.setattr(ours, "_refresh", look_then_lose_the_race)
-    with pytest.raises(SinkError, match="was claimed by another driver at the same moment"):
-        ours.claim()
+    monkeypatch.setattr(ours, "_refresh", check_then_lose_the_race)
+    with pytest.raises(SinkError, match=r"fenced: another driver started on ack table .* at the same moment"):
+        ours.fence_others()
     assert theirs.append(_ROW)
 
 
 def test_table_stays_small_and_knows_its_last_ack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction, log checkpoints and retention keep a handful of files, whatever was appended."""
+    """Compaction, log checkpoints and retention keep the number of files small, however many rows were appended."""
     configuration = ack_table.CONFIGURATION | {
         "delta.logRetentionDuration": "interval 0 hours",
         "delta.deletedFileRetentionDuration": "interval 0 hours",
@@ -143,7 +143,7 @@ def test_table_stays_small_and_knows_its_last_ack(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ack_table, "CONFIGURATION", configuration)
     monkeypatch.setattr(ack_table, "RETENTION_HOURS", 0)
     monkeypatch.setattr(ack_table, "COMPACT_EVERY", 50)
-    table = claimed(tmp_path / "acks")
+    table = open_table(tmp_path / "acks")
     for number in range(410):
         assert table.append(replace(_ROW, ack_lsn=1000 + number))
     data_files = list((tmp_path / "acks").glob("*.parquet"))
@@ -157,7 +157,7 @@ def test_table_stays_small_and_knows_its_last_ack(tmp_path: Path, monkeypatch: p
 
 
 def test_created_table_has_its_maintenance_configured(tmp_path: Path) -> None:
-    """What other writers and readers need to know stands in the table; transactions never expire."""
+    """The table itself carries the settings for other writers and readers; its transactions never expire."""
     AckTable(str(tmp_path / "acks"))
     configuration = DeltaTable(str(tmp_path / "acks")).metadata().configuration
     assert configuration == ack_table.CONFIGURATION
@@ -165,7 +165,7 @@ def test_created_table_has_its_maintenance_configured(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_table_is_refused(tmp_path: Path) -> None:
-    """The message names the columns that are missing, and what to do."""
+    """The message names the missing columns and the fix."""
     write_deltalake(str(tmp_path / "other"), pa.table({"source": ["x"], "n": [1]}))
     with pytest.raises(
         SinkError, match=r"without the columns ack_lsn, .*not an ack table; name another folder in sink"
@@ -173,16 +173,16 @@ def test_another_kind_of_table_is_refused(tmp_path: Path) -> None:
         AckTable(str(tmp_path / "other"))
 
 
-def test_place_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> None:
-    """One line that names the place."""
+def test_folder_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> None:
+    """The error is one line that names the folder."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkError, match=r"ack table .*/file/acks cannot be opened or created: ") as caught:
         AckTable(str(tmp_path / "file" / "acks"))
     assert "\n" not in str(caught.value)
 
 
-def test_reason_of_the_storage_is_one_line_without_a_password() -> None:
-    """An endpoint's URL may carry one, and object stores tell their reason on later lines."""
+def test_storage_reason_is_one_line_without_a_password() -> None:
+    """The URL of an endpoint may contain a password, and object stores put the reason on later lines."""
     error = OSError(
         "Generic \x1b[31mS3\x1b[0m error\n  caused by: error sending request for url (http://user:secret@10.0.0.1/bucket)"
     )
@@ -191,9 +191,9 @@ def test_reason_of_the_storage_is_one_line_without_a_password() -> None:
     )
 
 
-def test_table_that_forgets_acks_is_refused(tmp_path: Path) -> None:
-    """With a retention for transactions, Delta would lose the last ack of a source that is quiet for long."""
+def test_table_that_expires_acks_is_refused(tmp_path: Path) -> None:
+    """With a retention for transactions, Delta would lose the last ack of a source that is idle for long."""
     table = DeltaTable.create(str(tmp_path / "acks"), DeltaSchema.from_arrow(ack_table.SCHEMA))
     table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
-    with pytest.raises(SinkError, match=r"has delta\.setTransactionRetentionDuration set, which makes it forget acks"):
+    with pytest.raises(SinkError, match=r"has delta\.setTransactionRetentionDuration set, which expires acks"):
         AckTable(str(tmp_path / "acks"))

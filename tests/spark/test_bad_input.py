@@ -1,4 +1,4 @@
-"""What cannot be read: a fragment stops the job before it could ack past it, a notification is put aside."""
+"""Bad input: a gap or an unreadable fragment stops the job before any later ack; a bad notification is set aside."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def _stop_message(job: JobFolder, spark: SparkSession, kind: type[FlushtrackerEr
 
 
 def test_gap_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_path: Path) -> None:
-    """The message names file, source and both offsets; the restarted job stops at the same place."""
+    """The message names the file, the source and both offsets; a restarted job stops at the same fragment."""
     job = JobFolder(tmp_path)
     source = SampleSource("7301/1/shapes")
     job.write([source.transaction(2000)])
@@ -31,29 +31,29 @@ def test_gap_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_pat
     job.write([source.transaction(4000, op=4)])
     message = _stop_message(job, spark, GapError)
     assert message.startswith(f"file:{tmp_path}/fragments/000001.jsonl: fragment 0/FA0+4 of source 7301/1/shapes ")
-    assert "follows 0/BB8+0, but what was seen ends with transaction 0/7D0" in message
-    assert "put what is missing back in front of this fragment, or let capture restart" in message
+    assert "follows 0/BB8+0, but the chain ends at transaction 0/7D0" in message
+    assert "put the missing fragments back in front of this one, or restart capture" in message
     assert job.ack_lsns(source.name) == {0: 2000}
     assert _stop_message(job, spark, GapError) == message
     assert job.ack_lsns(source.name) == {0: 2000}
 
 
-def test_gap_is_mended_by_putting_what_is_missing_in_front(spark: SparkSession, tmp_path: Path) -> None:
-    """In the file that the message names, since Spark reads the batch again as it planned it."""
+def test_gap_is_fixed_by_inserting_the_missing_fragment(spark: SparkSession, tmp_path: Path) -> None:
+    """It goes into the file that the message names, since Spark replays the batch with the same files."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
     lost = source.transaction(3000)
     job.write([source.transaction(4000)])
     _stop_message(job, spark, GapError)
-    holed = tmp_path / "fragments/000001.jsonl"
-    holed.write_text(lost.to_json() + "\n" + holed.read_text())
+    incomplete = tmp_path / "fragments/000001.jsonl"
+    incomplete.write_text(lost.to_json() + "\n" + incomplete.read_text())
     job.run(spark)
     assert job.ack_lsns(source.name) == {0: 2000, 1: 4000}
 
 
-def test_gap_is_mended_by_what_capture_sends_again_and_a_new_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """Files from before the restart are put away; flushes are read from the earliest, whenever they came."""
+def test_gap_is_fixed_by_a_resend_and_a_new_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """Fragments from before capture's restart are moved away; all flushes are read again, however old."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
@@ -70,10 +70,10 @@ def test_gap_is_mended_by_what_capture_sends_again_and_a_new_checkpoint(spark: S
 
 
 def test_first_fragment_without_start_is_a_gap(spark: SparkSession, tmp_path: Path) -> None:
-    """With neither state nor ack, what came before the first fragment is unknown."""
+    """With neither state nor ack, it is unknown what precedes the first fragment."""
     job = JobFolder(tmp_path)
     source = SampleSource()
-    source.transaction(2000, "users")  # eaten by retention
+    source.transaction(2000, "users")  # removed by retention
     job.write([source.transaction(3000)])
     message = _stop_message(job, spark, GapError)
     assert "the first fragment of source 7301/1/shapes follows 0/7D0+0 and is not marked as a start" in message
@@ -81,7 +81,7 @@ def test_first_fragment_without_start_is_a_gap(spark: SparkSession, tmp_path: Pa
 
 
 def test_gap_of_one_source_stops_the_acks_of_all(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing of a batch with an error is acknowledged, so that a mended batch gives what it would have given."""
+    """A batch with an error acknowledges nothing, so that its replay after a fix gives the acks of a correct batch."""
     job = JobFolder(tmp_path)
     broken, sound = SampleSource("a/1/s"), SampleSource("b/1/s")
     job.write([broken.transaction(2000), sound.transaction(2000)])
@@ -91,24 +91,24 @@ def test_gap_of_one_source_stops_the_acks_of_all(spark: SparkSession, tmp_path: 
     assert job.acks() == [("a/1/s", 0, 2000), ("b/1/s", 0, 2000)]
 
 
-def test_unreadable_fragment_stops_the_job_and_goes_on_when_mended(spark: SparkSession, tmp_path: Path) -> None:
-    """A line that is no fragment may be a transaction: the job says where it is, and resumes once it can be read."""
+def test_unreadable_fragment_stops_the_job_until_it_is_fixed(spark: SparkSession, tmp_path: Path) -> None:
+    """A malformed line may hold a transaction: the error states its place, and the job resumes once it is readable."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
     event = source.transaction(3000).to_json()
     job.write([event.replace('"lsn":3000', '"lsn":"3000"')])
     message = _stop_message(job, spark, DecodeError)
-    assert message.startswith(f"file:{tmp_path}/fragments/000001.jsonl: fragment cannot be read: lsn is a str, ")
-    assert "mend it where it is and start again" in message
+    assert message.startswith(f"file:{tmp_path}/fragments/000001.jsonl: fragment cannot be read: lsn has type str, ")
+    assert "fix it in place and start again" in message
     assert job.ack_lsns(source.name) == {0: 2000}
     (tmp_path / "fragments/000001.jsonl").write_text(event + "\n")
     job.run(spark)
     assert job.ack_lsns(source.name) == {0: 2000, 1: 3000}
 
 
-def test_bad_notification_goes_to_the_dead_letters_and_the_job_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    """It can only delay an ack: kept with place, reason and text; the next good one brings the ack."""
+def test_bad_notification_becomes_a_dead_letter_and_the_job_continues(spark: SparkSession, tmp_path: Path) -> None:
+    """It can only delay an ack: it is kept with place, reason and text, and the next good one advances the ack."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     bad = ["", "{", '{"v": 2, "source": "s"}', source.flushed("users", 2000).to_json() + "{}"]
@@ -128,7 +128,7 @@ def test_bad_notification_goes_to_the_dead_letters_and_the_job_goes_on(spark: Sp
 def test_replayed_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes_them_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Dead letters are counted by checkpoint and batch: batch 0 of another checkpoint is another batch."""
+    """Dead letters are identified by checkpoint and batch: batch 0 of a new checkpoint is a different batch."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)], ["bad"])
@@ -150,7 +150,7 @@ _SPOILED: tuple[object, ...] = (None, True, -1, 0, 1, 2.5, 2**63 - 1, 2**63, "x"
 
 
 def _variants(event: str) -> list[str]:
-    """An event and what can become of it: each field gone, null, or of another type, at each depth."""
+    """An event and its malformed variants: each field removed, null, or of another type, at each depth."""
     texts = [event, event + " ", " " + event, event[:-1], event.replace('"', "'")]
     for tail in (
         "x",
@@ -181,7 +181,7 @@ def _variants(event: str) -> list[str]:
             items = list(enumerate(node))
         for key, value in items:
             for spoiled in _SPOILED:
-                # Spark reads a number or an object as text where text is expected: the one difference.
+                # The one difference: Spark reads a number or an object as text where text is expected.
                 if isinstance(value, str) and not isinstance(spoiled, str) and spoiled is not None:
                     continue
                 texts.append(json.dumps(rebuild(key, spoiled)))
@@ -209,8 +209,8 @@ def _is_read(text: str, stream: str) -> bool:
     return True
 
 
-def test_spark_reads_just_what_the_core_reads(spark: SparkSession) -> None:
-    """Both readers of the contract agree on every event spoiled in any one place."""
+def test_spark_reads_exactly_what_the_core_reads(spark: SparkSession) -> None:
+    """Both readers agree on every event with one malformed field."""
     source = SampleSource()
     fragment = source.fragment(3000, 4, {"a{}b": 4, 'q"}x{': 5, "orders": None}, commit=True).to_json()
     keepalive = source.keepalive(4000).to_json()

@@ -1,4 +1,4 @@
-"""Patience with a broker: how long, counted from when, and with which words."""
+"""Retries while a broker is unavailable: for how long, counted from when, and what is reported."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clock(*times_s: float) -> Callable[[], float]:
-    """A clock that shows these times, one at each look."""
+    """A clock that returns these times, one per call."""
     times: Iterator[float] = iter(times_s)
     return lambda: next(times)
 
 
 def failing(times: int, calls: list[int], error: Exception | None = None) -> Callable[[], None]:
-    """Something that fails so many times, then succeeds."""
+    """A function that fails ``times`` times and then succeeds."""
 
     def attempt() -> None:
         calls.append(len(calls))
@@ -33,45 +33,45 @@ def failing(times: int, calls: list[int], error: Exception | None = None) -> Cal
     return attempt
 
 
-def test_what_fails_for_a_while_is_tried_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
-    """One warning says what is waited for and how long; it is said again every half minute, not each time."""
+def test_call_is_retried_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning states the reason and the remaining time; it is repeated every 30 s, not at each attempt."""
     calls: list[int] = []
     with caplog.at_level(logging.WARNING):
         BrokerRetry(60_000, Event(), clock(0, 10, 29, 31)).call(failing(4, calls))
     assert len(calls) == 5
     assert [record.getMessage() for record in caplog.records] == [
-        "Kafka at host:1 does not answer: gone; waiting up to 60 s more",
-        "Kafka at host:1 does not answer: gone; waiting up to 29 s more",
+        "Kafka at host:1 does not answer: gone; retrying for up to 60 s more",
+        "Kafka at host:1 does not answer: gone; retrying for up to 29 s more",
     ]
 
 
-def test_patience_runs_out() -> None:
-    """The error says what was waited for, how long, and which setting that is."""
+def test_retries_end_after_the_timeout() -> None:
+    """The error states the reason, the time, and the setting that limits it."""
     with pytest.raises(BrokerError) as caught:
         BrokerRetry(60_000, Event(), clock(0, 30, 61)).call(failing(99, []))
-    assert str(caught.value) == "Kafka at host:1 does not answer: gone; waited 61 s in vain (source.patience)"
+    assert str(caught.value) == "Kafka at host:1 does not answer: gone; gave up after 61 s (source.retry_timeout)"
 
 
-def test_time_counts_anew_after_progress() -> None:
+def test_timeout_restarts_after_progress() -> None:
     """Two outages of 40 seconds are not one of 80."""
-    patience = BrokerRetry(60_000, Event(), clock(0, 40, 40, 100, 140, 140))
-    patience.call(failing(2, []))
-    patience.progress()
+    retry = BrokerRetry(60_000, Event(), clock(0, 40, 40, 100, 140, 140))
+    retry.call(failing(2, []))
+    retry.progress()
     calls: list[int] = []
-    patience.call(failing(2, calls))
+    retry.call(failing(2, calls))
     assert len(calls) == 3
 
 
-def test_another_error_is_not_waited_for() -> None:
-    """Trying again would not help."""
+def test_other_errors_are_not_retried() -> None:
+    """A retry would not help."""
     calls: list[int] = []
     with pytest.raises(SinkError):
         BrokerRetry(60_000, Event()).call(failing(1, calls, SinkError("full")))
     assert len(calls) == 1
 
 
-def test_waiting_ends_when_the_job_is_stopped() -> None:
-    """A job that waits for its broker stops as cleanly as one that works."""
+def test_retries_end_when_the_job_is_stopped() -> None:
+    """A job whose broker is unavailable stops as cleanly as a running one."""
     stop, calls = Event(), list[int]()
 
     def attempt() -> None:

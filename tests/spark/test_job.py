@@ -1,4 +1,4 @@
-"""``flushtracker track`` as its users meet it: started, stopped, and refusing."""
+"""``flushtracker track`` as a program: its start, its stop, and its errors."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ _DEADLINE_S: Final = 300
 def _wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
+        assert time.monotonic() < deadline, f"the condition did not hold within {_DEADLINE_S} s"
         time.sleep(0.1)
 
 
@@ -50,25 +50,25 @@ def _has_ack(job: JobFolder, ack_lsn: int) -> bool:
 
 
 def test_help_names_the_exit_codes() -> None:
-    """What a script that starts the job needs to know."""
+    """Scripts that start the job need them."""
     done = _run(["--help"])
     assert done.returncode == 0
     assert "exit codes: 0 done, or stopped" in done.stdout
 
 
 def test_configuration_error_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    """No Spark is started for it, and no traceback shown."""
+    """Spark is not started, and no traceback is shown."""
     config = tmp_path / "bad.yaml"
     config.write_text("source: {format: files, fragmints: x}\n")
     done = _run(["--config", str(config)])
     assert done.returncode == 2
     assert re.fullmatch(
-        r"flushtracker track: .*bad.yaml line 1: source.fragmints is not known; .*fragments.*\n", done.stderr
+        r"flushtracker track: .*bad.yaml line 1: source.fragmints is not a known key; .*fragments.*\n", done.stderr
     )
 
 
 def test_missing_jars_are_exit_code_2(tmp_path: Path) -> None:
-    """The message says how to get them."""
+    """The message states how to get them."""
     job = JobFolder(tmp_path)
     done = _run(["--config", str(job.config_file())], {"FLUSHTRACKER_JARS": str(tmp_path)})
     assert done.returncode == 2
@@ -76,7 +76,7 @@ def test_missing_jars_are_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) -> None:
-    """The last line says what is wrong; Spark's and Python's own words are there for those who ask."""
+    """The last line states the error; Spark's and Python's own output is shown only on request."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
@@ -96,7 +96,7 @@ def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name: str) -> None:
-    """Sent in mid-batch to the whole process group, as by a terminal's Ctrl-C; two batches more would be there."""
+    """Sent in mid-batch to the whole process group, as by Ctrl-C in a terminal, with two more batches to read."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     for lsn in (2000, 3000, 4000):
@@ -115,13 +115,13 @@ def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name
 
 
 def test_ctrl_c_while_spark_starts_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The JVM is on its way by then; it is let up, and then ended."""
+    """The JVM is already starting; it completes its start and is then stopped."""
     job = JobFolder(tmp_path)
     job.write([SampleSource().transaction(2000)])
     command = [sys.executable, _JOB, "--config", str(job.config_file(trigger_ms=100))]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
         try:
-            # The first child only asks for Java's version.
+            # The first child only prints Java's version.
             _wait_for(lambda: any("spark.deploy" in _command(child) for child in _children(process.pid)))
             os.killpg(process.pid, signal.SIGINT)
             _, errors = process.communicate(timeout=_DEADLINE_S)
@@ -154,7 +154,7 @@ def _is_group_alive(group: int) -> bool:
 
 
 def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
-    """There the JVM is the parent, it alone gets the signal, and it prints what Python says to its stdout."""
+    """There the JVM is the parent: it alone receives the signal, and it prints Python's output to its stdout."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
@@ -171,7 +171,7 @@ def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
 
 
 def test_changed_shape_groups_are_refused_with_both_numbers(spark: SparkSession, tmp_path: Path) -> None:
-    """The state of a shape would be looked for in another group: its pending transactions would be forgotten."""
+    """A shape's state would be looked up in another group, and its pending transactions would be forgotten."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000, "a")])
@@ -183,10 +183,10 @@ def test_changed_shape_groups_are_refused_with_both_numbers(spark: SparkSession,
     assert job.ack_lsns(source.name) == {0: 1998}
 
 
-def test_changed_shuffle_partitions_are_said_to_have_no_effect(
+def test_changed_shuffle_partitions_are_reported_as_ineffective(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark keeps those of the checkpoint without a word; unchanged ones are not worth one."""
+    """Spark silently keeps the checkpoint's value; an unchanged value is not logged."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000, "a")])
@@ -198,11 +198,11 @@ def test_changed_shuffle_partitions_are_said_to_have_no_effect(
         job.run(spark)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
-    assert "shuffle_partitions stays 2, as the checkpoint was made; for 3 of them restart capture" in caplog.text
+    assert "shuffle_partitions stays 2, as in the checkpoint; to change it to 3, restart capture" in caplog.text
 
 
-def test_changed_shape_groups_are_refused_where_only_flushes_came(spark: SparkSession, tmp_path: Path) -> None:
-    """A flush ahead of its transaction waits in a group too."""
+def test_changed_shape_groups_are_refused_when_only_flushes_were_read(spark: SparkSession, tmp_path: Path) -> None:
+    """A flush that arrives before its transaction is part of a group's state too."""
     job = JobFolder(tmp_path)
     job.write([SampleSource().flushed("users", 2000)])
     job.run(spark, shape_groups=4)
@@ -212,7 +212,7 @@ def test_changed_shape_groups_are_refused_where_only_flushes_came(spark: SparkSe
 
 @pytest.mark.parametrize("lost", ["commits/[123]", "commits/*"])
 def test_checkpoint_with_state_behind_its_batches_is_refused(spark: SparkSession, tmp_path: Path, lost: str) -> None:
-    """A copy made while the job ran: going on would skip the batches in between, and the shapes that owe for them."""
+    """As in a copy made while the job ran: to continue would skip the batches in between and what they made pending."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     for batch in ([source.transaction(2000)], [source.transaction(3000, "users")], [source.transaction(4000)]):
@@ -223,14 +223,14 @@ def test_checkpoint_with_state_behind_its_batches_is_refused(spark: SparkSession
     for path in (tmp_path / "checkpoint").glob(lost):
         path.unlink()
     with pytest.raises(
-        StateError, match=r"goes on with batch 3, but its last committed state is that of batch (0|-1),"
+        StateError, match=r"continues with batch 3, but its last committed state is that of batch (0|-1),"
     ):
         job.run(spark)
     assert max(job.ack_lsns(source.name).values()) == 2998
 
 
-def test_lost_ack_table_gets_the_ack_that_the_state_knows(spark: SparkSession, tmp_path: Path) -> None:
-    """At once, and not only when something moves again: capture waits for it."""
+def test_lost_ack_table_is_restored_from_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    """At the start, not only when an ack advances again: capture needs the last ack."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000), source.transaction(3000, "users")])
@@ -241,7 +241,7 @@ def test_lost_ack_table_gets_the_ack_that_the_state_knows(spark: SparkSession, t
 
 
 def test_checkpoint_that_is_not_a_directory_is_exit_code_4(spark: SparkSession, tmp_path: Path) -> None:
-    """With the path and Java's reason, on one line."""
+    """The error is one line with the path and Java's reason."""
     job = JobFolder(tmp_path)
     (tmp_path / "checkpoint").write_text("")
     with pytest.raises(StateError, match=rf"checkpoint {tmp_path}/checkpoint.*: \w+Exception: ") as caught:
@@ -250,14 +250,14 @@ def test_checkpoint_that_is_not_a_directory_is_exit_code_4(spark: SparkSession, 
 
 
 def test_checkpoint_path_that_spark_cannot_read_back_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Before anything is written there, since it would never start again."""
+    """It is refused before anything is written, since the job could never restart from it."""
     (tmp_path / "my job").mkdir()
-    with pytest.raises(ConfigError, match=r"state.checkpoint .*/my job/checkpoint has ' ', with which Spark cannot"):
+    with pytest.raises(ConfigError, match=r"state.checkpoint .*/my job/checkpoint contains ' ', and Spark cannot"):
         JobFolder(tmp_path / "my job").run(spark)
 
 
 def test_missing_stream_directory_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """A wrong path would otherwise wait for ever for events that go elsewhere."""
+    """Otherwise the job would wait forever for events that are written elsewhere."""
     job = JobFolder(tmp_path)
     (tmp_path / "flushes").rmdir()
     with pytest.raises(ConfigError, match=r"source.flushes: there is no directory .*/flushes; create it"):
@@ -267,7 +267,7 @@ def test_missing_stream_directory_is_named(spark: SparkSession, tmp_path: Path) 
 def test_dead_writer_on_a_quiet_table_is_noticed_without_a_batch(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing arrives any more; the driver's own clock notices, says so once, and says when it moves again."""
+    """No events arrive; the driver's own timer detects the stall, logs it once, and logs its end."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000, "users")])
@@ -277,16 +277,16 @@ def test_dead_writer_on_a_quiet_table_is_noticed_without_a_batch(
     thread = Thread(target=track_flushes, args=(spark, config, stop))
     thread.start()
 
-    def said(words: str) -> list[str]:
-        return [message for message in caplog.messages if words in message]
+    def logged(text: str) -> list[str]:
+        return [message for message in caplog.messages if text in message]
 
     try:
-        _wait_for(lambda: bool(said("shape stalled")))
+        _wait_for(lambda: bool(logged("shape stalled")))
         job.write([source.flushed("users", 2000)])
-        _wait_for(lambda: bool(said("shape moves again")))
+        _wait_for(lambda: bool(logged("shape no longer stalled")))
     finally:
         stop.set()
         thread.join(_DEADLINE_S)
-    assert re.search(r"source=7301/1/shapes shape_id=users last_flushed=0/7CF\+0 waited_ms=\d+", said("stalled")[0])
-    assert len(said("shape stalled")) == 1
+    assert re.search(r"source=7301/1/shapes shape_id=users last_flushed=0/7CF\+0 waited_ms=\d+", logged("stalled")[0])
+    assert len(logged("shape stalled")) == 1
     assert job.ack_lsns(source.name) == {0: 1998, 1: 2000}

@@ -1,4 +1,4 @@
-"""The driver's process is killed for real, with its JVM and its workers, and a job started again goes on exactly."""
+"""The driver is killed with SIGKILL, together with its JVM and its workers, and a restarted job gives the same acks."""
 
 import random
 import shutil
@@ -19,10 +19,10 @@ _SHAPES = [f"shape-{number}" for number in range(9)]
 
 
 def _write_load(job: JobFolder) -> int:
-    """Overlapping load: some shape is pending after every batch but the last. Returns the last commit."""
-    rng = random.Random(7)  # noqa: S311  a test's history, the same each time
+    """Write a load with a shape pending after every batch but the last; return the last commit."""
+    rng = random.Random(7)  # noqa: S311  a reproducible test history
     source = SampleSource()
-    owed: list[FlushNotification] = []
+    unflushed: list[FlushNotification] = []
     lsn = 2000
     for batch in range(_BATCHES):
         events: list[FragmentEvent | FlushNotification] = []
@@ -31,18 +31,18 @@ def _write_load(job: JobFolder) -> int:
             shape_ids = rng.sample(_SHAPES, rng.randrange(4))
             last_op = rng.randrange(10) * 2
             events.append(source.transaction(lsn, *shape_ids, op=last_op))
-            owed += [source.flushed(shape_id, lsn, last_op) for shape_id in shape_ids]
-        rng.shuffle(owed)
-        paid = len(owed) if batch == _BATCHES - 1 else len(owed) * 2 // 3
-        events += owed[:paid]
-        del owed[:paid]
+            unflushed += [source.flushed(shape_id, lsn, last_op) for shape_id in shape_ids]
+        rng.shuffle(unflushed)
+        flush_count = len(unflushed) if batch == _BATCHES - 1 else len(unflushed) * 2 // 3
+        events += unflushed[:flush_count]
+        del unflushed[:flush_count]
         job.write(events)
     return lsn
 
 
 @pytest.fixture(scope="module")
 def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
-    """The load, and the acks of a job that nothing disturbed."""
+    """The load, and the acks of a job that was never killed."""
     job = JobFolder(tmp_path_factory.mktemp("undisturbed"))
     last_commit = _write_load(job)
     job.run(spark)
@@ -58,10 +58,10 @@ def _run_until_killed(job: JobFolder, point: str, passes: int) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_driver_goes_on_from_its_checkpoint(
+def test_killed_driver_continues_from_its_checkpoint(
     spark: SparkSession, undisturbed: JobFolder, tmp_path: Path, point: str
 ) -> None:
-    """Wherever the kill falls, the replayed batch gives the same ack and one row, and the rest follows as ever."""
+    """At every kill point, the replayed batch gives the same ack in one row, and the later batches are unaffected."""
     job = undisturbed.twin(tmp_path / "job")
     _run_until_killed(job, point, 1)
     rows_at_kill = 2 if point == "between Delta commit and batch commit" else 1
@@ -74,7 +74,7 @@ def test_killed_driver_goes_on_from_its_checkpoint(
 def test_checkpoint_restored_from_an_old_backup_acks_nothing_twice(
     spark: SparkSession, undisturbed: JobFolder, tmp_path: Path
 ) -> None:
-    """A checkpoint older than the ack table reads again what was acknowledged, and no row goes back or comes twice."""
+    """A job with a checkpoint older than the ack table reads acknowledged events again, but appends no row for them."""
     job = undisturbed.twin(tmp_path / "job")
     _run_until_killed(job, "before the batch", 2)
     backup = tmp_path / "backup"
@@ -90,7 +90,7 @@ def test_checkpoint_restored_from_an_old_backup_acks_nothing_twice(
 def test_lost_checkpoint_costs_a_resend_and_nothing_else(
     spark: SparkSession, undisturbed: JobFolder, tmp_path: Path
 ) -> None:
-    """With the ack table alone, the job reads everything again and goes on with the ack after the table's last."""
+    """With only the ack table, the job reads everything again and continues after the table's last ack."""
     job = undisturbed.twin(tmp_path / "job")
     _run_until_killed(job, "between Delta commit and batch commit", 1)
     shutil.rmtree(job.root / "checkpoint")

@@ -1,4 +1,4 @@
-"""Random histories through the real query: each a source of its own, all in one stream, checked after every batch."""
+"""Random histories through the real query: each is its own source, all share one stream, every batch is checked."""
 
 import random
 from pathlib import Path
@@ -17,7 +17,7 @@ _BATCHES: Final = 5
 
 
 def _case(seed: int) -> Case:
-    rng = random.Random(seed)  # noqa: S311  a test's history, named by its seed
+    rng = random.Random(seed)  # noqa: S311  a reproducible test history
     history = random_history(rng, f"seed-{seed}/1/s", size=rng.randint(1, 8), bare_commits=rng.random() < 0.5)
     return Case(history, random_stream(rng, history, runs=rng.randint(0, 2)), random_flushes(rng, history))
 
@@ -32,7 +32,7 @@ def _cut(case: Case, seed: int) -> list[list[Event]]:
 def test_query_acknowledges_exactly_what_is_safe_after_every_batch(
     spark: SparkSession, tmp_path: Path, shape_groups: int
 ) -> None:
-    """By the definition of what may be acknowledged, over sixty histories with resends, removals and duplicates."""
+    """The oracle agrees with the query on sixty histories with resends, removals and duplicates."""
     cases = [_case(seed) for seed in range(_SOURCES)]
     cuts = [_cut(case, seed) for seed, case in enumerate(cases)]
     job = JobFolder(tmp_path)

@@ -1,4 +1,4 @@
-"""The recorded PostgreSQL workload, replayed over the shapes of ``conf/shapes.yaml``, through the query."""
+"""The recorded PostgreSQL workload, replayed with the shapes of ``conf/shapes.yaml`` through the query."""
 
 from pathlib import Path
 from typing import Final
@@ -14,19 +14,19 @@ from tests.support.job_folder import JobFolder
 
 _ROOT: Final = Path(__file__).parents[2]
 _SOURCE: Final = "recording/1/shapes"
-_TICKS_IN_A_BATCH: Final = 4
+_TICKS_PER_BATCH: Final = 4
 
 
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, list[int]]:
-    """The recording's streams, and the acks that the core alone gives for the same batches."""
+    """The recording's streams, and the acks of the core alone for the same batches."""
     job = JobFolder(tmp_path_factory.mktemp("recording"))
     in_memory = InMemoryJob(AckTable())
     replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
     ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
-    for first in range(0, len(ticks), _TICKS_IN_A_BATCH):
+    for first in range(0, len(ticks), _TICKS_PER_BATCH):
         batch: list[Event] = []
-        for tick in ticks[first : first + _TICKS_IN_A_BATCH]:
+        for tick in ticks[first : first + _TICKS_PER_BATCH]:
             batch += [*tick.fragments, *tick.flushes]
         job.write(batch)
         in_memory.run_batch(batch)
@@ -39,7 +39,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, list[
 def test_every_number_of_shape_groups_gives_the_acks_of_the_core_alone(
     spark: SparkSession, replayed: tuple[JobFolder, list[int]], tmp_path: Path, shape_groups: int
 ) -> None:
-    """Ack by ack, up to the last commit."""
+    """All acks are equal, up to the last commit."""
     streams, expected = replayed
     job = streams.twin(tmp_path / "job")
     job.run(spark, shape_groups=shape_groups)

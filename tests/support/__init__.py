@@ -1,1 +1,1 @@
-"""What the tests share: the oracle, builders of events and WAL, fakes, and rigs around real servers."""
+"""Shared test code: the oracle, builders of events and WAL, fakes, and rigs around real servers."""

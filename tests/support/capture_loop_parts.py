@@ -1,6 +1,6 @@
-"""The rest of the closed loop around capture: a workload, writers that flush at random, and the tracker's core.
+"""The parts of the closed loop around capture: a workload, writers that flush at random, and the tracker's core.
 
-Each takes small steps when the test tells it to, so that the test knows at any moment what was flushed before.
+The test runs each part step by step, so it knows at any moment what has been flushed.
 """
 
 import random
@@ -26,7 +26,7 @@ _STATEMENTS = (
 
 
 class Workload:
-    """Random transactions: small ones, some large, some rolled back, and some rows that no shape wants."""
+    """Random transactions: mostly small, some large, some rolled back, some with rows that match no shape."""
 
     def __init__(self, rig: CaptureRig, rng: random.Random) -> None:
         self._rig = rig
@@ -47,7 +47,7 @@ class Workload:
 
 @dataclass
 class Writers:
-    """One writer for each shape: what it was sent, and up to where it has said that it is durable."""
+    """One writer per shape: the last offset that it received, and the last that it reported as flushed."""
 
     rig: CaptureRig
     rng: random.Random
@@ -56,14 +56,14 @@ class Writers:
     flushed: dict[str, LogOffset] = field(default_factory=dict)
 
     def step(self, *, chance: float = 0.5) -> None:
-        """Read everything that is there, and let some of the writers flush."""
+        """Read all changes; each writer with new ones flushes with probability ``chance``."""
         for part in self.rig.changes():
             if part.items:
                 last = part.items[-1].offset
                 self.received[part.shape_id] = max(last, self.received.get(part.shape_id, last))
         for shape_id, offset in self.received.items():
             if self.flushed.get(shape_id) != offset and self.rng.random() < chance:
-                # Flushed first, and told afterwards: what a writer says is true.
+                # Record the flush before publishing it: a writer never reports a flush that has not happened.
                 self.flushed[shape_id] = offset
                 event = FlushNotification(self.rig.source_of_fragments(), "flushed", shape_id, offset)
                 topic = self.rig.settings["kafka"]["topics"]["flushes"]
@@ -73,7 +73,7 @@ class Writers:
 
 
 class Tracker:
-    """The tracker's core over the real topics, its acks in a real table."""
+    """The tracker's core: it reads the real topics and writes its acks to a real table."""
 
     def __init__(self, rig: CaptureRig) -> None:
         self._rig = rig
@@ -81,12 +81,12 @@ class Tracker:
         self._job = InMemoryJob(self._rows)
         self._seen: set[bytes] = set()
         self._table = AckTable(str(rig.acks))
-        self._table.claim()
+        self._table.fence_others()
 
     def step(self) -> None:
-        """Take what is new as one micro-batch, and write the acks that moved."""
+        """Process all new events as one micro-batch, and append the acks that advanced."""
         events: list[FragmentEvent | FlushNotification] = []
-        # Flushes first: then no flush is read whose fragment was not there yet, and none is missed for long.
+        # Flushes first: the fragment of every flush read is then in its topic too. The next step reads later flushes.
         for role, parse in (("flushes", FlushNotification.from_json), ("fragments", FragmentEvent.from_json)):
             for value in self._rig.values(role):
                 if value not in self._seen:
@@ -98,25 +98,25 @@ class Tracker:
             self._table.append(AckRow(source, 0, ack_lsn, ack_lsn, 0, None, None, self._rig.now()))
 
     def restart(self, *, lost_checkpoint: bool) -> None:
-        """Killed and started again, with its checkpoint or without."""
+        """Simulate a kill and a restart, with the checkpoint or without."""
         self._job = InMemoryJob(self._rows, None if lost_checkpoint else self._job.checkpoint)
         self._seen.clear()
 
 
 @dataclass
 class Sample:
-    """Where the slot stood at a moment, and what was flushed before it."""
+    """The slot's ``confirmed_flush_lsn`` at one moment, and what had been flushed by then."""
 
     confirmed_lsn: int
     flushed: dict[str, LogOffset]
 
 
-def transactions(parts: list[ShapeChangesEvent]) -> dict[int, dict[str, LogOffset]]:
-    """For each commit LSN, the last offset that each shape's writer has to store."""
-    owed: dict[int, dict[str, LogOffset]] = {}
+def required_flushes(parts: list[ShapeChangesEvent]) -> dict[int, dict[str, LogOffset]]:
+    """For each commit LSN, the last offset that each shape's writer must flush."""
+    required: dict[int, dict[str, LogOffset]] = {}
     for part in parts:
         if part.items:
-            shapes = owed.setdefault(part.last_log_offset.tx_offset, {})
+            shapes = required.setdefault(part.last_log_offset.tx_offset, {})
             last = part.items[-1].offset
             shapes[part.shape_id] = max(last, shapes.get(part.shape_id, last))
-    return owed
+    return required

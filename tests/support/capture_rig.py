@@ -1,4 +1,4 @@
-"""Capture on a real server and the real broker: its configuration, its process or thread, and what it published."""
+"""Capture with a real server and a real broker: its configuration, its process or thread, and its output."""
 
 import os
 import signal
@@ -32,16 +32,16 @@ SLOT: Final = "shapes"
 
 
 def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return once ``condition`` holds; fail with ``what`` did not happen in time."""
+    """Return once ``condition`` holds; fail, naming ``what``, if that takes too long."""
     deadline = time.monotonic() + deadline_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"gave up after {deadline_s:.0f} s: {what}"
         time.sleep(0.02)
 
 
 @dataclass
 class RunningCapture:
-    """Capture in a thread of the test."""
+    """Capture in a thread of the test process."""
 
     loop: CaptureLoop
     stop_event: Event
@@ -54,11 +54,11 @@ class RunningCapture:
     def _run(self) -> None:
         try:
             self.loop.run()
-        except BaseException as error:  # noqa: BLE001  kept for the test to look at
+        except BaseException as error:  # noqa: BLE001  kept for the test to inspect
             self.error = error
 
     def stop(self) -> None:
-        """Stop it, and fail where it had failed."""
+        """Stop capture; raise its error if it has failed."""
         self.stop_event.set()
         self.thread.join(DEADLINE_S)
         assert not self.thread.is_alive()
@@ -66,14 +66,14 @@ class RunningCapture:
             raise self.error
 
     def failure(self) -> str:
-        """What it ended with, by itself."""
+        """Wait until capture fails, and return its error as text."""
         self.thread.join(DEADLINE_S)
         assert self.error is not None
         return f"{type(self.error).__name__}: {self.error}"
 
 
 class CaptureRig:
-    """A server, a broker's topics, and the files in ``folder`` that capture needs."""
+    """A server, topics on a broker, and capture's files in ``folder``."""
 
     def __init__(self, server: LocalPostgres, bootstrap_servers: str, folder: Path, topic_name: Callable[[str], str]):
         folder.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ class CaptureRig:
                 "topics": {role: topic_name(role) for role in ROLES},
                 "partitions": 2,
                 "replication_factor": 1,
-                "wait": "120 seconds",
+                "retry_timeout": "120 seconds",
             },
             "shapes": str(self.shapes_file),
             "acks": str(self.acks),
@@ -108,13 +108,13 @@ class CaptureRig:
         return load_capture_config(self.config_file)
 
     def define(self, *shapes: dict[str, Any]) -> None:
-        """Write the file of shapes, by a rename, so that nobody reads half of it."""
+        """Replace the shapes file by a rename, so that capture never reads half of it."""
         new = self.shapes_file.with_suffix(".new")
         new.write_text(yaml.safe_dump({"shapes": list(shapes)}))
         new.rename(self.shapes_file)
 
     def create(self) -> None:
-        """Make the topics, the publication and the slot."""
+        """Create the topics, the publication and the slot."""
         self.create_topics()
         self.server.execute(
             "CREATE PUBLICATION shapes FOR ALL TABLES",
@@ -125,14 +125,14 @@ class CaptureRig:
         TopicAdmin(self.config.kafka).create(ROLES)
 
     def start(self, *, new_epoch: bool = False) -> RunningCapture:
-        """Capture in a thread."""
+        """Start capture in a thread."""
         stop = Event()
         capture = RunningCapture(CaptureLoop(self.config, stop, new_epoch=new_epoch), stop)
         self._captures.append(capture)
         return capture
 
     def start_process(self, module: str = "flushtracker", *arguments: str) -> subprocess.Popen[bytes]:
-        """Capture in a process of its own; its log goes to ``capture.log``."""
+        """Start capture in a separate process that logs to ``capture.log``."""
         assert self.config
         command = [sys.executable, "-m", module, *(arguments or ["capture"]), "--config", str(self.config_file)]
         with (self.folder / "capture.log").open("ab") as log:
@@ -141,7 +141,7 @@ class CaptureRig:
         return process
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """Stop every capture and kill every process that still runs."""
         for capture in self._captures:
             capture.stop_event.set()
         for process in self._processes:
@@ -159,7 +159,7 @@ class CaptureRig:
         return path.read_text() if path.exists() else ""
 
     def values(self, role: str) -> list[bytes]:
-        """All that the topic of a role holds now."""
+        """All values that the role's topic holds now."""
         if self._reader is None:
             self._reader = TopicReader(self.config.kafka)
         return list(self._reader.values(self.settings["kafka"]["topics"][role]))
@@ -174,7 +174,7 @@ class CaptureRig:
         return [self._changes[value] for value in values]
 
     def items(self, shape_id: str) -> list[LogItem]:
-        """What a shape's writer keeps: each item once, in order, however often it was sent."""
+        """The items that a shape's writer stores: in order, and each one once even if it was sent again."""
         items = {item.offset: item for part in self.changes() if part.shape_id == shape_id for item in part.items}
         return [items[offset] for offset in sorted(items)]
 
@@ -190,7 +190,7 @@ class CaptureRig:
         return {entry.definition.id: entry for entry in entries if isinstance(entry, ShapeEntry)}
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for something that capture does; where it has failed, with its error."""
+        """Wait until ``condition`` holds; raise the error of the last capture if it fails first."""
 
         def holds_or_failed() -> bool:
             if self._captures and self._captures[-1].error is not None:
@@ -200,7 +200,7 @@ class CaptureRig:
         wait_until(holds_or_failed, what)
 
     def commit_lsn(self, *statements: str) -> int:
-        """Run statements; returns a position at or past their commits."""
+        """Run the statements; return an LSN at or past their commits."""
         ((lsn,),) = self.server.execute(*statements, "SELECT pg_current_wal_insert_lsn()::text")
         return parse_lsn(lsn)
 
@@ -209,13 +209,13 @@ class CaptureRig:
         self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
 
     def source(self) -> str:
-        """The source that is captured now, or was last."""
+        """The source of the capture that was started last."""
         source = self._captures[-1].loop.source
         assert source is not None
         return source
 
     def source_of_fragments(self) -> str:
-        """The one source that all fragments are of."""
+        """The source of all fragments; there must be exactly one."""
         (source,) = {event.source for event in self.fragments()}
         return source
 
@@ -223,14 +223,14 @@ class CaptureRig:
         return datetime.now(timezone.utc)
 
     def acknowledge(self, ack_lsn: int) -> None:
-        """Write an ack, as the tracker does, for the source that is captured now."""
+        """Append an ack for the current source, as the tracker does."""
         if self._ack_table is None:
             self._ack_table = AckTable(str(self.acks))
-            self._ack_table.claim()
+            self._ack_table.fence_others()
         self._ack_table.append(AckRow(self.source(), 0, ack_lsn, ack_lsn, 0, None, None, self.now()))
 
     def acknowledge_all(self) -> int:
-        """Acknowledge the last commit, and wait until the slot is confirmed past it."""
+        """Acknowledge the last commit, and wait until the slot's ``confirmed_flush_lsn`` is past it."""
         ack_lsn = max(event.lsn for event in self.fragments())
         self.acknowledge(ack_lsn)
         self.wait(lambda: self.confirmed_lsn() == ack_lsn + 1, f"the slot at {ack_lsn + 1}")
@@ -242,12 +242,12 @@ class CaptureRig:
 
 
 def shape(shape_id: str, table: str = "public.users", **fields: object) -> dict[str, Any]:
-    """A shape as the file has it."""
+    """A shape as the shapes file defines it."""
     return {"id": shape_id, "table": table, **fields}
 
 
 def run_in_transaction(server: LocalPostgres, statements: Sequence[str]) -> None:
-    """All statements in one transaction."""
+    """Run all statements in one transaction."""
     connection = server.connect()
     try:
         connection.autocommit = False

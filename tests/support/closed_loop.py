@@ -1,4 +1,4 @@
-"""The closed loop around capture, in steps, and what must hold at each moment and at the end."""
+"""The closed loop around capture: run in steps, sampled after each step, and checked at the end."""
 
 import random
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Final
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
-from tests.support.capture_loop_parts import Sample, Tracker, Workload, Writers, transactions
+from tests.support.capture_loop_parts import Sample, Tracker, Workload, Writers, required_flushes
 from tests.support.capture_rig import CaptureRig, shape, wait_until
 
 SHAPES: Final = (
@@ -18,7 +18,7 @@ SHAPES: Final = (
 
 
 def prepare(rig: CaptureRig) -> None:
-    """Make the slot, the topics, a table with three shapes on it and one without any; fragments are small."""
+    """Create the slot, the topics, a table with three shapes and one without any; keep fragments small."""
     rig.settings["max_batch_size"] = 10
     rig.create()
     rig.server.execute(
@@ -30,10 +30,10 @@ def prepare(rig: CaptureRig) -> None:
 
 
 class ClosedLoop:
-    """Everything around capture, in steps, with a sample of the slot after each."""
+    """The workload, the writers and the tracker; each step ends with a sample of the slot."""
 
     def __init__(self, rig: CaptureRig, seed: int) -> None:
-        rng = random.Random(seed)  # noqa: S311  a test's workload, the same each time
+        rng = random.Random(seed)  # noqa: S311  a reproducible test workload
         self.rig = rig
         self.seed = seed
         self.workload = Workload(rig, rng)
@@ -50,17 +50,17 @@ class ClosedLoop:
         self.samples.append(Sample(self.rig.confirmed_lsn(), dict(self.writers.flushed)))
 
     def run_until(self, condition: Callable[[], object], what: str) -> None:
-        """Work until something has happened."""
+        """Run the workload and the loop until ``condition`` holds."""
 
-        def happened() -> bool:
+        def step_and_check() -> bool:
             self.workload.step()
             self.step()
             return bool(condition())
 
-        wait_until(happened, what, 120)
+        wait_until(step_and_check, what, 120)
 
     def finish(self) -> None:
-        """No more work: flush all, until the slot is past the last commit."""
+        """Flush everything, without new work, until the slot is past the last commit."""
         ((end,),) = self.rig.server.execute("SELECT pg_current_wal_insert_lsn()::text")
 
         def confirmed() -> bool:
@@ -70,16 +70,16 @@ class ClosedLoop:
         wait_until(confirmed, "the slot past the last commit", 120)
 
     def check(self) -> None:
-        """After :meth:`finish`: each shape's log gives the table's rows, and no sample was past what was flushed."""
+        """After :meth:`finish`: each shape's log reproduces its rows, and the slot never passed an unflushed commit."""
         rig = self.rig
         table = {row[0]: (str(row[1]), row[2]) for row in rig.server.execute("SELECT id, bucket, note FROM rows")}
         assert len(table) > 100
         assert copy_of(rig, "all") == table
         assert copy_of(rig, "ones") == {key: row for key, row in table.items() if row[0] == "1"}
         assert copy_of(rig, "others") == {key: row for key, row in table.items() if row[0] in {"2", "3"}}
-        owed = transactions(rig.changes())
+        required = required_flushes(rig.changes())
         for sample in self.samples:
-            for lsn, shapes in owed.items():
+            for lsn, shapes in required.items():
                 if lsn < sample.confirmed_lsn:
                     unflushed = [
                         key for key, last in shapes.items() if sample.flushed.get(key, LogOffset.before_all()) < last
@@ -90,7 +90,7 @@ class ClosedLoop:
 
 
 def copy_of(rig: CaptureRig, shape_id: str) -> dict[int, tuple[str | None, str | None]]:
-    """The rows of a shape, as its log builds them up."""
+    """The rows that a replay of the shape's log gives."""
     rows: dict[str, dict[str, str | None]] = {}
     for item in rig.items(shape_id):
         key = item.key or ""

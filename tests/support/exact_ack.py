@@ -1,4 +1,15 @@
-"""What may be acknowledged, by definition: no cursor, no tree, no increments, only the set of delivered events."""
+"""The exact ack, computed straight from its definition: the oracle for the tracker's core and for the Spark job.
+
+The state is the set of events delivered so far, in whatever order and however often. Every question is answered by a
+scan over the complete history: there is no cursor, no tree and no incremental state.
+
+- A transaction is *seen* once all its operations and its commit have been delivered and all earlier ones are seen.
+- A seen transaction is *safe* once each shape that writes it has flushed its last offset there or has been removed,
+  in this transaction or a later one.
+- An ack may confirm any prefix of the seen transactions in which all are safe. The *exact* ack confirms the longest.
+- A source is *idle* when everything seen is flushed and no transaction is open. The exact ack is then the last commit
+  or keepalive seen.
+"""
 
 from collections.abc import Iterable
 
@@ -9,7 +20,7 @@ from tests.support.wal_history import History, Txn
 
 
 class Delivered:
-    """The set of a source's events that have reached the job so far, in whatever order and number."""
+    """The events of one source that have been delivered so far; order and duplicates do not matter."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -39,7 +50,7 @@ class Delivered:
         offsets[event.shape_id] = max(offsets.get(event.shape_id, event.offset), event.offset)
 
     def seen_txns(self) -> list[Txn]:
-        """The longest prefix of transactions that have arrived with every operation and their commit."""
+        """The longest prefix of transactions delivered with every operation and the commit."""
         seen = []
         for txn in self._history.txns:
             operations = {LogOffset(txn.lsn, 2 * index) for index in range(len(txn.operations))}
@@ -49,28 +60,28 @@ class Delivered:
         return seen
 
     def last_seen_lsn(self) -> int:
-        """The last commit or keepalive with nothing unseen before it; -1 without any."""
+        """The last commit or keepalive before the first unseen transaction; -1 if there is none."""
         unseen = self._history.txns[len(self.seen_txns()) :]
         end = unseen[0].lsn if unseen else float("inf")
         return max((lsn for lsn in self._commits if lsn < end), default=-1)
 
-    def confirmed_lsns(self) -> list[int]:
-        """The longest prefix of the seen transactions that are all safe, by commit LSN."""
-        confirmed = []
+    def safe_lsns(self) -> list[int]:
+        """The longest prefix of the seen transactions in which all are safe, as commit LSNs."""
+        safe = []
         for txn in self.seen_txns():
             if not self.is_safe(txn):
                 break
-            confirmed.append(txn.lsn)
-        return confirmed
+            safe.append(txn.lsn)
+        return safe
 
     def is_safe(self, txn: Txn) -> bool:
-        """Whether each of its shapes has flushed it or was removed."""
+        """Whether every shape that writes the transaction has flushed it or has been removed."""
         return all(self._is_done(shape_id, last) for shape_id, last in txn.last_written().items())
 
     def is_idle(self) -> bool:
-        """Whether all that was seen is flushed, and no transaction is open."""
+        """Whether everything seen is flushed and no transaction is open."""
         is_open = any(offset.tx_offset > self.last_seen_lsn() for offset in self._operations)
-        return not is_open and len(self.confirmed_lsns()) == len(self.seen_txns())
+        return not is_open and len(self.safe_lsns()) == len(self.seen_txns())
 
     def _is_done(self, shape_id: str, last: LogOffset) -> bool:
         if self._flushed.get(shape_id, LogOffset.before_all()) >= last:
@@ -78,20 +89,22 @@ class Delivered:
         return shape_id in self._removed and last.tx_offset <= self._removed[shape_id].tx_offset
 
     def confirmed_by(self, ack_lsn: int) -> list[int]:
-        """The transactions, seen or not, that an ack confirms."""
+        """The transactions that an ack confirms, seen or not, as commit LSNs."""
         return [txn.lsn for txn in self._history.txns if txn.lsn <= ack_lsn]
 
     def assert_safe(self, ack_lsn: int) -> None:
-        confirmed, allowed = self.confirmed_by(ack_lsn), self.confirmed_lsns()
-        assert confirmed == allowed[: len(confirmed)], f"ack {ack_lsn} confirms {confirmed}, safe are {allowed}"
+        """The ack confirms only safe transactions; it may lag."""
+        confirmed, safe = self.confirmed_by(ack_lsn), self.safe_lsns()
+        assert confirmed == safe[: len(confirmed)], f"ack {ack_lsn} confirms {confirmed}, but only {safe} are safe"
 
     def assert_all_confirmed(self, ack_lsn: int) -> None:
-        """Neither a transaction more nor one less than may be confirmed."""
-        confirmed, allowed = self.confirmed_by(ack_lsn), self.confirmed_lsns()
-        assert confirmed == allowed, f"ack {ack_lsn} confirms {confirmed}, safe are {allowed}"
+        """The ack confirms every safe transaction and no other."""
+        confirmed, safe = self.confirmed_by(ack_lsn), self.safe_lsns()
+        assert confirmed == safe, f"ack {ack_lsn} confirms {confirmed}, but {safe} are safe"
 
     def assert_exact(self, ack_lsn: int) -> None:
-        """As before, and with nothing pending all that was seen is acknowledged, keepalives too."""
+        """As :meth:`assert_all_confirmed`; if the source is idle, the ack also covers the last keepalive seen."""
         self.assert_all_confirmed(ack_lsn)
         if self.is_idle():
-            assert ack_lsn == self.last_seen_lsn(), f"ack {ack_lsn} with nothing pending, seen {self.last_seen_lsn()}"
+            last_seen_lsn = self.last_seen_lsn()
+            assert ack_lsn == last_seen_lsn, f"ack {ack_lsn} of an idle source, but {last_seen_lsn} has been seen"

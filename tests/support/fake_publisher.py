@@ -1,10 +1,10 @@
-"""A stand-in for ``KafkaPublisher``, where the test itself says when something is confirmed."""
+"""A stand-in for ``KafkaPublisher`` that confirms records only when the test asks for it."""
 
 from collections.abc import Callable
 
 
 class FakePublisher:
-    """Remembers what was published, and confirms it when it is told to."""
+    """Logs what is published; :meth:`confirm` and :meth:`flush` confirm it."""
 
     def __init__(self) -> None:
         self.log: list[str] = []

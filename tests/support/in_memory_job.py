@@ -1,8 +1,14 @@
-"""The job without Spark: micro-batches of events in, acks in a table out, with a checkpoint that survives a kill.
+"""The tracking job without Spark: micro-batches of events in, acks out, with a checkpoint that survives a kill.
 
-It runs the core as the Spark job does: one ``FragmentChain`` per source and one ``ShapeGroup`` per source and group,
-both kept as packed bytes, and on the driver the ``SourceTrackers`` over their reports. Whatever has invariants is
-checked after each step.
+It runs the same core in the same order as the Spark job, so both must give the same acks for the same batches:
+
+1. Unpack the state of each ``FragmentChain`` (one per source) and each ``ShapeGroup`` (one per source and group) that
+   the batch has events for, apply the events, and pack the new state together with its report.
+2. Apply the reports to the driver's ``SourceTrackers``. The ack table appends each ack that has advanced.
+3. Commit: replace these states in the checkpoint.
+
+The driver can be killed before step 2 or before step 3; a new job on the same table and checkpoint is the restart. A
+replayed batch gives the same acks, which the table does not append again. Invariants are checked after each step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +29,12 @@ DEFAULT_MAX_PENDING: Final = 4096
 
 
 class KilledError(Exception):
-    """The driver's process is gone; what it had not committed is lost."""
+    """The driver was killed; its uncommitted work is lost."""
 
 
 @dataclass(slots=True)
 class AckTable:
-    """The rows of the Delta table, as (source, ack): appended only when greater than the source's last."""
+    """The rows of the Delta table as (source, ack LSN); only acks greater than the source's last are appended."""
 
     rows: list[tuple[str, int]] = field(default_factory=list)
 
@@ -46,7 +52,7 @@ class AckTable:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What Spark has committed: of each chain and shape group the packed state, and the report that it emitted last."""
+    """The committed state: the packed state and the last report of each chain and shape group."""
 
     states: Mapping[GroupKey, tuple[bytes, str]] = field(default_factory=dict)
 
@@ -57,14 +63,14 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class GroupInput:
-    """One group's part of a micro-batch."""
+    """One shape group's part of a micro-batch."""
 
     fragments: list[ShapeFragment] = field(default_factory=list)
     flushes: list[ShapeFlush] = field(default_factory=list)
 
 
 class InMemoryJob:
-    """One run of the job, from its start to its kill; the table and the checkpoint outlive it."""
+    """One run of the job, from its start until it is killed; the table and the checkpoint survive it."""
 
     def __init__(
         self,
@@ -79,19 +85,20 @@ class InMemoryJob:
         self.trackers = SourceTrackers(table.last_ack)
         self._shape_groups = shape_groups
         self._max_pending = max_pending
-        # As Spark's state function has them: those at the job's start.
+        # New chains and groups start from the acks at the job's start, as in Spark's state function.
         self._first_acks = {source: self._last_ack(source) for source, _ in table.rows}
         self._restore()
 
     def run_batch(self, events: Iterable[Event], now_ms: int = 0, *, kill: str | None = None) -> None:
-        """Take one micro-batch. ``kill``: "before ack" or "before commit", then ``KilledError``.
+        """Process one micro-batch. ``kill``, if given, is where the driver dies: "before ack" or "before commit".
 
         Raises:
-            GapError: as the chain does; nothing is acknowledged and nothing committed.
+            GapError: a chain has a gap; nothing is acknowledged and nothing is committed.
+            KilledError: the driver was killed at ``kill``.
         """
         links, inputs = self._rows(events)
         states = {key: self._run_group(key, rows, now_ms) for key, rows in inputs.items()}
-        states |= {(source, CHAIN): self._run_chain(source, of_source) for source, of_source in links.items()}
+        states |= {(source, CHAIN): self._run_chain(source, source_links) for source, source_links in links.items()}
         if kill == "before ack":
             raise KilledError
         for source, ack_lsn in self._apply(states).items():
@@ -104,15 +111,15 @@ class InMemoryJob:
         return self._last_ack(source)
 
     def group_of(self, shape_id: str) -> str:
-        """The group of a shape; any fixed hash will do."""
+        """The group of a shape; any fixed hash works."""
         return str(crc32(shape_id.encode()) % self._shape_groups) if self._shape_groups else shape_id
 
     def kept_shapes(self) -> set[str]:
-        """The shapes that any group remembers something about."""
+        """The shapes that have state in any group."""
         return {shape for packed, _ in self.checkpoint.groups() for shape in ShapeGroup.unpack(packed).shapes}
 
     def is_caught_up(self, source: str) -> bool:
-        """Whether the driver knows of nothing pending."""
+        """Whether nothing is pending, as far as the driver knows."""
         tracker = self.trackers[source]
         return tracker.blocking() is None and tracker.pending_shapes == 0
 
@@ -125,7 +132,7 @@ class InMemoryJob:
 
     def _restore(self) -> None:
         self._apply(self.checkpoint.states)
-        # Only a lost or new table lacks what the committed state allows.
+        # This appends only to a new table or one that was lost: any other has the acks that the committed state allows.
         for source, tracker in self.trackers.items():
             if tracker.ack_lsn >= 0:
                 self.table.append(source, tracker.ack_lsn)
@@ -165,7 +172,7 @@ class InMemoryJob:
         return chain.pack(), ChainReport(chain.last_seen_offset).to_json()
 
     def _apply(self, states: Mapping[GroupKey, tuple[bytes, str]]) -> dict[str, int]:
-        """The driver's own step; returns the acks that advanced."""
+        """Run the driver's step; return the acks that advanced."""
         acks = self.trackers.apply(Report(*key, text) for key, (_, text) in states.items())
         for tracker in self.trackers.values():
             tracker.check_invariants()
@@ -175,7 +182,7 @@ class InMemoryJob:
 def run_job(
     batches: Iterable[Iterable[Event]], shape_groups: int = 16, max_pending: int = DEFAULT_MAX_PENDING
 ) -> InMemoryJob:
-    """A job that has run the batches from an empty start."""
+    """Run the batches on a new job and return it."""
     job = InMemoryJob(AckTable(), shape_groups=shape_groups, max_pending=max_pending)
     for batch in batches:
         job.run_batch(batch)

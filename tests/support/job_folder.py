@@ -1,4 +1,4 @@
-"""A folder with everything that a tracking job reads and writes, and the job run on it in one call."""
+"""A folder with everything that a tracking job reads and writes; one call runs the job on it."""
 
 import json
 import os
@@ -24,13 +24,13 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
-# A fixed time, so that the files' order is the order in which the test names their batches.
+# Files get fixed times, so that the job reads them in the order in which the test writes them.
 _FIRST_FILE_S = 1_700_000_000
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """``write`` the events of one micro-batch, ``run`` the job until it has read them all, look at ``acks``.
+    """``write`` the events of a micro-batch, ``run`` the job until it has read everything, and check ``acks``.
 
     With ``max_files_per_trigger`` 1 the n-th ``write`` is the n-th micro-batch.
     """
@@ -42,7 +42,10 @@ class JobFolder:
             (self.root / stream).mkdir(parents=True, exist_ok=True)
 
     def write(self, events: Iterable[FragmentEvent | FlushNotification | str], flushes: Iterable[str] = ()) -> None:
-        """Publish one file in each stream. Text goes as it is: ``events`` to fragments, ``flushes`` to flushes."""
+        """Publish one file in each stream.
+
+        Strings are written as they are: those in ``events`` to fragments, those in ``flushes`` to flushes.
+        """
         lines: dict[str, list[str]] = {"fragments": [], "flushes": list(flushes)}
         for event in events:
             stream = "flushes" if isinstance(event, FlushNotification) else "fragments"
@@ -76,19 +79,19 @@ class JobFolder:
         max_files_per_trigger: int = 1,
         recovery: Recovery | None = None,
     ) -> None:
-        """Read everything there is, in this process."""
+        """Run the job in this process until it has read everything."""
         config = self.config(shape_groups=shape_groups, max_files_per_trigger=max_files_per_trigger)
         track_flushes(spark, config, Event(), recovery)
 
     def twin(self, root: Path) -> "JobFolder":
-        """Another folder that reads the same streams and has written nothing."""
+        """A new job folder with the same streams and no output yet."""
         root.mkdir(parents=True, exist_ok=True)
         for stream in ("fragments", "flushes"):
             (root / stream).symlink_to(self.root / stream, target_is_directory=True)
         return replace(self, root=root)
 
     def config_file(self, **changes: Any) -> Path:
-        """The same configuration as a file, for a job in a process of its own."""
+        """Write the configuration to a file, for a job in a separate process."""
         config = self.config(**changes)
         path = self.root / "config.yaml"
         path.write_text(
@@ -101,7 +104,7 @@ class JobFolder:
         return path
 
     def _source_text(self, source: Transport) -> str:
-        """As YAML; JSON is YAML too."""
+        """The ``source`` section as JSON, which is valid YAML."""
         fields = {field: getattr(source, field) for field in source.__dataclass_fields__ if not field.endswith("_ms")}
         options = {"options": dict(source.options)} if isinstance(source, KafkaTransport) else {}
         return json.dumps({"format": source.format, **fields, **options})
@@ -112,7 +115,7 @@ class JobFolder:
         return sorted(row for row in picked if source in {None, row[0]})
 
     def ack_rows(self) -> list[dict[str, Any]]:
-        """The ack table's rows as they are, none without a table."""
+        """The ack table's rows, in no order; none if there is no table."""
         if not DeltaTable.is_deltatable(str(self.root / "acks")):
             return []
         rows: list[dict[str, Any]] = table_rows(DeltaTable(str(self.root / "acks")), ["*"]).to_pylist()

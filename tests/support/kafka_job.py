@@ -1,4 +1,4 @@
-"""A tracking job that reads two topics of its own on a real broker."""
+"""A tracking job with its own topics on a real broker."""
 
 import logging
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its types forget that it exports these
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs lack these exports
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -32,7 +32,7 @@ _RETENTION_MS = 7 * 86_400_000
 
 @dataclass(frozen=True)
 class KafkaJob(JobFolder):
-    """As a :class:`JobFolder`, with topics in place of directories, made when the job is."""
+    """A :class:`JobFolder` with topics instead of directories; they are created with the object."""
 
     bootstrap_servers: str = ""
     partitions: int = 1
@@ -48,20 +48,20 @@ class KafkaJob(JobFolder):
         return f"{stream}-{self.name}"
 
     def create_topics(self, **settings: str) -> None:
-        """Make both topics as they must be, but for ``settings`` of the fragments' one."""
+        """Create both topics with the required settings; ``settings`` override those of the fragments topic."""
         topics = []
         for stream in ("fragments", "flushes"):
             config = topic_settings(stream, retention_ms=_RETENTION_MS) | (settings if stream == "fragments" else {})
             topics.append(NewTopic(self.topic(stream), self.partitions, 1, config=config))
         admin = self._admin()
-        for made in admin.create_topics(topics).values():
-            made.result(30)
+        for future in admin.create_topics(topics).values():
+            future.result(30)
 
     def delete_topics(self) -> None:
         admin = self._admin()
-        for gone in admin.delete_topics([self.topic("fragments"), self.topic("flushes")]).values():
-            gone.result(30)
-        # The broker forgets a topic's name a moment later.
+        for future in admin.delete_topics([self.topic("fragments"), self.topic("flushes")]).values():
+            future.result(30)
+        # The topics leave the broker's metadata a moment later.
         deadline = time.monotonic() + 30
         while {self.topic("fragments"), self.topic("flushes")} & set(admin.list_topics(timeout=30).topics):
             assert time.monotonic() < deadline
@@ -74,24 +74,24 @@ class KafkaJob(JobFolder):
         ]
         resource = ConfigResource(ResourceType.TOPIC, self.topic(stream), incremental_configs=entries)
         admin = self._admin()
-        for done in admin.incremental_alter_configs([resource]).values():
-            done.result(30)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
 
     def await_first_offset(self, kafka_offset: int) -> None:
-        """Wait until the broker has deleted the fragments' records before a Kafka offset."""
+        """Wait until the broker has deleted all fragments below ``kafka_offset``."""
         admin = self._admin()
-        where = TopicPartition(self.topic("fragments"), 0)
+        partition = TopicPartition(self.topic("fragments"), 0)
         deadline = time.monotonic() + 60
         while True:
-            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # confluent_kafka has no type there
-            found = admin.list_offsets({where: earliest})[where].result(30)
+            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # untyped in confluent_kafka
+            found = admin.list_offsets({partition: earliest})[partition].result(30)
             if found.offset >= kafka_offset:
                 return
             assert time.monotonic() < deadline, found
             time.sleep(0.2)
 
     def await_compaction(self, *, below: int) -> None:
-        """Wait until the topic of flushes holds fewer records than ``below``; writing to it starts the cleaner."""
+        """Wait until compaction leaves fewer than ``below`` flush records; each write triggers the cleaner."""
         deadline = time.monotonic() + 60
         while (count := self._count("flushes")) >= below:
             assert time.monotonic() < deadline, count
@@ -99,7 +99,7 @@ class KafkaJob(JobFolder):
             time.sleep(0.5)
 
     def _count(self, stream: str) -> int:
-        """The records that a reader from the earliest gets."""
+        """The number of records from the earliest Kafka offset on."""
         settings = {"bootstrap.servers": self.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
         consumer = Consumer(settings)
         consumer.assign([TopicPartition(self.topic(stream), p, OFFSET_BEGINNING) for p in range(self.partitions)])
@@ -127,12 +127,12 @@ class KafkaJob(JobFolder):
         *,
         partition: int = -1,
     ) -> None:
-        """Publish events under their keys and in their order, or all in one ``partition``."""
+        """Publish events in order, partitioned by their keys, or all to ``partition``."""
         for stream, key, value in [*map(_record, events), *(("flushes", "text", value) for value in flushes)]:
             self._producer.produce(self.topic(stream), value, key, partition=partition, on_delivery=_require_delivery)
         assert self._producer.flush(60) == 0
 
-    def transport(self, max_files_per_trigger: int) -> Transport:  # noqa: ARG002  Kafka has its own option
+    def transport(self, max_files_per_trigger: int) -> Transport:  # noqa: ARG002  Kafka has its own options
         return KafkaTransport(
             self.bootstrap_servers,
             self.topic("fragments"),
@@ -147,5 +147,5 @@ def _require_delivery(error: KafkaError | None, _: object) -> None:
 
 
 def _record(event: FragmentEvent | FlushNotification | str | bytes) -> tuple[str, str | None, str | bytes]:
-    """Its stream, key and value."""
+    """The record's stream, key and value."""
     return ("fragments", None, event) if isinstance(event, str | bytes) else record_of(event)

@@ -1,4 +1,4 @@
-"""Streams on a broker: their configuration as an object and as a file, a topic made by hand, and all its records."""
+"""Streams on a broker: their configuration as an object and as a file, single topics, and their records."""
 
 import json
 import time
@@ -19,20 +19,20 @@ TIMEOUT_S = 60
 
 
 def streams_config(servers: str, topic_name: Callable[[str], str], *, partitions: int = 1) -> KafkaConfig:
-    """Four new names on a broker that is alone; nothing is created."""
+    """The configuration of four new topics on a single broker; it creates nothing."""
     topics = Topics(**{role: topic_name(role) for role in ROLES})
     return KafkaConfig(servers, topics, partitions=partitions, replication_factor=1, retry_timeout_ms=TIMEOUT_S * 1000)
 
 
 def created_streams(servers: str, topic_name: Callable[[str], str], *, partitions: int = 1) -> KafkaConfig:
-    """The same, and the topics are there."""
+    """As :func:`streams_config`, with the topics created."""
     config = streams_config(servers, topic_name, partitions=partitions)
     TopicAdmin(config).create(ROLES)
     return config
 
 
 def config_file(config: KafkaConfig, path: Path) -> Path:
-    """The configuration as a job reads it; YAML takes JSON."""
+    """Write the configuration to a file, as JSON, which is valid YAML."""
     path.write_text(
         json.dumps(
             {
@@ -49,19 +49,19 @@ def config_file(config: KafkaConfig, path: Path) -> Path:
     return path
 
 
-def away(config: KafkaConfig, retry_timeout_ms: int) -> KafkaConfig:
-    """The same where nobody listens."""
+def unreachable(config: KafkaConfig, retry_timeout_ms: int) -> KafkaConfig:
+    """The same configuration with a server where nothing listens."""
     return replace(config, bootstrap_servers="127.0.0.1:9", retry_timeout_ms=retry_timeout_ms)
 
 
 def create_topic(servers: str, name: str, settings: Mapping[str, str]) -> None:
-    """With one partition; not by way of what is tested."""
+    """Create a topic with one partition, bypassing the code under test."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, 1, config=dict(settings))])[name].result(TIMEOUT_S)
-    # A broker may learn of it a moment later.
+    # The topic may appear in the broker's metadata a moment later.
     deadline = time.monotonic() + TIMEOUT_S
     while name not in topic_names(servers):
-        assert time.monotonic() < deadline, f"topic {name} is not there {TIMEOUT_S} s after it was created"
+        assert time.monotonic() < deadline, f"topic {name} is not listed {TIMEOUT_S} s after it was created"
 
 
 def topic_names(servers: str) -> set[str]:
@@ -70,7 +70,7 @@ def topic_names(servers: str) -> set[str]:
 
 
 def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
-    """All that a topic holds: partition → key and value of each record, in order; no empty partitions."""
+    """All records of a topic: partition → key and value of each, in order; without empty partitions."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True})
     try:
         partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
@@ -79,7 +79,7 @@ def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
         open_partitions = set(partitions)
         deadline = time.monotonic() + TIMEOUT_S
         while open_partitions:
-            assert time.monotonic() < deadline, f"{topic} cannot be read to its end within {TIMEOUT_S} s"
+            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {TIMEOUT_S} s"
             for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:

@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 KillPoints: TypeAlias = Mapping[str, tuple[type, str, bool]]
-"""Point → class and method to die at, and whether before the call or after it."""
+"""Point → class, method, and whether to die before the call rather than after it."""
 
 
 def arm(points: KillPoints, point: str, passes: int, die: Callable[[], None]) -> None:
-    """Make the program call ``die`` at ``point``, once that has been passed ``passes`` times."""
+    """Make the program call ``die`` at ``point``, after passing it ``passes`` times."""
     owner, name, dies_before = points[point]
     setattr(owner, name, _counted(getattr(owner, name), passes, die, before=dies_before))
 
 
 def _counted(function: Callable[..., Any], passes: int, die: Callable[[], None], *, before: bool) -> Callable[..., Any]:
-    """``function`` that dies before or after its call number ``passes``, counted from 0."""
+    """Wrap ``function`` to die before or after its call number ``passes``, counted from 0."""
     calls = 0
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

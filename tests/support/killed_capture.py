@@ -1,7 +1,7 @@
-"""``flushtracker capture`` that is killed at one point: SIGKILL to its process, in the middle of whatever it does.
+"""``flushtracker capture`` that sends itself SIGKILL at a chosen point.
 
-``python -m tests.support.killed_capture POINT N --config FILE``; the points are the keys of ``POINTS``, N counts
-how often the point is passed before.
+``python -m tests.support.killed_capture POINT N --config FILE``: POINT is a key of ``POINTS``, and N is how often it is
+passed before the kill.
 """
 
 import os
@@ -21,13 +21,12 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-# The class and method to die at, and whether before its call.
 POINTS: Final[KillPoints] = {
     "before the registry's entries": (Outbox, "publish_entries", True),
     "between the registry's entries and their effect": (Outbox, "publish_entries", False),
     "between two events of a fragment": (KafkaPublisher, "publish", True),
     "after a fragment is queued": (Outbox, "publish_fragment", False),
-    "before a confirmed fragment is noted": (CapturedSource, "_handle_published", True),
+    "before a confirmed fragment is recorded": (CapturedSource, "_handle_published", True),
     "before a status update": (ReplicationStream, "send", True),
     "after a status update": (ReplicationStream, "send", False),
 }

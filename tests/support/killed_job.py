@@ -1,7 +1,7 @@
-"""``flushtracker track`` that is killed at one point of one batch: SIGKILL to the driver, its JVM and its workers.
+"""``flushtracker track`` that is killed at a chosen point of a batch: SIGKILL to the driver, its JVM and its workers.
 
-``python -m tests.support.killed_job POINT N --config FILE``; the points are the keys of ``POINTS``, N counts how often
-the point is passed before. It must be the leader of a process group of its own.
+``python -m tests.support.killed_job POINT N --config FILE``: POINT is a key of ``POINTS``, and N is how often it is
+passed before the kill. The process must lead its own process group.
 """
 
 import os
@@ -19,8 +19,8 @@ def _die() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-# The class and method to die at, and whether before its call. The state of a batch is on disk before its ack is
-# appended, and Spark commits the batch after ``handle_batch`` has returned.
+# The state of a batch is on disk before its ack is appended, and Spark commits the batch after ``handle_batch`` has
+# returned.
 POINTS: Final[KillPoints] = {
     "before the batch": (AckDriver, "handle_batch", True),
     "between state commit and Delta commit": (AckTable, "append", True),

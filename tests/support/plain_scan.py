@@ -1,4 +1,4 @@
-"""The router without its index, which asks every shape of a table about every change: slow, and plainly right."""
+"""The router without its index: it tests every change against every shape of the table. Slow and obviously correct."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from flushtracker.wal.changes import Change
 
 
 class PlainScan(ShapeIndex):
-    """Finds all shapes of the table."""
+    """Returns every shape of the table as a candidate."""
 
     def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
         if change.relation is not self._relation:
-            self._meet(change.relation)
+            self._set_relation(change.relation)
         return [indexed for indexed in self._shapes.values() if indexed.starts_after < lsn]
 
 

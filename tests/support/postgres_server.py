@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: fixtures, taken up by the conftest beside it."""
+"""Fixtures for tests on a real PostgreSQL server; the integration tests' conftest imports them."""
 
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from flushtracker.local.postgres import LocalPostgres
 
 @pytest.fixture
 def postgres_folder() -> Iterator[Path]:
-    """A folder that the server's user can reach, which pytest's own, closed to others, are not."""
+    """A folder that the server's user can access; pytest's own folders are closed to other users."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -20,6 +20,6 @@ def postgres_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def postgres(postgres_folder: Path) -> Iterator[LocalPostgres]:
-    """A running server of the test's own."""
+    """A running server for this test alone."""
     with LocalPostgres(postgres_folder / "server") as server:
         yield server

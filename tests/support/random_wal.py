@@ -1,7 +1,7 @@
-"""Random histories of a source, and random ways in which their events may reach the job.
+"""Random histories of a source, and random orders in which their events may reach the job.
 
-Hypothesis chooses sizes and a seed, which a failure prints: the rest follows from them. (Its own ``Random`` draws
-less evenly, and found in ten seconds less than seeds do in one.)
+Hypothesis draws the sizes and a seed, and prints them on failure; everything else follows from them. (Its own
+``Random`` draws less evenly: it found less in ten seconds than seeds do in one.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from tests.support.wal_history import History, Keepalive, Txn, last_sent
 
 SHAPES = ("users", "orders", "items", "audit")
 COMMIT_RECORD_BYTES = 24
-"""No two commits are nearer to each other than this."""
+"""The minimum distance between two commits."""
 
 
 RANDOMS = st.builds(Random, st.integers(0, 2**32 - 1))
@@ -25,7 +25,7 @@ RANDOMS = st.builds(Random, st.integers(0, 2**32 - 1))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One history with all its events: fragments in stream order, resends among them, and flushes in no order."""
+    """One history with all its events: fragments in stream order, including resends, and flushes in random order."""
 
     history: History
     stream: list[FragmentEvent] = field(repr=False)
@@ -33,13 +33,13 @@ class Case:
 
     @property
     def all_flushed(self) -> list[FlushNotification]:
-        """The flushes, and those that end every wait."""
+        """The flushes, and those that leave nothing pending."""
         return self.flushes + self.history.last_flushes()
 
 
 @st.composite
 def cases(draw: st.DrawFn, source: str = "7301/1/shapes", *, resends: int = 2, bare_commits: bool = True) -> Case:
-    """A history of up to six transactions over four shapes, sent again from earlier positions ``resends`` times."""
+    """A history of up to six transactions over four shapes, with up to ``resends`` resends from earlier positions."""
     rng = draw(RANDOMS)
     history = random_history(
         rng, source, size=draw(st.integers(1, 6)), bare_commits=bare_commits and draw(st.booleans())
@@ -50,7 +50,7 @@ def cases(draw: st.DrawFn, source: str = "7301/1/shapes", *, resends: int = 2, b
 
 @st.composite
 def several_sources(draw: st.DrawFn) -> list[Case]:
-    """One or two sources with the same shapes and LSNs, which must not notice each other."""
+    """One or two sources with the same shapes and LSNs, which must not affect each other."""
     return [draw(cases(f"7301/{timeline}/shapes")) for timeline in range(1, draw(st.integers(1, 2)) + 1)]
 
 
@@ -97,7 +97,7 @@ def _without(txn: Txn, shape_id: str, after: int) -> Txn:
 
 
 def random_stream(rng: Random, history: History, runs: int) -> list[FragmentEvent]:
-    """What capture sends: ``runs`` runs that end anywhere, each from an earlier position, and one to the end."""
+    """The output of capture: ``runs`` runs from earlier positions that end anywhere, and one that reaches the end."""
     stream: list[FragmentEvent] = []
     for _ in range(runs):
         run = random_run(rng, history, stream, rng.randint(0, _items_sent(history, stream)))
@@ -108,9 +108,9 @@ def random_stream(rng: Random, history: History, runs: int) -> list[FragmentEven
 def random_run(
     rng: Random, history: History, stream: Sequence[FragmentEvent], first: int, acked: int | None = None
 ) -> list[FragmentEvent]:
-    """Everything from the item ``first`` on, in new cuts; the keepalives are not the same each time.
+    """One run of capture from the item ``first`` on, with its own cuts and its own selection of keepalives.
 
-    ``acked``: the LSN confirmed when capture starts, any possible one without.
+    ``acked`` is the LSN confirmed when capture starts; by default, a random possible one.
     """
     follows = LogOffset(_confirmed_lsn(rng, history, stream, first) if acked is None else acked, 0)
     run: list[FragmentEvent] = []
@@ -126,17 +126,17 @@ def random_run(
 
 
 def items_after(history: History, acked: int) -> int:
-    """The index of the first item that PostgreSQL sends again when ``acked`` was acknowledged."""
+    """The index of the first item that PostgreSQL sends again after the ack ``acked``."""
     return sum(item.lsn <= acked for item in history.items)
 
 
 def _items_sent(history: History, stream: Sequence[FragmentEvent]) -> int:
-    """How many leading items have been sent whole: a run may start at any of them, or right after."""
+    """The number of leading items that were sent completely; a run may start at any of them, or right after."""
     return sum(item.lsn <= max((f.lsn for f in stream if f.commit), default=-1) for item in history.items)
 
 
 def _confirmed_lsn(rng: Random, history: History, stream: Sequence[FragmentEvent], first: int) -> int:
-    """An ack with which PostgreSQL sends from the item ``first`` on; nothing that was never sent is confirmed."""
+    """A random ack after which PostgreSQL sends from the item ``first`` on; it confirms nothing that was never sent."""
     lsn = history.items[first].lsn if first < len(history.items) else history.items[-1].lsn + 1
     previous = max((txn.lsn for txn in history.txns if txn.lsn < lsn), default=history.items[0].lsn - 20)
     reached = last_sent(stream)
@@ -145,7 +145,7 @@ def _confirmed_lsn(rng: Random, history: History, stream: Sequence[FragmentEvent
 
 
 def random_flushes(rng: Random, history: History) -> list[FlushNotification]:
-    """What writers and capture may say: some flushes of what was sent, older and repeated ones, and removals."""
+    """Notifications that writers and capture may send: some flushes, stale and repeated ones, and removals."""
     flushes = []
     written = history.written_offsets()
     for shape_id in sorted(written.keys() | history.removals.keys()):
@@ -160,7 +160,7 @@ def random_flushes(rng: Random, history: History) -> list[FlushNotification]:
 def random_batches(
     rng: Random, streams: Sequence[Sequence[FragmentEvent]], flushes: Sequence[FlushNotification], *, most: int = 6
 ) -> list[list[Event]]:
-    """Cut events into micro-batches: each stream in its order, the flushes anywhere, no order inside a batch."""
+    """Cut events into micro-batches: each stream in order, flushes anywhere; every batch is shuffled."""
     batches: list[list[Event]] = [[] for _ in range(rng.randint(1, most))]
     for stream in streams:
         places = sorted(rng.randrange(len(batches)) for _ in stream)

@@ -1,4 +1,4 @@
-"""Builds the events of one source by hand: a chain of fragments, and the notifications about its shapes."""
+"""Builds the events of one source by hand: a chain of fragments, and the flush notifications of its shapes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,19 +9,19 @@ from flushtracker.wal.log_offset import LogOffset
 
 
 class SampleSource:
-    """Each call gives the next event of the chain. Offsets are plain numbers: the commit LSN and the operation."""
+    """Each call returns the next event of the chain. Offsets are plain numbers: the commit LSN and the operation."""
 
     def __init__(self, name: str = "7301/1/shapes", confirmed_lsn: int = 1000) -> None:
         self.name = name
         self.restart(confirmed_lsn)
 
     def restart(self, confirmed_lsn: int) -> None:
-        """Capture starts again: the next fragment follows what is confirmed, everything after it is sent again."""
+        """Restart capture: the next fragment is a start that follows the confirmed LSN."""
         self._follows = LogOffset(confirmed_lsn - 1, 0)
         self._start = True
 
     def fragment(self, lsn: int, op: int, shapes: Mapping[str, int | None], *, commit: bool = False) -> FragmentEvent:
-        """Part of the transaction at ``lsn`` up to operation ``op``; ``shapes``: each one's last operation, or None."""
+        """Part of the transaction at ``lsn``, up to operation ``op``. ``shapes``: shape → last operation, or None."""
         last = LogOffset(lsn, op)
         entries = [
             FragmentShape(
@@ -45,11 +45,11 @@ class SampleSource:
         return event
 
     def transaction(self, lsn: int, *shape_ids: str, op: int = 0) -> FragmentEvent:
-        """A whole transaction, whose last operation is every shape's last."""
+        """A whole transaction; its last operation is also every shape's last."""
         return self.fragment(lsn, op, dict.fromkeys(shape_ids, op), commit=True)
 
     def keepalive(self, lsn: int) -> FragmentEvent:
-        """An idle server's word that nothing committed up to ``lsn``."""
+        """A keepalive: the server is idle and has sent everything up to ``lsn``."""
         return replace(self.transaction(lsn), xid=None)
 
     def flushed(self, shape_id: str, lsn: int, op: int = 0) -> FlushNotification:

@@ -1,6 +1,6 @@
-"""``flushtracker track`` that is sent a signal, with its JVM and workers, in the middle of its first batch.
+"""``flushtracker track`` that receives a signal, with its JVM and workers, in the middle of its first batch.
 
-``python -m tests.support.signalled_job SIGTERM --config FILE``. It must be the leader of a process group of its own.
+``python -m tests.support.signalled_job SIGTERM --config FILE``. The process must lead its own process group.
 """
 
 import os
@@ -16,7 +16,7 @@ _append = AckTable.append
 
 def _signalled_append(table: AckTable, row: AckRow) -> bool:
     os.killpg(0, signal.Signals[sys.argv[1]])
-    # Long enough for whatever would not wait for the batch.
+    # Long enough for a shutdown that does not wait for the batch.
     time.sleep(2)
     return _append(table, row)
 

@@ -1,7 +1,7 @@
-"""``python -m tests.support.small_disk PART FOLDER``: a job whose ``PART`` is on a disk that fills up.
+"""``python -m tests.support.small_disk PART FOLDER``: run a job whose ``PART`` is on a disk that fills up.
 
-Needs a mount namespace of its own (``unshare -rm``). It runs the job three times: with room, with none, with room
-again, and prints for each, as one JSON list, its exit code, the last line that it said, and all acks so far.
+Needs its own mount namespace (``unshare -rm``). The job runs three times: with free space, on a full disk, and with
+free space again. One JSON list is printed: for each run its exit code, its last line of output, and all acks so far.
 """
 
 import json
@@ -38,7 +38,7 @@ def main(part: str, folder: Path) -> None:
 
 
 def fill(path: Path) -> None:
-    """Write until there is no room for another byte."""
+    """Fill the disk to the last byte."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
             with suppress(OSError):

@@ -1,7 +1,7 @@
-"""A Spark standalone cluster on this machine: a master and workers, each a process and a folder of its own.
+"""A Spark standalone cluster on this machine: a master and workers, each in its own process and folder.
 
-The executors run a Python that has pandas and pyarrow but not this package, and start in another folder than the
-driver: what they know of flushtracker, ``--py-files`` brings.
+The executors' Python has pandas and pyarrow but not this package, and they do not start in the driver's folder: they
+can import flushtracker only through ``--py-files``.
 """
 
 import json
@@ -26,33 +26,33 @@ from flushtracker.spark.dist import write_dist
 DEADLINE_S: Final = 600
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-# In the environment of every process of a cluster, whoever started it: how its processes are told from others.
+# This environment variable identifies the processes of a cluster, whichever process started them.
 _MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
-# A test's JVM lives for seconds, most of which would go into compiling it well.
-_SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# All that an executor's Python needs: pandas and pyarrow with what they import. Spark brings pyspark by itself.
+# The JVMs of a test run for seconds, most of which optimizing compilation would take.
+_FAST_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Everything that an executor's Python needs: pandas, pyarrow and their dependencies. Spark provides pyspark.
 _EXECUTOR_PACKAGES: Final = ("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata")
 
 _Found = TypeVar("_Found")
 
 
 def wait_for(what: str, find: Callable[[], _Found | None]) -> _Found:
-    """The first thing that ``find`` returns and that is true; an ``AssertionError`` once the deadline has passed."""
+    """Poll ``find`` until it returns something true, and return that; fail, naming ``what``, after the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while not (found := find()):
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S} s"
+        assert time.monotonic() < deadline, f"gave up after {DEADLINE_S} s: {what}"
         time.sleep(0.1)
     return found
 
 
 class StandaloneCluster:
-    """A context manager: inside it the cluster is up with all its workers, after it none of its processes is left.
+    """A context manager that starts the cluster with all its workers, and leaves none of its processes running.
 
-    ``folder`` gets the logs, the workers' folders and, in ``dist``, what ``make dist`` builds. Each worker has one core
-    and one gigabyte, which is one executor. ``java_options`` are every JVM's; give ``""`` for a long run.
+    ``folder`` gets the logs, the workers' folders and, in ``dist``, the output of ``make dist``. Each worker has one
+    core and one gigabyte, enough for one executor. ``java_options`` apply to every JVM; pass ``""`` for a long run.
     """
 
-    def __init__(self, folder: Path, workers: int = 2, *, java_options: str = _SHORT_LIFE) -> None:
+    def __init__(self, folder: Path, workers: int = 2, *, java_options: str = _FAST_START) -> None:
         self.folder = folder
         self.dist = folder / "dist"
         self.master_url = ""
@@ -78,10 +78,10 @@ class StandaloneCluster:
         self.stop()
 
     def _start(self) -> None:
-        # Port 0: any that is free; the log says which.
+        # Port 0 picks a free port; the log states which.
         self._start_daemon("master", "org.apache.spark.deploy.master.Master", "--port", "0")
-        self.master_url = self._told_by_master(r"Starting Spark master at (spark://\S+)")
-        web = self._told_by_master(r"MasterWebUI to .*(http://\S+)")
+        self.master_url = self._find_in_master_log(r"Starting Spark master at (spark://\S+)")
+        web = self._find_in_master_log(r"MasterWebUI to .*(http://\S+)")
         for number in range(self._worker_count):
             arguments = ("-c", "1", "-m", "1g", "-d", str(self.folder / f"worker-{number}"), self.master_url)
             self._start_daemon(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments)
@@ -113,26 +113,26 @@ class StandaloneCluster:
             _MARK: str(self.folder),
             "JAVA_TOOL_OPTIONS": self._java_options,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # Killed executors leave their scratch files behind, so it is not the machine's /tmp that gets them.
+            # Killed executors leave their scratch files behind; keep them out of /tmp.
             "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
         }
 
-    def _told_by_master(self, pattern: str) -> str:
+    def _find_in_master_log(self, pattern: str) -> str:
         return wait_for(f"the master logs {pattern}", lambda: re.search(pattern, self.log_of_master()))[1]
 
     def submit(self, *arguments: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
         """Start ``spark-submit`` with the README's flags, then ``arguments``: more flags, the job and its arguments.
 
-        As :meth:`start_driver` does.
+        See :meth:`start_driver`.
         """
         jars = ",".join(str(path) for path in sorted((self.dist / "jars").glob("*.jar")))
         flags = ["--master", self.master_url, "--jars", jars, "--py-files", str(self.dist / "flushtracker.zip")]
         return self.start_driver("spark-submit", *flags, *arguments, cwd=cwd, **environ)
 
     def start_driver(self, *command: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
-        """Start a program that submits to this cluster, in a session of its own; :meth:`log_of` has what it prints.
+        """Start a program that submits to this cluster, in its own session; :meth:`log_of` returns its output.
 
-        ``spark-submit`` is on its ``PATH``, and its environment names the interpreters of driver and executors.
+        ``spark-submit`` is on its ``PATH``, and its environment names the Pythons of the driver and the executors.
         """
         ours = {
             "PATH": f"{_SPARK_HOME / 'bin'}:{os.environ['PATH']}",
@@ -144,29 +144,29 @@ class StandaloneCluster:
         return self._drivers[-1]
 
     def log_of(self, driver: subprocess.Popen[bytes]) -> str:
-        """What a driver has printed so far."""
+        """A driver's output so far."""
         return (self.folder / f"driver-{self._drivers.index(driver)}.log").read_text(errors="replace")
 
     def log_of_master(self) -> str:
-        """What the master has logged so far: which executors it launched, and why."""
+        """The master's log so far: which executors it launched, and why."""
         return (self.folder / "master.log").read_text(errors="replace")
 
     def executor_pids(self) -> list[int]:
-        """The executors that run now, by the process ids of their JVMs."""
+        """The process ids of the running executors' JVMs."""
         return [pid for pid in self._pids() if _EXECUTOR in _read(pid, "cmdline")]
 
     def kill_an_executor(self) -> int:
-        """SIGKILL to an executor; returns its process id. The master starts another in its place."""
+        """Send SIGKILL to an executor and return its process id. The master starts a replacement."""
         pid = wait_for("an executor runs", self.executor_pids)[0]
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def is_idle(self) -> bool:
-        """Whether there is no process but the master and the workers: no executor, no Python that one has started."""
+        """Whether only the master and the workers run: no executor, and no Python that an executor has started."""
         return self._pids() == sorted(daemon.pid for daemon in self._daemons)
 
     def stop(self) -> None:
-        """Kill every process that came of this cluster, its drivers' too, and wait until they are gone."""
+        """Kill every process of this cluster, including the drivers', and wait until all are gone."""
         wait_for("the cluster's processes are gone", self._kill_all)
         for process in (*self._drivers, *self._daemons):
             process.wait(DEADLINE_S)
@@ -184,13 +184,13 @@ class StandaloneCluster:
 
 
 def _plain_environ() -> dict[str, str]:
-    """This process's environment without what could lead others to the checkout."""
+    """This process's environment without variables that could lead a child process to the checkout."""
     ours = ("PYTHON", "PYSPARK", "SPARK", "FLUSHTRACKER")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def _make_executor_python(folder: Path) -> Path:
-    """A Python with nothing but what the README asks of executors, borrowed from this one."""
+    """Create a Python with only the packages that the README requires of executors, linked from this one."""
     venv.create(folder, symlinks=True)
     ours = Path(pyspark.__file__).parents[1]
     theirs = next((folder / "lib").glob("python*/site-packages"))
@@ -207,12 +207,12 @@ def _make_executor_python(folder: Path) -> Path:
 
 
 def _alive_workers(web: str) -> int:
-    with urlopen(f"{web}/json/", timeout=DEADLINE_S) as answer:  # noqa: S310  the master's own address
-        return sum(worker["state"] == "ALIVE" for worker in json.load(answer)["workers"])
+    with urlopen(f"{web}/json/", timeout=DEADLINE_S) as response:  # noqa: S310  the master's own address
+        return sum(worker["state"] == "ALIVE" for worker in json.load(response)["workers"])
 
 
 def _read(pid: int, name: str) -> str:
-    """A file that the kernel keeps about a process; nothing for one that is dead or another user's."""
+    """A file of ``/proc`` about a process; empty if the process is gone or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except OSError:

@@ -17,9 +17,9 @@ def relation(
     columns: str,
     identity: Literal["default", "nothing", "full", "index"] = "default",
 ) -> Relation:
-    """A table of the schema ``public``: ``id* day* body`` are its columns, those with a star are its key.
+    """A table of the schema ``public``; ``columns`` is a list such as ``id* day* body``, where a star marks the key.
 
-    ``id``, ``day`` and ``qty`` are numbers, all others text. Under FULL every column is flagged, as PostgreSQL does.
+    ``id``, ``day`` and ``qty`` are bigint, others text. Under FULL every column is flagged as key, as in PostgreSQL.
     """
     names = columns.split()
     return Relation(
@@ -50,7 +50,7 @@ def at(op_offset: int, lsn: int = LSN) -> LogOffset:
 
 
 def transaction(changes: Sequence[Change], lsn: int = LSN, sizes: Sequence[int] = ()) -> list[TransactionFragment]:
-    """``changes``, numbered 0, 2, 4, …, as fragments of ``sizes``; the last takes all that is left, one at least."""
+    """``changes``, numbered 0, 2, 4, …, as fragments of ``sizes``; the last has all the rest, at least one change."""
     numbered = [replace(change, offset=at(2 * index, lsn)) for index, change in enumerate(changes)]
     parts: list[tuple[Change, ...]] = []
     for size in sizes:

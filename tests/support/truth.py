@@ -1,7 +1,7 @@
-"""Reads what PostgreSQL's ``test_decoding`` printed: a second opinion on the same WAL.
+"""Parses the output of PostgreSQL's ``test_decoding``: a second opinion on the same WAL.
 
-It shares no code with the decoder, and no format either: ``test_decoding`` prints text, where ``pgoutput`` sends bytes.
-So an agreement of the two says something about the decoder. Whatever this parser does not know, it refuses.
+It shares neither code nor format with the decoder: ``test_decoding`` prints text, ``pgoutput`` sends bytes. If the two
+agree, that is evidence for the decoder. The parser rejects everything that it does not know.
 """
 
 import gzip
@@ -22,7 +22,7 @@ Row = dict[str, str | None]
 
 @dataclass(frozen=True)
 class TruthChange:
-    """One change of one table. ``old`` lacks columns that are NULL, ``new`` those that are unchanged TOAST values."""
+    """One change of one table. ``old`` lacks NULL columns, ``new`` lacks unchanged TOAST values."""
 
     lsn: int
     operation: str
@@ -39,7 +39,7 @@ class TruthTransaction:
 
 
 def read_truth(path: Path) -> list[TruthTransaction]:
-    """The transactions in the order of their commits, each with its changes to any table."""
+    """The transactions in commit order, each with its changes to all tables."""
     transactions: list[TruthTransaction] = []
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         for line in file:
@@ -49,7 +49,7 @@ def read_truth(path: Path) -> list[TruthTransaction]:
                 continue
             transaction = transactions[-1]
             if transaction.xid != int(xid) or transaction.end_lsn:
-                raise ValueError(f"line of transaction {xid} in transaction {transaction.xid}")
+                raise ValueError(f"line of transaction {xid} inside transaction {transaction.xid}")
             if text == f"COMMIT {xid}":
                 transaction.end_lsn = int(lsn)
             else:
@@ -58,7 +58,7 @@ def read_truth(path: Path) -> list[TruthTransaction]:
 
 
 def parse_change(lsn: int, text: str) -> list[TruthChange]:
-    """One line, one change; a TRUNCATE is one for each of its tables.
+    """Parse one line: one change, or one for each table of a TRUNCATE.
 
     >>> parse_change(1, '''table public."Odd": INSERT: "a b"[text]:'it''s' n[int]:1 t[text]:unchanged-toast-datum''')
     [TruthChange(lsn=1, operation='insert', table=('public', 'Odd'), old=None, new={'a b': "it's", 'n': '1'})]
@@ -93,12 +93,12 @@ def _row(text: str) -> Row:
 
 
 def _columns(text: str, position: int) -> tuple[Row, int]:
-    """The columns from ``position`` on, and where they end."""
+    """The columns from ``position`` on, and the position after them."""
     row: Row = {}
     while match := _COLUMN.match(text, position):
         name, value = _unquote(match[1]), match[3]
         if name in row:
-            raise ValueError(f"column {name} twice in {text[:80]}")
+            raise ValueError(f"duplicate column {name} in {text[:80]}")
         if value == "null":
             row[name] = None
         elif value != "unchanged-toast-datum":

@@ -1,7 +1,6 @@
-"""The WAL of one source as a test knows it: what was committed, what each shape writes of it, and how it is sent.
+"""The complete WAL of one source: what was committed, what each shape writes, and how it is sent.
 
-This is the truth that events are made from, so it holds what no event alone tells: every operation of every
-transaction, whether or not it has been sent.
+Tests derive events from it. It holds what no single event shows: every operation of every transaction, sent or not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +16,8 @@ from flushtracker.wal.log_offset import LogOffset
 class Txn:
     """A transaction; operation *i* has ``op_offset`` 2·i.
 
-    ``operations`` holds for each operation the shapes that it is routed to, and the ``op_offset`` of the last item that
-    the shape writes for it: one more than its own where an update is split in two.
+    Each of ``operations`` is a mapping from the shapes that it is routed to, to the ``op_offset`` of the last item that
+    the shape writes for it: one more than the operation's own if an update is split in two.
     """
 
     lsn: int
@@ -27,19 +26,19 @@ class Txn:
 
     @property
     def boundary(self) -> LogOffset:
-        """Its last offset, if the commit fragment carries its last change."""
+        """The transaction's last offset, if the commit fragment carries its last change."""
         return LogOffset(self.lsn, 2 * (len(self.operations) - 1))
 
     def last_written(self) -> dict[str, LogOffset]:
-        """The last offset that each shape writes for it."""
+        """The last offset that each shape writes for this transaction."""
         return self._written_by(self.operations)
 
     def fragments(
         self, cuts: Iterable[int], follows: LogOffset, *, start: bool, source: str, bare_commit: bool = False
     ) -> list[FragmentEvent]:
-        """Its fragments, each of which begins with an operation of ``cuts``.
+        """The transaction's fragments, cut before each operation in ``cuts``.
 
-        ``bare_commit``: as a foreign producer sends it, with a commit fragment that carries no change.
+        ``bare_commit`` adds a commit fragment that carries no change, as a foreign producer may send it.
         """
         edges = sorted({0, len(self.operations), *cuts})
         fragments = []
@@ -71,7 +70,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """An idle server's word that it has sent everything up to ``lsn``."""
+    """A keepalive: the server is idle and has sent everything up to ``lsn``."""
 
     lsn: int
 
@@ -84,9 +83,9 @@ class Keepalive:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that happens to one source; ``removals`` says after which offset nothing is routed to a shape.
+    """The history of one source. ``removals``: shape → the offset after which nothing is routed to it.
 
-    ``bare_commits``: its producer sends, now and then, a commit fragment that carries no change.
+    ``bare_commits``: the producer sometimes sends a commit fragment that carries no change.
     """
 
     source: str
@@ -99,7 +98,7 @@ class History:
         return [item for item in self.items if isinstance(item, Txn)]
 
     def written_offsets(self) -> dict[str, list[LogOffset]]:
-        """What a shape's writer may report as flushed: each item's offset, and the ends of its transactions."""
+        """What each shape's writer may report as flushed: every item's offset, and the ends of its transactions."""
         offsets: dict[str, list[LogOffset]] = {}
         for txn in self.txns:
             for operation in txn.operations:
@@ -113,7 +112,7 @@ class History:
         return FlushNotification(self.source, "removed", shape_id, self.removals[shape_id])
 
     def last_flushes(self) -> list[FlushNotification]:
-        """What ends every wait: each shape's last offset flushed, or its removal."""
+        """The notifications that leave nothing pending: each shape's last flush, or its removal."""
         return [
             self.removal(shape_id)
             if shape_id in self.removals
@@ -127,5 +126,5 @@ def commit_at(lsn: int) -> Commit:
 
 
 def last_sent(stream: Sequence[FragmentEvent]) -> LogOffset:
-    """How far a stream of fragments has reached."""
+    """The greatest offset in a stream of fragments."""
     return max((fragment.last_log_offset for fragment in stream), default=LogOffset.before_all())

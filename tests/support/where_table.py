@@ -1,4 +1,4 @@
-"""A table with a column of each type, and what a ``where`` says of its rows."""
+"""A table with a column of each type, and the result of a ``where`` on one of its rows."""
 
 from flushtracker.shapes.where import parse_where
 from flushtracker.wal.changes import Column, Relation, Row

@@ -1,6 +1,7 @@
-"""Which way the arrows point: jobs → programs → adapters → pure → errors, read from the imports themselves."""
+"""The layers of the package, checked against its imports: jobs → programs → adapters → pure → errors."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "events": frozenset({"shapes", "wal", "errors"}),
     "tracking": frozenset({"wal", "errors"}),
 }
-"""Package → the packages of ours that it may import. No I/O, no clock, no thread, no logger, no subprocess."""
+"""Package → our packages that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
 
 ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "process": frozenset({"errors"}),
@@ -33,7 +34,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "postgres": frozenset({"shapes", "wal", "errors"}),
     "kafka": frozenset({"config", "events", "errors"}),
 }
-"""One outside system each, over pure packages alone."""
+"""Each wraps one outside system and imports only pure packages."""
 
 PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka"}),
@@ -45,9 +46,9 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "cli": frozenset({"process", "errors"}),
 }
 
-ARROWS: Final = {**PURE, **ADAPTERS, **PROGRAMS}
+MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}
 
-OUTSIDE: Final[Mapping[str, frozenset[str]]] = {
+THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
     "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
@@ -61,7 +62,7 @@ OUTSIDE: Final[Mapping[str, frozenset[str]]] = {
     "rich": frozenset({"report", "demo"}),
     "matplotlib": frozenset({"report"}),
 }
-"""Third-party package → the packages of ours that may import it."""
+"""Third-party package → our packages that may import it."""
 
 PURE_LIBRARY: Final = frozenset(
     [
@@ -84,7 +85,7 @@ PURE_LIBRARY: Final = frozenset(
         "unicodedata",
     ]
 )
-"""The modules of the standard library that pure code may import."""
+"""Standard library modules that pure code may import."""
 
 EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.strict_yaml", "os"): "fills ${NAME} from the environment, so that secrets stay out of files",
@@ -92,22 +93,22 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.job_config", "pathlib"): "names the file that strict_yaml reads",
     ("shapes.shapes_file", "pathlib"): "names the file that strict_yaml reads",
 }
-"""(module, import) that a pure module has although it is not in ``PURE_LIBRARY``, with the reason."""
+"""(module, import) pairs outside ``PURE_LIBRARY`` that pure code may have, each with its reason."""
 
-LEVELS_AT_MOST: Final = 8
+MAX_LAYERS: Final = 8
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
     """Every module of the package by its name below ``flushtracker``, with its syntax tree."""
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        # The package's own face names what it hands on as text; see test_public_api.
+        # These two are the package's entry points and belong to no layer.
         if parts not in {("__init__",), ("__main__",)}:
             yield ".".join(part for part in parts if part != "__init__"), ast.parse(path.read_text())
 
 
 def imports(tree: ast.Module) -> set[str]:
-    """All that is imported anywhere in the module, in functions too."""
+    """Every name imported anywhere in the module, inside functions too."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -118,8 +119,8 @@ def imports(tree: ast.Module) -> set[str]:
     return found
 
 
-def own(names: set[str]) -> set[str]:
-    """The packages of ours among the imports; the version is the package's own face."""
+def own_packages(names: set[str]) -> set[str]:
+    """Our packages among the imports, without the version, which belongs to no layer."""
     packages = {name.split(".")[1] for name in names if name.startswith("flushtracker.")}
     return packages - {"__version__"}
 
@@ -128,52 +129,60 @@ def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def test_every_package_has_its_place() -> None:
-    """A new one is pure, an adapter or a program, and says what it may import."""
-    assert {package_of(name) for name, _ in modules()} == ARROWS.keys()
+def test_every_package_has_a_layer() -> None:
+    """A new package must be listed as pure, adapter or program, with what it may import."""
+    assert {package_of(name) for name, _ in modules()} == MAY_IMPORT.keys()
 
 
-def test_imports_follow_the_arrows() -> None:
-    """No module imports a package that its own may not."""
+def test_modules_import_only_what_their_package_may() -> None:
+    """No module imports one of our packages that its own package may not import."""
     wrong = {
         (name, package)
         for name, tree in modules()
-        for package in own(imports(tree)) - {package_of(name)} - ARROWS[package_of(name)]
+        for package in own_packages(imports(tree)) - {package_of(name)} - MAY_IMPORT[package_of(name)]
     }
     assert wrong == set()
 
 
-def test_arrows_are_not_wider_than_the_imports() -> None:
-    """Of pure packages and adapters each arrow is used: one that is not would hide the next wrong import."""
+def test_every_permitted_import_is_used() -> None:
+    """An unused permission of a pure package or an adapter would hide the next wrong import."""
     used: dict[str, set[str]] = {}
     for name, tree in modules():
-        used.setdefault(package_of(name), set()).update(own(imports(tree)))
-    unused = {(package, other) for package in {**PURE, **ADAPTERS} for other in ARROWS[package] - used[package]}
+        used.setdefault(package_of(name), set()).update(own_packages(imports(tree)))
+    unused = {(package, other) for package in {**PURE, **ADAPTERS} for other in MAY_IMPORT[package] - used[package]}
     assert unused == set()
 
 
-def test_packages_are_at_most_eight_levels_high() -> None:
-    """And no circle: a package stands one level above the highest that it may import."""
-    levels: dict[str, int] = {}
-    for package in TopologicalSorter(ARROWS).static_order():
-        levels[package] = 1 + max((levels[other] for other in ARROWS[package]), default=0)
-    assert max(levels.values()) <= LEVELS_AT_MOST
+def test_architecture_page_shows_the_permitted_imports() -> None:
+    """Its table has one row per package, with everything that the package may import."""
+    section = (CHECKOUT / "docs" / "architecture.md").read_text().split("\n## ")[3]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ", section, re.MULTILINE)
+    documented = {package: frozenset(re.findall(r"`(\w+)`", allowed)) for package, allowed in rows}
+    assert documented == MAY_IMPORT
 
 
-def test_each_outside_package_has_one_home() -> None:
-    """So that replacing one touches one package."""
+def test_packages_form_at_most_eight_layers() -> None:
+    """There is no cycle; a package is one layer above the highest that it may import."""
+    layers: dict[str, int] = {}
+    for package in TopologicalSorter(MAY_IMPORT).static_order():
+        layers[package] = 1 + max((layers[other] for other in MAY_IMPORT[package]), default=0)
+    assert max(layers.values()) <= MAX_LAYERS
+
+
+def test_third_party_packages_are_imported_only_where_listed() -> None:
+    """So replacing one touches few packages."""
     wrong = {
-        (name, outside)
+        (name, third_party)
         for name, tree in modules()
-        for outside in {imported.partition(".")[0] for imported in imports(tree)} & OUTSIDE.keys()
-        if package_of(name) not in OUTSIDE[outside]
+        for third_party in {imported.partition(".")[0] for imported in imports(tree)} & THIRD_PARTY.keys()
+        if package_of(name) not in THIRD_PARTY[third_party]
     }
     assert wrong == set()
 
 
-def test_pure_packages_import_pure_code_alone() -> None:
-    """A whitelist: what is not in it may read a clock, a file or a socket. Each exception has its reason."""
-    allowed = PURE_LIBRARY | {name for name, homes in OUTSIDE.items() if homes <= PURE.keys()}
+def test_pure_packages_import_only_pure_code() -> None:
+    """An allowlist: a module that is not on it may read a clock, a file or a socket."""
+    allowed = PURE_LIBRARY | {name for name, users in THIRD_PARTY.items() if users <= PURE.keys()}
     impure = {
         (name, top)
         for name, tree in modules()
@@ -184,7 +193,7 @@ def test_pure_packages_import_pure_code_alone() -> None:
 
 
 def test_pure_packages_call_no_clock_and_no_file() -> None:
-    """What needs no import, or hides in an allowed one: ``open``, ``print``, ``datetime.now``."""
+    """Covers calls that need no import, or hide in an allowed one: ``open``, ``print``, ``datetime.now``."""
     calls = {
         (name, function.attr if isinstance(function, ast.Attribute) else function.id)
         for name, tree in modules()
@@ -196,11 +205,11 @@ def test_pure_packages_call_no_clock_and_no_file() -> None:
     assert {(name, function) for name, function in calls if function in forbidden} == set()
 
 
-def test_checks_see_what_they_look_for() -> None:
+def test_checks_find_the_imports_that_they_look_for() -> None:
     """An import inside a function counts, and so does each name of one statement."""
     tree = ast.parse("def f():\n    from flushtracker.spark import rows, driver\n    import os.path\n")
     assert imports(tree) == {"flushtracker.spark.rows", "flushtracker.spark.driver", "os.path"}
-    assert own(imports(tree)) == {"spark"}
+    assert own_packages(imports(tree)) == {"spark"}
     assert {"tracking.flush_tracker", "spark.driver", "cli", "shapes.where"} <= {name for name, _ in modules()}
 
 
@@ -224,32 +233,32 @@ def import_without(blocked: set[str], *names: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("package", sorted({**PURE, **ADAPTERS, "cli": frozenset()}))
-def test_package_imports_with_its_own_outside_packages_alone(package: str) -> None:
-    """In a fresh interpreter that can import nothing else, also not by way of another package of ours."""
+def test_package_imports_with_only_its_own_third_party_packages(package: str) -> None:
+    """Each package imports in a fresh interpreter that blocks every third-party package it does not depend on."""
     reached, todo = set[str](), [package]
     while todo:
         reached.add(name := todo.pop())
-        todo.extend(ARROWS[name] - reached)
-    blocked = {outside for outside, homes in OUTSIDE.items() if not homes & reached}
+        todo.extend(MAY_IMPORT[name] - reached)
+    blocked = {third_party for third_party, users in THIRD_PARTY.items() if not users & reached}
     done = import_without(blocked, *(name for name, _ in modules() if package_of(name) == package))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("module", ["kafka_config", "records", "topic_rules"])
-def test_rules_of_kafka_import_without_its_client(module: str) -> None:
+def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
     """The tracker reads Kafka through Spark, and the rules about topics apply to it too."""
     done = import_without({"confluent_kafka", "pyspark"}, f"kafka.{module}")
     assert done.returncode == 0, done.stderr
 
 
 def test_executors_import_the_state_function_without_the_drivers_packages() -> None:
-    """They have pyspark, pandas, pyarrow, and what ``--py-files`` ships: this package and sortedcontainers."""
+    """Executors have pyspark, pandas, pyarrow, and what ``--py-files`` ships: this package and sortedcontainers."""
     done = import_without(
-        OUTSIDE.keys() - {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}, "spark.group_state"
+        THIRD_PARTY.keys() - {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}, "spark.group_state"
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_blocked_package_is_missed() -> None:
+def test_blocked_package_cannot_be_imported() -> None:
     """The blocker works: without pyspark the driver does not import."""
     assert "pyspark is blocked" in import_without({"pyspark"}, "spark.driver").stderr

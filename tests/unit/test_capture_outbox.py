@@ -1,4 +1,4 @@
-"""What goes out, in which order, and what capture's configuration refuses."""
+"""The order in which the outbox publishes, and what capture's configuration refuses."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def outbox(publisher: FakePublisher, published: list[int]) -> Outbox:
 
 
 def test_a_fragment_is_published_once_all_of_its_events_are_confirmed() -> None:
-    """Its changes and itself go out without waiting; the last confirmation counts."""
+    """All of its events are sent without waiting; the last confirmation publishes it."""
     publisher, published = FakePublisher(), list[int]()
     outbox(publisher, published).publish_fragment(fragment("a", "b"))
     assert publisher.log == ['changes ["7/1/s","a"]', 'changes ["7/1/s","b"]', "fragments 7/1/s"]
@@ -49,7 +49,7 @@ def test_a_fragment_is_published_once_all_of_its_events_are_confirmed() -> None:
 
 
 def test_a_shape_waits_until_those_it_depends_on_are_confirmed() -> None:
-    """Layer by layer, but only where the fragment has something of a lower one."""
+    """Shapes are sent layer by layer, waiting only if the fragment has events of a lower layer."""
     publisher = FakePublisher()
     box = outbox(publisher, [])
     box.layers = {"a": 2, "b": 1}
@@ -62,7 +62,7 @@ def test_a_shape_waits_until_those_it_depends_on_are_confirmed() -> None:
 
 
 def test_an_event_over_the_limit_names_its_transaction_and_shapes() -> None:
-    """The row's values are not in the message."""
+    """The message does not show the row's values."""
     with pytest.raises(BrokerError) as raised:
         outbox(FakePublisher(), []).publish_fragment(fragment("a", note="secret" * (MAX_MESSAGE_BYTES // 6)))
     message = str(raised.value)
@@ -79,11 +79,11 @@ acks: acks
 """
 
 
-def test_a_password_comes_from_the_environment_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In plain text it is refused, without being shown; filled in, it is not shown either."""
+def test_a_password_comes_only_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password in plain text is refused and not shown; one from a variable is not shown either."""
     file = tmp_path / "capture.yaml"
     file.write_text(CONFIG % "hunter2")
-    with pytest.raises(ConfigError, match=r"line 2: postgres.connection.password stands here in plain text") as raised:
+    with pytest.raises(ConfigError, match=r"line 2: postgres.connection.password is in plain text") as raised:
         load_capture_config(file)
     assert "hunter2" not in str(raised.value)
     monkeypatch.setenv("SECRET", "hunter2")
@@ -93,7 +93,7 @@ def test_a_password_comes_from_the_environment_alone(tmp_path: Path, monkeypatch
     assert "hunter2" not in repr(config)
 
 
-def test_the_example_is_a_configuration() -> None:
-    """What the project ships can be read."""
+def test_the_shipped_configuration_is_valid() -> None:
+    """``conf/capture.yaml`` loads."""
     config = load_capture_config(Path(__file__).parents[2] / "conf" / "capture.yaml")
     assert (config.postgres.slot, config.intervals.heartbeat_ms, config.max_batch_size) == ("shapes", None, 100)

@@ -20,7 +20,7 @@ ENTRY = ShapeEntry(
 
 
 def test_a_source_without_entries_has_no_epoch() -> None:
-    """Neither another slot's source nor one whose slot's name ends in a number is taken for it."""
+    """Neither another slot's source nor a slot whose name ends in a number counts as an epoch of this one."""
     assert last_epoch("7/1/s", ["7/2/s", "7/1/s2", "7/1/s/x"]) is None
     assert last_epoch("7/1/s", ["7/1/s"]) == 0
 
@@ -28,31 +28,38 @@ def test_a_source_without_entries_has_no_epoch() -> None:
 @pytest.mark.parametrize(
     ("wal_lsn", "confirmed_lsn", "published_lsn"), [(500, 100, None), (500, 301, 400), (500, 100, 500)]
 )
-def test_a_server_that_goes_on_is_taken(wal_lsn: int, confirmed_lsn: int, published_lsn: int | None) -> None:
-    """The slot may lag behind the ack, which capture had no time to tell it; 300 is acknowledged here."""
+def test_a_server_that_continues_the_published_history_is_accepted(
+    wal_lsn: int, confirmed_lsn: int, published_lsn: int | None
+) -> None:
+    """The slot may lag behind the ack if capture had no time to confirm it; 300 is acknowledged here."""
     check_positions("7/1/s", wal_lsn=wal_lsn, confirmed_lsn=confirmed_lsn, safe_lsn=300, published_lsn=published_lsn)
 
 
 @pytest.mark.parametrize(
     ("wal_lsn", "confirmed_lsn", "published_lsn", "message"),
     [
-        (299, 100, None, r"WAL ends at 0/12B, but 0/12C was published or acknowledged before: it was restored"),
+        (
+            299,
+            100,
+            None,
+            r"WAL ends at 0/12B, but 0/12C was published or acknowledged before: it was probably restored",
+        ),
         (399, 100, 400, r"WAL ends at 0/18F, but 0/190 was published"),
-        (500, 302, 400, r"stands at 0/12E, but only what is up to 0/12C is acknowledged: somebody else has moved"),
+        (500, 302, 400, r"slot is at 0/12E, but only changes up to 0/12C are acknowledged: another client advanced"),
     ],
 )
-def test_a_server_that_does_not_go_on_is_refused_with_both_places(
+def test_a_server_with_another_history_is_refused_with_both_positions(
     wal_lsn: int, confirmed_lsn: int, published_lsn: int | None, message: str
 ) -> None:
-    """What to do is in the message: a new epoch, or the right ack table."""
+    """The message says what to do: start a new epoch, or use the right ack table."""
     with pytest.raises(SlotError, match=f"{message}.*--new-epoch"):
         check_positions(
             "7/1/s", wal_lsn=wal_lsn, confirmed_lsn=confirmed_lsn, safe_lsn=300, published_lsn=published_lsn
         )
 
 
-def test_the_transaction_published_last_must_come_again() -> None:
-    """Transactions before it are anyone's; then it comes, and what follows is new."""
+def test_the_last_published_transaction_must_be_resent() -> None:
+    """Transactions before it are not checked, and everything after it is new."""
     check = ResendCheck("7/1/s", LAST, confirmed_lsn=300)
     check.handle_keepalive(500)
     check.handle_transaction(TransactionIdentity(400, 40, "t0"))
@@ -66,52 +73,55 @@ def test_the_transaction_published_last_must_come_again() -> None:
     [TransactionIdentity(500, 43, "t1"), TransactionIdentity(501, 42, "t1"), TransactionIdentity(500, 42, "t2")],
     ids=str,
 )
-def test_another_transaction_in_its_place_is_another_history(transaction: TransactionIdentity) -> None:
-    """A restored server that has grown past the place has other transactions there, or none."""
-    with pytest.raises(SlotError, match=r"transaction 42 at 0/1F4 of t1 was published before.*another history"):
+def test_another_transaction_in_its_place_means_another_history(transaction: TransactionIdentity) -> None:
+    """A restored server that has grown past that LSN has other transactions there, or none."""
+    with pytest.raises(SlotError, match=r"transaction 42 at 0/1F4 \(t1\) was published before.*has diverged since"):
         ResendCheck("7/1/s", LAST, 300).handle_transaction(transaction)
-    with pytest.raises(SlotError, match="nothing comes up to 0/1F5 instead"):
+    with pytest.raises(SlotError, match="the server has sent everything up to 0/1F5 without it"):
         ResendCheck("7/1/s", LAST, 300).handle_keepalive(501)
 
 
-def test_nothing_is_expected_where_the_slot_was_confirmed_past_it() -> None:
-    """The server does not send again what was confirmed."""
+def test_no_resend_is_expected_when_the_slot_was_confirmed_past_it() -> None:
+    """The server does not resend what was confirmed."""
     ResendCheck("7/1/s", LAST, confirmed_lsn=501).handle_transaction(TransactionIdentity(600, 50, "t2"))
 
 
-def test_the_same_definition_asks_for_nothing() -> None:
-    """Neither the key nor the partitions that the catalog filled in make it another."""
-    wanted = ShapeRegistry([ENTRY]).compare([USERS])
-    assert (wanted.added, wanted.updated, wanted.removed, wanted.ended) == ((), (), (), ())
+def test_an_unchanged_definition_changes_nothing() -> None:
+    """A key and partitions that were filled in from the catalog are no difference."""
+    diff = ShapeRegistry([ENTRY]).compare([USERS])
+    assert (diff.added, diff.updated, diff.removed, diff.ended) == ((), (), (), ())
 
 
-def test_shapes_are_added_updated_and_removed_as_the_file_has_them() -> None:
-    """A flush policy may change under an id; whatever routes may not."""
+def test_shapes_are_added_updated_and_removed_as_in_the_file() -> None:
+    """A flush policy may change under the same id; anything that affects routing may not."""
     other = ShapeDefinition("orders", ("public", "orders"))
     registry = ShapeRegistry([ENTRY, ShapeEntry("7/1/s", replace(USERS, id="gone"), 1, LogOffset(100, 0))])
-    wanted = registry.compare([replace(USERS, flush=FlushPolicy(bytes=5)), other])
-    assert (wanted.added, wanted.removed) == ((other,), ("gone",))
-    assert [entry.definition.flush.bytes for entry in wanted.updated] == [5]
-    assert wanted.updated[0].definition.partitions == ENTRY.definition.partitions
+    diff = registry.compare([replace(USERS, flush=FlushPolicy(bytes=5)), other])
+    assert (diff.added, diff.removed) == ((other,), ("gone",))
+    assert [entry.definition.flush.bytes for entry in diff.updated] == [5]
+    assert diff.updated[0].definition.partitions == ENTRY.definition.partitions
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (replace(USERS, where="id < 6"), "another where than"),
-        (replace(USERS, columns=("id",), replica="full"), "another columns and replica than"),
-        (replace(USERS, primary_key=("x",)), "another primary_key than"),
-        (replace(USERS, partitions=(("public", "users_2"),)), "another partitions than"),
+        (replace(USERS, where="id < 6"), "differs from its registered definition in where;"),
+        (
+            replace(USERS, columns=("id",), replica="full"),
+            "differs from its registered definition in columns and replica;",
+        ),
+        (replace(USERS, primary_key=("x",)), "differs from its registered definition in primary_key;"),
+        (replace(USERS, partitions=(("public", "users_2"),)), "differs from its registered definition in partitions;"),
     ],
 )
 def test_a_changed_definition_needs_a_new_id(changed: ShapeDefinition, message: str) -> None:
-    """Else a resend would route a transaction to other shapes than the first time."""
+    """Otherwise a resend would route a transaction to other shapes than the first time."""
     with pytest.raises(ShapeError, match=message):
         ShapeRegistry([ENTRY]).compare([changed])
 
 
-def test_a_removed_id_is_refused_and_one_that_was_ended_stays_ended() -> None:
-    """Who removed a shape must not use its id again; whose table went away is only told so."""
+def test_a_removed_id_is_refused_and_an_ended_shape_stays_ended() -> None:
+    """The id of a removed shape must not be reused; a shape whose table is gone is only reported as ended."""
     removed = replace(ENTRY, removed_at=LogOffset(200, 0))
     with pytest.raises(ShapeError, match=r"'users' was removed at 0/C8\+0; an id is never used twice"):
         ShapeRegistry([removed]).compare([USERS])
@@ -121,8 +131,8 @@ def test_a_removed_id_is_refused_and_one_that_was_ended_stays_ended() -> None:
     assert (registry.live, registry.removed, registry.compare([]).removed) == ((), (ended,), ())
 
 
-def test_layers_follow_the_longest_chain_also_a_very_long_one() -> None:
-    """A shape is above all it depends on, whatever the order of the file; no recursion limit is in the way."""
+def test_layers_follow_the_longest_chain_even_a_very_long_one() -> None:
+    """A shape is above all it depends on, in any order of the file, and no recursion limit applies."""
     chain = [
         ShapeDefinition(str(number), ("a", "b"), depends_on=(str(number - 1),) if number else ())
         for number in range(5000)

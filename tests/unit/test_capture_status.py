@@ -1,4 +1,4 @@
-"""What the server is told: never more than was acknowledged, published and written, and never less than before."""
+"""Standby status updates: never beyond what was acknowledged, published and received, and never backwards."""
 
 from struct import unpack
 
@@ -12,7 +12,7 @@ from flushtracker.errors import DecodeError
 from flushtracker.postgres.replication_frames import Keepalive, WalData, decode_frame
 
 
-def told(status: StandbyStatus) -> int:
+def flush_position(status: StandbyStatus) -> int:
     """The flush position of the update that would be sent now."""
     kind, _, flushed, applied, _, _ = unpack(">cQQQqB", status.status_update(0))
     assert kind == b"r"
@@ -21,21 +21,21 @@ def told(status: StandbyStatus) -> int:
 
 
 def test_an_ack_is_confirmed_by_the_position_one_above_it() -> None:
-    """The server sends again what commits at or above the position, so the transaction at the ack is not sent again."""
+    """The server resends commits at or above the position, so ack + 1 skips the acknowledged transaction."""
     status = StandbyStatus(1000)
     status.handle_received(5000)
     status.handle_published(2000)
     status.handle_ack(2000)
-    assert told(status) == 2001
+    assert flush_position(status) == 2001
 
 
 @pytest.mark.parametrize(
     ("received", "published", "ack", "expected"),
     [
         (5000, 3000, 2000, 2001),  # the shapes are the slowest
-        (5000, 2000, 3000, 2001),  # acknowledged in an earlier life, not yet published in this one
-        (2000, 3000, 3000, 2000),  # no server confirms what it has not written
-        (5000, 3000, 500, 1000),  # an ack from before what is confirmed already
+        (5000, 2000, 3000, 2001),  # acknowledged before a restart, not published again yet
+        (2000, 3000, 3000, 2000),  # the server has written no WAL beyond this
+        (5000, 3000, 500, 1000),  # an ack below what is already confirmed
         (900, 900, 900, 1000),  # never backwards
     ],
 )
@@ -47,22 +47,22 @@ def test_the_least_position_decides_and_it_never_goes_back(
     status.handle_received(received)
     status.handle_published(published)
     status.handle_ack(ack)
-    assert told(status) == expected
+    assert flush_position(status) == expected
 
 
-def test_nothing_is_confirmed_before_something_was_published() -> None:
-    """After a start the server sends again all that is unconfirmed; until it is published, an old ack means nothing."""
+def test_nothing_is_confirmed_before_anything_is_published() -> None:
+    """After a start the server resends everything unconfirmed; until that is published, an old ack means nothing."""
     status = StandbyStatus(1000, acknowledged_lsn=4000)
     status.handle_received(9000)
-    assert told(status) == 1000
+    assert flush_position(status) == 1000
 
 
 _EVENTS = st.lists(st.tuples(st.sampled_from(["received", "published", "ack"]), st.integers(0, 40)), max_size=30)
 
 
 @given(confirmed=st.integers(0, 20), events=_EVENTS)
-def test_whatever_comes_the_position_is_safe_and_rises(confirmed: int, events: list[tuple[str, int]]) -> None:
-    """The oracle: the greatest of each kind so far, and where the slot stood at the start."""
+def test_the_position_is_safe_and_rises_in_any_order_of_events(confirmed: int, events: list[tuple[str, int]]) -> None:
+    """The oracle: the greatest of each kind so far, and the slot's position at the start."""
     status = StandbyStatus(confirmed)
     greatest = {"received": confirmed, "published": confirmed - 1, "ack": -1}
     before = confirmed
@@ -70,13 +70,13 @@ def test_whatever_comes_the_position_is_safe_and_rises(confirmed: int, events: l
     for kind, lsn in events:
         handlers[kind](lsn)
         greatest[kind] = max(greatest[kind], lsn)
-        now = told(status)
+        now = flush_position(status)
         assert now == max(before, min(greatest["ack"] + 1, greatest["published"] + 1, greatest["received"]))
         before = now
 
 
 def test_an_update_has_the_layout_of_the_protocol() -> None:
-    """Microseconds count from 2000, and the write position is what was received."""
+    """Microseconds count from 2000, and the write position is the received LSN."""
     status = StandbyStatus(7)
     status.handle_received(9)
     update = status.status_update(946_684_800_000_000 + 5, reply_requested=True)
@@ -84,7 +84,7 @@ def test_an_update_has_the_layout_of_the_protocol() -> None:
 
 
 def test_frames_are_read_strictly() -> None:
-    """WAL data keep their position, keepalives their wish for an answer, and all else is an error."""
+    """WAL data keep their position, keepalives their reply request; anything else is an error."""
     data = b"w" + (5).to_bytes(8, "big") + (5).to_bytes(8, "big") + (0).to_bytes(8, "big") + b"B..."
     assert decode_frame(data) == WalData(5, b"B...")
     assert decode_frame(b"k" + (6).to_bytes(8, "big") + bytes(8) + b"\1") == Keepalive(6, reply_requested=True)
@@ -93,8 +93,8 @@ def test_frames_are_read_strictly() -> None:
             decode_frame(frame)
 
 
-def test_a_fragment_is_published_when_all_of_it_and_all_before_it_is_confirmed() -> None:
-    """Confirmations of the later fragment come first; nothing is published until the earlier has its own."""
+def test_a_fragment_is_published_when_it_and_all_before_it_are_confirmed() -> None:
+    """The later fragment is confirmed first; nothing is published until the earlier one is confirmed as well."""
     window = DeliveryWindow()
     first, second, third = window.begin(2, None), window.begin(1, 2000), window.begin(1, 3000)
     assert window.pending_fragments == 3
@@ -107,9 +107,7 @@ def test_a_fragment_is_published_when_all_of_it_and_all_before_it_is_confirmed()
 
 
 @given(data=st.data(), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12))
-def test_in_whatever_order_events_are_confirmed_only_whole_prefixes_are_published(
-    data: st.DataObject, sizes: list[int]
-) -> None:
+def test_only_whole_prefixes_are_published_in_any_order_of_confirmations(data: st.DataObject, sizes: list[int]) -> None:
     """The oracle: the longest prefix of fragments whose events have all been confirmed."""
     window = DeliveryWindow()
     fragments = [window.begin(size, index) for index, size in enumerate(sizes)]

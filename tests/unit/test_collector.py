@@ -1,4 +1,4 @@
-"""The collector without a server and a broker: which rows it reads, and when it cannot."""
+"""The collector without a server or a broker: which rows it decodes, and when it cannot."""
 
 from struct import pack
 
@@ -50,7 +50,7 @@ def insert(oid: int) -> bytes:
 
 
 class Capture:
-    """A collector with a shape on ``users``; ``published`` are the commits that went out."""
+    """A collector with a shape on ``users``; ``published`` has the commit LSNs that were published."""
 
     def __init__(self) -> None:
         self.published: list[int] = []
@@ -58,8 +58,8 @@ class Capture:
         self.publisher = FakePublisher()
         outbox = Outbox(self.publisher, topics, self.published.append)
         self.subscriptions = Subscriptions("7/1/s", (), outbox, FakeTables(), LogOffset.just_before(LSN))
-        self.subscriptions.follow([ShapeDefinition("users", ("public", "users"))])
-        self.subscriptions.source_begins()
+        self.subscriptions.apply_definitions([ShapeDefinition("users", ("public", "users"))])
+        self.subscriptions.mark_source_begun()
         self.collector = Collector("7/1/s", LSN, self.subscriptions, outbox, FragmentConverter(2), None)
 
     def handle(self, *messages: bytes) -> None:
@@ -68,12 +68,12 @@ class Capture:
 
 
 def cut_short(message: bytes) -> bytes:
-    """A message that cannot be read to its end."""
+    """The message without its last byte, which cannot be decoded."""
     return message[:-1]
 
 
-def test_a_row_of_a_table_without_shapes_is_not_even_read() -> None:
-    """Whatever is in it, and however many there are; one of a table with shapes is."""
+def test_rows_of_a_table_without_shapes_are_not_decoded() -> None:
+    """They are skipped, whatever they contain; a row of a table with shapes is decoded."""
     capture = Capture()
     capture.handle(begin(LSN, 742), relation(OTHER, "other"), relation(USERS, "users"))
     capture.handle(*[cut_short(insert(OTHER))] * 5, insert(USERS), cut_short(insert(OTHER)), commit(LSN))
@@ -83,25 +83,25 @@ def test_a_row_of_a_table_without_shapes_is_not_even_read() -> None:
         capture.handle(begin(LSN + 100, 743), cut_short(insert(USERS)))
 
 
-def test_a_row_of_a_new_partition_is_read() -> None:
-    """It is one of the root's shapes from its relation on."""
+def test_a_row_of_a_new_partition_is_decoded() -> None:
+    """The partition belongs to its root's shapes from its relation message on."""
     capture = Capture()
     capture.handle(begin(LSN, 742), relation(PARTITION, "part"))
     with pytest.raises(DecodeError, match=r"pgoutput Insert: byte "):
         capture.handle(cut_short(insert(PARTITION)))
 
 
-def test_a_table_is_read_from_its_first_shape_on() -> None:
-    """Also in mid-transaction, though the shape gets nothing of that one: it committed before the shape was there."""
+def test_a_table_is_decoded_from_its_first_shape_on() -> None:
+    """Even in mid-transaction, though the shape gets nothing of that one, which commits below the shape's start."""
     capture = Capture()
     capture.handle(begin(LSN, 742), relation(OTHER, "other"), cut_short(insert(OTHER)))
     shapes = [ShapeDefinition("users", ("public", "users")), ShapeDefinition("other", ("public", "other"))]
-    capture.subscriptions.follow(shapes)
+    capture.subscriptions.apply_definitions(shapes)
     with pytest.raises(DecodeError, match=r"pgoutput Insert: byte "):
         capture.handle(cut_short(insert(OTHER)))
 
 
 def test_a_relation_outside_a_transaction_is_refused() -> None:
-    """Nobody could say whose changes it is about."""
-    with pytest.raises(DecodeError, match=r"^a relation came before any transaction; connect again"):
+    """It is unknown which transaction's changes it describes."""
+    with pytest.raises(DecodeError, match=r"^a relation arrived before any transaction; connect again"):
         Capture().handle(relation(USERS, "users"))

@@ -1,4 +1,4 @@
-"""docker-compose.yml and the Dockerfile, as far as they can be checked without an engine to run them."""
+"""docker-compose.yml and the Dockerfile, as far as they can be checked without a container engine."""
 
 import os
 import re
@@ -19,19 +19,19 @@ _DOCKERFILE: Final = _ROOT / "Dockerfile"
 
 
 def _check_schema(path: Path) -> subprocess.CompletedProcess[str]:
-    """By the JSON schema of the Compose specification, which the checker brings along: nothing is fetched."""
+    """Check against the JSON schema of the Compose specification that the checker bundles; nothing is fetched."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_compose_file_follows_the_schema_of_the_compose_specification() -> None:
-    """It cannot be started where there is no engine, so this is how it is known to be one."""
+    """Where there is no engine, the services cannot be started, but their schema can be checked."""
     done = _check_schema(_COMPOSE)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_misspelt_key_of_the_compose_file_would_be_noticed(tmp_path: Path) -> None:
-    """The check above says no where it should."""
+def test_misspelt_key_in_the_compose_file_is_reported(tmp_path: Path) -> None:
+    """The check above fails where it should."""
     wrong = tmp_path / "docker-compose.yml"
     wrong.write_text(_COMPOSE.read_text().replace("healthcheck:", "healthchek:"))
     done = _check_schema(wrong)
@@ -39,23 +39,23 @@ def test_misspelt_key_of_the_compose_file_would_be_noticed(tmp_path: Path) -> No
     assert "healthchek" in done.stdout
 
 
-def test_services_wait_only_for_what_can_be_waited_for() -> None:
-    """Compose refuses to wait for the health of a service without a health check, but only when it is started."""
+def test_services_depend_only_on_conditions_that_can_be_met() -> None:
+    """Compose refuses to wait for the health of a service without a health check, but only at startup."""
     services = read_yaml(_COMPOSE).mapping("services")
-    waited = []
+    dependencies = []
     for name in services:
         needed = services.mapping(name).optional_mapping("depends_on")
         for other in needed or ():
             condition = needed.mapping(other).text("condition").value if needed else ""
-            waited.append((name, other))
+            dependencies.append((name, other))
             assert condition == ("service_completed_successfully" if other == "topics" else "service_healthy")
             assert other == "topics" or "healthcheck" in services.mapping(other), f"{name} waits for {other}"
-    assert ("track_flushes", "spark-worker") in waited
+    assert ("track_flushes", "spark-worker") in dependencies
 
 
 @pytest.mark.parametrize("path", [_COMPOSE, _DOCKERFILE], ids=lambda path: path.name)
-def test_every_file_that_is_named_exists(path: Path) -> None:
-    """Of the checkout: configurations, jobs and whatever the image is made of."""
+def test_every_file_named_exists(path: Path) -> None:
+    """In the checkout: configurations, jobs, and everything that goes into the image."""
     text = path.read_text()
     named = set(re.findall(r"\b(?:conf|jobs|docker)/[\w./-]+", text))
     for sources in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
@@ -64,22 +64,22 @@ def test_every_file_that_is_named_exists(path: Path) -> None:
     assert not [name for name in sorted(named) if not (_ROOT / name).exists()]
 
 
-def test_image_gets_all_that_it_copies() -> None:
-    """.dockerignore keeps everything out but what it names."""
+def test_dockerignore_keeps_exactly_what_the_image_copies() -> None:
+    """.dockerignore excludes everything that it does not list."""
     kept = set(re.findall(r"^!(\S+)$", (_ROOT / ".dockerignore").read_text(), re.MULTILINE))
     copied = re.findall(r"^COPY (.+) \S+$", _DOCKERFILE.read_text(), re.MULTILINE)
     assert {source.partition("/")[0] for sources in copied for source in sources.split()} == kept
 
 
 def test_images_are_pinned() -> None:
-    """To a version, not to whatever is the latest."""
+    """Each image has a version, not ``latest``."""
     images = re.findall(r"^(?:FROM|\s+image:) (\S+)$", _COMPOSE.read_text() + _DOCKERFILE.read_text(), re.MULTILINE)
     assert len(images) == 4
     assert all(re.search(r":\d+\.\d+", image) for image in images), images
 
 
 def test_job_reads_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By two files, one for each program."""
+    """The job and the creation of topics are configured in two files, which must agree."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
     source = load_config(_ROOT / "conf" / "cluster.yaml").transport
     kafka = load_kafka_config(_ROOT / "conf" / "compose_kafka.yaml")
@@ -94,7 +94,7 @@ def test_job_reads_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _run_entrypoint(folder: Path, *arguments: str, **environ: str) -> list[str]:
-    """The command that the image's entry turns into, as stand-ins for Java and spark-submit print it."""
+    """The command that the image's entrypoint runs, printed by stubs for java and spark-submit."""
     for name in ("java", "spark-submit"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')
         (folder / name).chmod(0o755)
@@ -104,17 +104,17 @@ def _run_entrypoint(folder: Path, *arguments: str, **environ: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_image_starts_spark_submit_with_what_it_is_given(tmp_path: Path) -> None:
-    """As docker-compose.yml does; Spark on Kubernetes says `driver` before it."""
+def test_image_starts_spark_submit_with_its_arguments(tmp_path: Path) -> None:
+    """As docker-compose.yml does; Spark on Kubernetes passes `driver` first."""
     assert _run_entrypoint(tmp_path, "jobs/x.py", "--config", "a b") == ["spark-submit", "jobs/x.py", "--config", "a b"]
     assert _run_entrypoint(tmp_path, "driver", "--class", "x", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7") == [
         *("spark-submit", "--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.7", "--class", "x")
     ]
 
 
-def test_image_starts_an_executor_as_spark_on_kubernetes_asks(tmp_path: Path) -> None:
-    """With its JVM's options in their order, ten after nine, and each one argument."""
-    asked = {
+def test_image_starts_an_executor_as_spark_on_kubernetes_expects(tmp_path: Path) -> None:
+    """JVM options keep their order, ten after nine, and each stays one argument."""
+    settings = {
         "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
         "SPARK_EXECUTOR_ID": "3",
         "SPARK_EXECUTOR_CORES": "2",
@@ -125,7 +125,7 @@ def test_image_starts_an_executor_as_spark_on_kubernetes_asks(tmp_path: Path) ->
         "SPARK_EXECUTOR_POD_NAME": "exec-3",
     }
     options = {f"SPARK_JAVA_OPT_{number}": f"-Doption={number} of 11" for number in range(11)}
-    command = _run_entrypoint(tmp_path, "executor", **asked, **options)
+    command = _run_entrypoint(tmp_path, "executor", **settings, **options)
     assert command[:14] == ["java", *options.values(), "-Xms1408m", "-Xmx1408m"]
     assert command[14:16] == ["-cp", "/opt/spark/conf:/opt/spark/jars/*"]
     assert command[16].endswith(".KubernetesExecutorBackend")

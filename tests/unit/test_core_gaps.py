@@ -1,4 +1,4 @@
-"""A missing fragment may be a transaction that nobody has seen: the job stops before it acknowledges past it."""
+"""A missing fragment may be a transaction that nobody has seen: the job stops before it acknowledges past the gap."""
 
 from collections.abc import Sequence
 from random import Random
@@ -16,7 +16,7 @@ from tests.support.random_wal import RANDOMS, Case, cases, random_batches
 
 @given(cases(resends=0), RANDOMS)
 def test_a_missing_fragment_is_a_gap_and_no_ack_passes_it(case: Case, rng: Random) -> None:
-    """Without any fragment but the last, the batch with the next one fails, and so does every run of it again."""
+    """If any fragment but the last is missing, the batch with the next one fails, also when it runs again."""
     assume(len(case.stream) > 1)
     missing = rng.randrange(len(case.stream) - 1)
     stream = case.stream[:missing] + case.stream[missing + 1 :]
@@ -31,13 +31,13 @@ def test_a_missing_fragment_is_a_gap_and_no_ack_passes_it(case: Case, rng: Rando
 
 
 @given(cases(bare_commits=False), RANDOMS)
-def test_a_missing_fragment_is_a_gap_or_was_sent_again_in_time(case: Case, rng: Random) -> None:
-    """With resends about, the job stops, or what is missing has come by another fragment: then every ack is exact.
+def test_a_missing_fragment_is_a_gap_or_was_resent_in_time(case: Case, rng: Random) -> None:
+    """With resends, either the job stops, or another fragment has covered the missing one and every ack is exact.
 
-    Of one producer, that is: where one sends a commit without a change after an offset that another's commit has, the
+    This holds for one producer. If one producer's empty commit follows an offset at which another's commit lies, the
     offset alone does not tell whether the commit was seen.
     """
-    # A start says that all before it is confirmed, and must be believed.
+    # A start states that everything before it is confirmed, and is trusted.
     confirmed = max(fragment.follows.tx_offset for fragment in case.stream if fragment.start)
     missing = rng.choice([index for index, fragment in enumerate(case.stream) if fragment.lsn > confirmed] or [-1])
     assume(missing >= 0)
@@ -51,8 +51,8 @@ def test_a_missing_fragment_is_a_gap_or_was_sent_again_in_time(case: Case, rng: 
 
 
 @given(cases(resends=0), RANDOMS)
-def test_a_gap_filled_in_the_same_batch_is_none(case: Case, rng: Random) -> None:
-    """Inside a batch there is no order, so a fragment that comes late, or twice, in its batch is not missing."""
+def test_a_gap_filled_in_the_same_batch_is_no_gap(case: Case, rng: Random) -> None:
+    """A batch has no order, so a fragment that arrives late or twice within its batch is not missing."""
     events: list[Event] = [*case.stream, *case.all_flushed]
     job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
     batch = [*rng.sample(events, len(events)), rng.choice(case.stream)]
@@ -61,7 +61,7 @@ def test_a_gap_filled_in_the_same_batch_is_none(case: Case, rng: Random) -> None
 
 
 def run_until_gap(job: InMemoryJob, oracle: Delivered, batches: Sequence[list[Event]]) -> list[Event] | None:
-    """Run batches, comparing each ack with the definition; returns the one with the gap, which must change nothing."""
+    """Run batches, checking each ack by definition; return the one with the gap, which must change nothing."""
     for batch in batches:
         before = list(job.table.rows), job.checkpoint
         try:
@@ -76,7 +76,7 @@ def run_until_gap(job: InMemoryJob, oracle: Delivered, batches: Sequence[list[Ev
 
 
 def has_gap(stream: Sequence[FragmentEvent]) -> bool:
-    """The definition: in the order sent, a fragment follows more than what has come."""
+    """The definition: in the order sent, a fragment follows more than has been received."""
     reached: LogOffset | None = None
     for fragment in stream:
         if (reached is None and not fragment.start) or (reached is not None and fragment.follows > reached):

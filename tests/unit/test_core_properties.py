@@ -17,7 +17,7 @@ SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 
 @given(several_sources(), RANDOMS, SHAPE_GROUPS)
 def test_never_acknowledges_what_is_not_safe(sources: list[Case], rng: Random, shape_groups: int) -> None:
-    """After every batch, all that the ack confirms has been seen, and is flushed or removed for each of its shapes."""
+    """After every batch, everything the ack confirms has been seen, and flushed or removed for each of its shapes."""
     delivered = [Delivered(case.history) for case in sources]
     job = InMemoryJob(AckTable(), shape_groups=shape_groups)
     flushes = [flush for case in sources for flush in case.flushes]
@@ -30,7 +30,7 @@ def test_never_acknowledges_what_is_not_safe(sources: list[Case], rng: Random, s
 
 
 @given(several_sources(), RANDOMS, SHAPE_GROUPS)
-def test_acknowledges_all_that_is_safe(sources: list[Case], rng: Random, shape_groups: int) -> None:
+def test_acknowledges_everything_that_is_safe(sources: list[Case], rng: Random, shape_groups: int) -> None:
     """After every batch, the ack confirms exactly the transactions that may be confirmed; keepalives too when idle."""
     delivered = [Delivered(case.history) for case in sources]
     job = InMemoryJob(AckTable(), shape_groups=shape_groups)
@@ -45,7 +45,7 @@ def test_acknowledges_all_that_is_safe(sources: list[Case], rng: Random, shape_g
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
 def test_ends_at_the_last_commit_once_everything_is_flushed(case: Case, rng: Random, shape_groups: int) -> None:
-    """When every event has arrived, in any order, nothing is owed and the ack is the last commit or keepalive seen."""
+    """Once every event has arrived, in any order, nothing is pending and the ack is the last commit or keepalive."""
     job = run_job(random_batches(rng, [case.stream], case.all_flushed), shape_groups)
     source = case.history.source
     assert job.ack_lsn(source) == max(f.lsn for f in case.stream if f.commit)
@@ -53,7 +53,7 @@ def test_ends_at_the_last_commit_once_everything_is_flushed(case: Case, rng: Ran
 
 
 @given(cases(), RANDOMS, RANDOMS, SHAPE_GROUPS)
-def test_outcome_depends_on_the_set_of_events_alone(case: Case, one: Random, other: Random, shape_groups: int) -> None:
+def test_outcome_depends_only_on_the_set_of_events(case: Case, one: Random, other: Random, shape_groups: int) -> None:
     """Two cuts and interleavings of the same events confirm the same, with some flushes missing and with all."""
     history = case.history
     for flushes in (case.flushes, case.all_flushed):
@@ -93,8 +93,8 @@ def test_merged_transactions_are_safe_and_end_at_the_last_commit(case: Case, rng
 
 
 @given(several_sources(), RANDOMS)
-def test_sources_do_not_touch_each_other(sources: list[Case], rng: Random) -> None:
-    """Interleaved with another source, each one's acks are what they are alone."""
+def test_sources_do_not_affect_each_other(sources: list[Case], rng: Random) -> None:
+    """Interleaved with another source, each source gets the acks that it gets alone."""
     batches = random_batches(rng, [c.stream for c in sources], [flush for c in sources for flush in c.flushes])
     together = run_job(batches).table
     for case in sources:
@@ -117,7 +117,7 @@ def test_caught_up_shapes_leave_nothing_behind(case: Case, rng: Random, shape_gr
 
 
 def closing_transaction(case: Case, lsn: int, shapes: Iterable[str]) -> list[Event]:
-    """A last transaction for each of ``shapes``, with the flushes of all of them."""
+    """A last transaction with each of ``shapes``, and the flushes of all of them."""
     source = case.history.source
     txn = Txn(lsn, 999, (dict.fromkeys(shapes, 0),))
     fragments = txn.fragments([], last_sent(case.stream), start=False, source=source)

@@ -1,6 +1,6 @@
 """Random histories with a restart after any batch: the acks are those of a job that never stopped.
 
-A restart finds the ack table as it was, and of the checkpoint: all of it, an older one, or nothing.
+A restart finds the ack table intact, and the checkpoint intact, older, or gone.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 
 @dataclass
 class WatchedJob:
-    """A job that is started anew at will; after each batch its ack is compared with the definition and never lower."""
+    """A job that can be restarted; after each batch its ack is checked by definition, and never decreases."""
 
     case: Case
     shape_groups: int
@@ -42,7 +42,7 @@ class WatchedJob:
         assert self.table.rows == rows, "a batch was committed without its ack"
 
     def run_batch(self, batch: Sequence[Event], *, is_exact: bool = True) -> None:
-        """``is_exact`` is false while what an older state has forgotten is still being delivered again."""
+        """``is_exact`` is false while events that an older state has forgotten are still being redelivered."""
         note(f"batch {batch}")
         before = self.ack_lsn
         self.job.run_batch(batch)
@@ -55,7 +55,7 @@ class WatchedJob:
             self.oracle.assert_safe(self.ack_lsn)
 
     def run_killed_batch(self, batch: Sequence[Event], kill: str) -> None:
-        """Run a batch into a kill, then again from the state before it."""
+        """Kill the job in a batch, then run the batch again from the state before it."""
         with pytest.raises(KilledError):
             self.job.run_batch(batch, kill=kill)
         rows = list(self.table.rows)
@@ -71,7 +71,7 @@ class WatchedJob:
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
 def test_restarts_from_the_checkpoint_change_no_row(case: Case, rng: Random, shape_groups: int) -> None:
-    """Stopped after every batch and started from its checkpoint, the job writes the rows that it writes in one run."""
+    """Restarted from its checkpoint after every batch, the job writes the same rows as in one run."""
     batches = random_batches(rng, [case.stream], case.all_flushed)
     restarted, steady = WatchedJob(case, shape_groups), WatchedJob(case, shape_groups)
     for batch in batches:
@@ -83,7 +83,7 @@ def test_restarts_from_the_checkpoint_change_no_row(case: Case, rng: Random, sha
 
 @given(cases(), RANDOMS, SHAPE_GROUPS, st.sampled_from(["before ack", "before commit"]))
 def test_a_killed_batch_runs_again_with_the_same_ack(case: Case, rng: Random, shape_groups: int, kill: str) -> None:
-    """Killed between state and ack, or between ack and Spark's commit, in every batch: the same rows, each once."""
+    """Killed in every batch, between state and ack, or between ack and Spark's commit: the same rows, each once."""
     batches = random_batches(rng, [case.stream], case.all_flushed)
     killed, steady = WatchedJob(case, shape_groups), WatchedJob(case, shape_groups)
     for batch in batches:
@@ -93,8 +93,8 @@ def test_a_killed_batch_runs_again_with_the_same_ack(case: Case, rng: Random, sh
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
-def test_an_old_checkpoint_takes_no_ack_back(case: Case, rng: Random, shape_groups: int) -> None:
-    """From an older state the events after it come again, cut into other batches; the table is ahead and stays so."""
+def test_an_old_checkpoint_reverts_no_ack(case: Case, rng: Random, shape_groups: int) -> None:
+    """From an older state, the events after it are redelivered in other batches; the table is ahead and stays ahead."""
     batches = random_batches(rng, [case.stream], case.all_flushed)
     watched = WatchedJob(case, shape_groups)
     stop = rng.randrange(len(batches))
@@ -102,7 +102,7 @@ def test_an_old_checkpoint_takes_no_ack_back(case: Case, rng: Random, shape_grou
         watched.run_batch(batch)
     old = rng.randint(0, stop + 1)
     watched.restart(watched.checkpoints[old])
-    for batch in cut_again(rng, batches[old : stop + 1]):
+    for batch in in_other_batches(rng, batches[old : stop + 1]):
         watched.run_batch(batch, is_exact=False)
     watched.oracle.assert_exact(watched.ack_lsn)
     for batch in batches[stop + 1 :]:
@@ -113,7 +113,7 @@ def test_an_old_checkpoint_takes_no_ack_back(case: Case, rng: Random, shape_grou
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
 def test_a_lost_checkpoint_costs_a_resend_by_capture(case: Case, rng: Random, shape_groups: int) -> None:
-    """Without state, what capture sends again after the last ack and what the flushes hold lead to the same end."""
+    """Without state, capture's resend after the last ack and the flushes still retained lead to the same end."""
     batches = random_batches(rng, [case.stream], case.flushes)
     watched = WatchedJob(case, shape_groups)
     stop = rng.randrange(len(batches))
@@ -124,10 +124,10 @@ def test_a_lost_checkpoint_costs_a_resend_by_capture(case: Case, rng: Random, sh
     resent = random_run(rng, case.history, case.stream, items_after(case.history, acked), acked)
     earlier = [event for batch in batches[: stop + 1] for event in batch if isinstance(event, FlushNotification)]
     later = [event for batch in batches[stop + 1 :] for event in batch if isinstance(event, FlushNotification)]
-    flushes = rng.choice([earlier, compacted(earlier)]) + said_again(case, earlier)
+    flushes = rng.choice([earlier, compacted(earlier)]) + repeated_flushes(case, earlier)
     for batch in random_batches(rng, [resent], flushes + later):
         watched.run_batch(batch, is_exact=False)
-    # A keepalive that was pending when the state was lost may not come again.
+    # A keepalive that was pending when the state was lost may not be sent again.
     watched.oracle.assert_all_confirmed(watched.ack_lsn)
     watched.run_batch(case.history.last_flushes(), is_exact=False)
     watched.oracle.assert_all_confirmed(watched.ack_lsn)
@@ -136,8 +136,8 @@ def test_a_lost_checkpoint_costs_a_resend_by_capture(case: Case, rng: Random, sh
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
-def test_a_lost_checkpoint_costs_no_more_than_the_retained_streams(case: Case, rng: Random, shape_groups: int) -> None:
-    """Without state and without a restart of capture, the streams read from their earliest event do as well."""
+def test_a_lost_checkpoint_is_rebuilt_from_the_retained_streams(case: Case, rng: Random, shape_groups: int) -> None:
+    """Without state, and without a restart of capture, rereading the streams from their earliest event is enough."""
     batches = random_batches(rng, [case.stream], case.all_flushed)
     watched = WatchedJob(case, shape_groups)
     stop = rng.randrange(len(batches))
@@ -153,7 +153,7 @@ def test_a_lost_checkpoint_costs_no_more_than_the_retained_streams(case: Case, r
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
 def test_restarts_of_every_kind_in_a_row_end_at_the_last_commit(case: Case, rng: Random, shape_groups: int) -> None:
-    """Kills, older checkpoints and restarts after any batch: never an unsafe ack, none taken back, and the same end."""
+    """Kills, older checkpoints and restarts after any batch: no unsafe ack, none reverted, and the same end."""
     batches = random_batches(rng, [case.stream], case.all_flushed)
     watched = WatchedJob(case, shape_groups)
     done = 0
@@ -163,7 +163,7 @@ def test_restarts_of_every_kind_in_a_row_end_at_the_last_commit(case: Case, rng:
             done = rng.randint(0, done)
             del watched.checkpoints[done + 1 :]
             watched.restart(watched.checkpoints[done])
-            batches[done:] = [*cut_again(rng, batches[done : done + 2]), *batches[done + 2 :]]
+            batches[done:] = [*in_other_batches(rng, batches[done : done + 2]), *batches[done + 2 :]]
         elif kind == "restart":
             watched.restart(watched.checkpoints[-1])
         elif kind != "run":
@@ -176,8 +176,8 @@ def test_restarts_of_every_kind_in_a_row_end_at_the_last_commit(case: Case, rng:
     assert watched.ack_lsn == max(fragment.lsn for fragment in case.stream if fragment.commit)
 
 
-def cut_again(rng: Random, batches: Sequence[Sequence[Event]]) -> list[list[Event]]:
-    """The same events in other batches; fragments stay in the order of theirs, which a batch does not tell."""
+def in_other_batches(rng: Random, batches: Sequence[Sequence[Event]]) -> list[list[Event]]:
+    """The same events in other batches; fragments keep the order of their batches, as a batch itself has none."""
     if not batches:
         return []
     if rng.random() < 0.5:
@@ -190,12 +190,12 @@ def cut_again(rng: Random, batches: Sequence[Sequence[Event]]) -> list[list[Even
 
 
 def compacted(flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
-    """The last of each shape and type."""
+    """The last flush of each shape and type, as in a compacted topic."""
     return list({(flush.shape_id, flush.type): flush for flush in flushes}.values())
 
 
-def said_again(case: Case, flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
-    """What a writer answers to resent changes that it already holds: the furthest that it has flushed."""
+def repeated_flushes(case: Case, flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
+    """What a writer reports for resent changes that it already holds: its furthest flush."""
     furthest: dict[str, FlushNotification] = {}
     for flush in flushes:
         if flush.type == "flushed" and flush.source == case.history.source:
@@ -204,7 +204,7 @@ def said_again(case: Case, flushes: Sequence[FlushNotification]) -> list[FlushNo
 
 
 def from_a_retained_fragment(rng: Random, stream: Sequence[FragmentEvent], table: AckTable) -> list[FragmentEvent]:
-    """The stream without a beginning that retention has removed, which all lies below the last ack."""
+    """The stream without a prefix that retention has removed, all of it at or below the last ack."""
     acked = max((ack for _, ack in table.rows), default=-1)
     first = 0
     while first < len(stream) and stream[first].last_log_offset.tx_offset <= acked and rng.random() < 0.7:

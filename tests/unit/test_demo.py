@@ -47,7 +47,7 @@ def definition_with(policy: FlushPolicy) -> Callable[[str, str], ShapeDefinition
 
 
 def test_writer_flushes_by_its_shapes_policy() -> None:
-    """At each commit without one; with an interval, when it has passed."""
+    """Without a policy it flushes at each commit; with an interval, once that has passed."""
     assert DemoWriters(definition_with(FlushPolicy())).take(changes(100), 0) == [flushed(100)]
     writers = DemoWriters(definition_with(FlushPolicy(interval_ms=500)))
     assert writers.take(changes(100), 0) == []
@@ -55,15 +55,15 @@ def test_writer_flushes_by_its_shapes_policy() -> None:
     assert writers.advance(500) == [flushed(100)]
 
 
-def test_writer_that_starts_again_says_again_what_it_has_flushed() -> None:
-    """The greatest of what it has said; a removal is capture's to say."""
+def test_restarted_writer_repeats_its_last_flush() -> None:
+    """It reports its greatest flush again; removals are reported by capture."""
     removal = FlushNotification("1/1/shapes", "removed", "orders", LogOffset(400, 0))
     writers = DemoWriters(definition_with(FlushPolicy()), [flushed(200), flushed(100), removal])
     assert writers.start() == [flushed(200)]
 
 
-def test_change_that_is_sent_anew_is_flushed_once_and_confirmed_again() -> None:
-    """Capture sends again what is not confirmed: what is flushed never goes back, and is said again."""
+def test_resent_change_is_flushed_once_and_reported_again() -> None:
+    """Capture resends what is not confirmed: the flush never goes back, and is reported again."""
     writers = DemoWriters(definition_with(FlushPolicy()), [flushed(200)])
     assert writers.take(changes(100), 0) == [flushed(200)]
     assert writers.take(changes(300), 0) == [flushed(300)]
@@ -71,8 +71,8 @@ def test_change_that_is_sent_anew_is_flushed_once_and_confirmed_again() -> None:
     assert writers.take(changes(200), 0) == [flushed(300)]
 
 
-def test_change_that_is_buffered_and_sent_anew_is_not_said_to_be_flushed() -> None:
-    """Only what is durable is said."""
+def test_resent_change_is_not_reported_while_it_is_buffered() -> None:
+    """Only durable changes are reported."""
     writers = DemoWriters(definition_with(FlushPolicy(interval_ms=500)))
     assert [*writers.take(changes(100), 0), *writers.take(changes(100), 10)] == []
     assert writers.advance(500) == [flushed(100)]
@@ -80,14 +80,14 @@ def test_change_that_is_buffered_and_sent_anew_is_not_said_to_be_flushed() -> No
 
 
 def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
-    """All of it is steady work, so that what the view shows comes from the writers."""
+    """The load is steady, so that any movement in the view comes from the writers."""
     first, second = (list(islice(transactions(random.Random(1)), 100)) for _ in range(2))  # noqa: S311  a workload
     assert first == second
     assert ["generate_series" in text for text in first] == [False] * 99 + [True]
 
 
 def test_shapes_of_the_demo_have_one_slow_writer() -> None:
-    """The one whose WAL the view shows growing and falling."""
+    """It is the one whose WAL grows and shrinks in the view."""
     intervals = {
         shape.id: shape.flush.interval_ms or 0 for shape in load_shapes(ROOT / "flushtracker/demo/conf/shapes.yaml")
     }
@@ -104,7 +104,7 @@ def sample(**fields: object) -> Sample:
 
 
 def test_line_shows_every_position_and_the_blocking_shape() -> None:
-    """What stands where there is no terminal, or nothing is known yet."""
+    """The line replaces the view without a terminal; unknown values are dashes."""
     assert sample().line() == (
         "written=0/3000 received=0/2F00 acknowledged=0/1000 confirmed_flush_lsn=0/1001 retained=10.2 kB "
         "blocking_shape=a[b] for 1.5 min"
@@ -116,7 +116,7 @@ def test_line_shows_every_position_and_the_blocking_shape() -> None:
 
 
 def test_table_shows_what_the_line_does() -> None:
-    """A shape's name is no markup."""
+    """A shape's name is not read as markup."""
     history = History()
     history.add(sample(written_lsn=0x2000))
     history.add(sample(at=NOW + timedelta(seconds=2)))
@@ -137,8 +137,8 @@ def test_table_shows_what_the_line_does() -> None:
         assert part in text
 
 
-def test_live_view_draws_in_a_terminal_and_lines_stand_in_for_it_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line for samples of the same second; on a terminal each is drawn over the last."""
+def test_live_view_draws_in_a_terminal_and_prints_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere, samples of one second become one line; in a terminal, each is drawn over the last."""
     for is_terminal in (False, True):
         console = Console(force_terminal=is_terminal, width=100)
         with view(console) as show:
@@ -150,13 +150,13 @@ def test_live_view_draws_in_a_terminal_and_lines_stand_in_for_it_elsewhere(capsy
 
 
 def test_bars_of_nothing_are_flat() -> None:
-    """Before there is a slot nothing is retained."""
+    """Before the slot exists, nothing is retained."""
     assert bars([0, 0]) == "▁▁"
     assert bars([]) == ""
 
 
 def test_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Path) -> None:
-    """A folder with other things in it is left alone."""
+    """A folder with other files in it is refused."""
     folder = tmp_path / "data" / "demo"
     with demo_folder(folder):
         (folder / "server").mkdir()
@@ -167,22 +167,26 @@ def test_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Path
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis").touch()
-    with pytest.raises(ConfigError, match="mine holds what no demo has put there"), demo_folder(mine):
+    with pytest.raises(ConfigError, match="mine has files that are not from a demo"), demo_folder(mine):
         pass
     assert (mine / "thesis").exists()
 
 
 def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
-    """The second would pull the data away from under the first."""
-    with demo_folder(tmp_path), pytest.raises(ConfigError, match=r"a demo runs in .* already"), demo_folder(tmp_path):
+    """The second would delete the data of the first."""
+    with (
+        demo_folder(tmp_path),
+        pytest.raises(ConfigError, match=r"another demo is running in .*; stop it"),
+        demo_folder(tmp_path),
+    ):
         pass
 
 
-def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """With what to do."""
+def test_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    """The message says what to do."""
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ConfigError, match=r"the demo cannot have .*; name another folder"),
+        pytest.raises(ConfigError, match=r"the demo cannot use .*; name another folder"),
         demo_folder(tmp_path / "file"),
     ):
         pass
@@ -195,15 +199,15 @@ def child(folder: Path, program: str) -> GuardedProcess:
 @pytest.mark.parametrize(
     ("program", "fact", "exit_code"),
     [
-        ("import sys; print('one'); print('the reason\\n'); sys.exit(6)", "ended with 6: the reason;", 6),
-        ("import os; os.kill(os.getpid(), 9)", "ended with 137: it said nothing;", 137),
-        ("print('done')", "ended with 1: done;", 1),
+        ("import sys; print('one'); print('the reason\\n'); sys.exit(6)", "exited with 6: the reason;", 6),
+        ("import os; os.kill(os.getpid(), 9)", "exited with 137: no output;", 137),
+        ("print('done')", "exited with 1: done;", 1),
     ],
 )
-def test_child_that_ends_by_itself_is_told_with_its_last_line(
+def test_child_that_exits_unasked_is_reported_with_its_last_line(
     tmp_path: Path, program: str, fact: str, exit_code: int
 ) -> None:
-    """An end without an error is none that anybody asked for."""
+    """An exit without an error is a failure too if the child was not stopped."""
     process = child(tmp_path, program)
     deadline = time.monotonic() + 30
     while (failure := process.failure()) is None:
@@ -214,7 +218,7 @@ def test_child_that_ends_by_itself_is_told_with_its_last_line(
 
 
 def test_stopping_a_child_ends_its_whole_group(tmp_path: Path) -> None:
-    """Also what it has started and did not end itself."""
+    """Processes that the child started, and did not stop itself, end too."""
     program = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
     process = child(tmp_path, program)
     deadline = time.monotonic() + 30
@@ -224,11 +228,11 @@ def test_stopping_a_child_ends_its_whole_group(tmp_path: Path) -> None:
     assert is_gone(int(text))
 
 
-def test_first_signal_is_the_request_and_later_ones_change_nothing() -> None:
-    """While the demo starts it also interrupts; a second Ctrl-C must not cut the stopping short."""
+def test_first_signal_requests_the_stop_and_later_ones_change_nothing() -> None:
+    """During startup the first also interrupts; a second Ctrl-C must not cut the shutdown short."""
     program = """
 import os, signal
-from flushtracker.process.stop_signals import StopRequest
+from flushtracker.process.program import StopRequest
 stop = StopRequest()
 try:
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What `make dist` builds: the same bytes from the same sources, and enough for an executor."""
+"""What `make dist` builds: the same bytes from the same sources, and everything an executor needs."""
 
 import os
 import subprocess
@@ -20,8 +20,8 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-def test_zip_holds_the_package_and_sortedcontainers_alone(archive: Path) -> None:
-    """With the files beside the modules, and without what Python compiled."""
+def test_zip_contains_only_the_package_and_sortedcontainers(archive: Path) -> None:
+    """Data files beside the modules are included; compiled Python files are not."""
     names = zipfile.ZipFile(archive).namelist()
     assert {name.partition("/")[0] for name in names} == {"flushtracker", "sortedcontainers"}
     assert {
@@ -32,8 +32,8 @@ def test_zip_holds_the_package_and_sortedcontainers_alone(archive: Path) -> None
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-def test_zip_is_the_same_whenever_and_under_whatever_umask_it_is_made(archive: Path, tmp_path: Path) -> None:
-    """So that a cluster's operator can compare two builds."""
+def test_zip_is_the_same_at_any_time_and_under_any_umask(archive: Path, tmp_path: Path) -> None:
+    """So a cluster's operator can compare two builds."""
     before = os.umask(0o077)
     try:
         write_zip(tmp_path / "again.zip")
@@ -44,7 +44,7 @@ def test_zip_is_the_same_whenever_and_under_whatever_umask_it_is_made(archive: P
 
 
 def test_core_imports_from_the_zip_in_a_python_without_packages(archive: Path) -> None:
-    """sortedcontainers too, of which executors otherwise know nothing."""
+    """The zip includes sortedcontainers, which executors do not have otherwise."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import flushtracker.tracking.shape_group as m; print(m.__file__)"
     )
@@ -53,8 +53,8 @@ def test_core_imports_from_the_zip_in_a_python_without_packages(archive: Path) -
     assert done.stdout == f"{archive}/flushtracker/tracking/shape_group.py\n"
 
 
-def test_jars_of_an_earlier_build_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two versions of one jar would both go to the executors."""
+def test_jars_of_an_earlier_build_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise two versions of one jar would go to the executors."""
     (tmp_path / "jars").mkdir()
     for name in SPARK_JARS.names():
         with zipfile.ZipFile(tmp_path / "jars" / name, "w") as jar:
@@ -67,10 +67,10 @@ def test_jars_of_an_earlier_build_are_gone(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "dist/flushtracker.zip").exists()
 
 
-def test_program_says_in_one_line_what_is_missing(
+def test_program_reports_in_one_line_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make dist` ends there."""
+    """`make dist` stops there."""
     monkeypatch.setenv("FLUSHTRACKER_JARS", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["dist", str(tmp_path / "dist")])
     assert main() == ConfigError.exit_code

@@ -1,4 +1,4 @@
-"""Who gets which part of a transaction: the guarantees of the ``EventRouter``, each by name."""
+"""Which shape gets which part of a transaction: the guarantees of the ``EventRouter``, each by name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ def event(table: Relation, key: int) -> Insert:
 
 
 def route(router: EventRouter, fragments: Sequence[TransactionFragment]) -> list[list[RoutedFragment]]:
-    """What each fragment brings, with the router's invariants checked in between."""
+    """The routed parts of each fragment, with the router's invariants checked in between."""
     routed = []
     for fragment in fragments:
         routed.append(list(router.route(fragment)))
@@ -64,24 +64,24 @@ def summary(routed: Sequence[RoutedFragment]) -> dict[str, str]:
     }
 
 
-# Who takes part
+# Which shapes take part
 
 
-def test_begin_comes_once_for_each_shape_on_its_first_change() -> None:
-    """And the commit to every shape that took part, also where its fragment has nothing for it."""
+def test_begin_goes_once_to_each_shape_with_its_first_change() -> None:
+    """The commit goes to every shape that took part, even if its fragment has nothing for the shape."""
     fragments = transaction([insert(1), insert(2), insert(500), insert(3)], sizes=[2, 1])
     routed = [summary(part) for part in route(EventRouter([LOW, HIGH]), fragments)]
     assert routed == [{"low": "B0,2"}, {"high": "B4"}, {"high": "C", "low": "6C"}]
 
 
-def test_the_commit_goes_to_no_shape_that_took_no_part() -> None:
-    """Neither to shapes of other tables nor to those that nothing matched."""
+def test_the_commit_goes_only_to_shapes_that_took_part() -> None:
+    """Not to shapes of other tables, nor to shapes that nothing matched."""
     router = EventRouter([LOW, HIGH, shape("audit", table="audit"), EVENTS])
     assert [summary(part) for part in route(router, transaction([insert(1)]))] == [{"low": "B0C"}]
 
 
 def test_a_shape_without_a_change_in_the_commit_fragment_is_listed_without_an_offset() -> None:
-    """``last_offset`` is ``None`` and ``change_count`` 0, as the fragments stream wants it."""
+    """``last_offset`` is ``None`` and ``change_count`` 0, as the fragments stream requires."""
     *_, last = route(EventRouter([LOW, HIGH]), transaction([insert(1), insert(500)], sizes=[1]))
     low = next(part for part in last if part.shape_id == "low")
     expected = RoutedFragment("low", LSN + 7, LSN, at(2), has_begin=False, commit=COMMIT, items=(), change_count=0)
@@ -89,8 +89,8 @@ def test_a_shape_without_a_change_in_the_commit_fragment_is_listed_without_an_of
     assert low.last_offset is None
 
 
-def test_a_transaction_that_concerns_nobody_is_routed_to_nobody() -> None:
-    """Also one that is empty."""
+def test_a_transaction_that_matches_no_shape_is_routed_to_none() -> None:
+    """The same holds for an empty transaction."""
     assert route(EventRouter([LOW]), transaction([insert(500)]) + transaction([], LATER)) == [[], []]
 
 
@@ -100,14 +100,14 @@ def test_overlapping_shapes_each_get_the_change_in_the_order_of_their_ids() -> N
     assert [part.shape_id for part in router.route(*transaction([insert(1)]))] == ["a", "b", "low"]
 
 
-def test_a_change_that_gives_no_item_makes_nobody_take_part() -> None:
-    """An update outside the shape, and the TRUNCATE of some of its partitions."""
+def test_a_shape_does_not_take_part_by_a_change_without_items() -> None:
+    """Such as an update outside the shape, or the TRUNCATE of only some of its partitions."""
     outside = Update(USERS, at(0), {"id": "500"}, {"id": "501", "region": "eu", "bio": None})
     assert route(EventRouter([LOW, EVENTS]), transaction([outside, Truncate(EVENTS_P0, at(0))])) == [[]]
 
 
-def test_a_keepalive_is_routed_to_nobody() -> None:
-    """It carries no change; and it moves the offset that a removal is given."""
+def test_a_keepalive_is_routed_to_no_shape() -> None:
+    """It has no changes, but it advances the offset that a removal gets."""
     router = EventRouter([LOW])
     assert router.route(TransactionFragment(None, 50, LogOffset(50, 0), has_begin=True, commit=COMMIT)) == ()
     assert router.remove_shape("low") == LogOffset(50, 0)
@@ -125,7 +125,7 @@ def test_a_split_update_counts_as_one_change_with_the_offset_of_its_insert() -> 
 
 
 def test_an_update_that_moves_between_shapes_is_a_delete_in_one_and_an_insert_in_the_other() -> None:
-    """Both at the update's own offset: neither shape has two items."""
+    """Both have the update's own offset: each shape gets only one item."""
     change = Update(USERS, at(0), {"id": "1"}, {"id": "500", "region": "eu", "bio": None})
     ((high, low),) = route(EventRouter([LOW, HIGH]), transaction([change]))
     assert [(item.operation, item.offset) for item in (*high.items, *low.items)] == [
@@ -135,7 +135,7 @@ def test_an_update_that_moves_between_shapes_is_a_delete_in_one_and_an_insert_in
 
 
 def test_truncate_reaches_every_shape_on_the_table_whatever_its_where() -> None:
-    """And no shape on another table."""
+    """It reaches no shape on another table."""
     router = EventRouter([LOW, HIGH, EVENTS])
     ((high, low),) = route(router, transaction([Truncate(USERS, at(0))]))
     assert high.items == low.items == (LogItem(at(0), "truncate"),)
@@ -144,34 +144,34 @@ def test_truncate_reaches_every_shape_on_the_table_whatever_its_where() -> None:
 # Partitions
 
 
-def test_a_partitioned_table_takes_its_partitions_changes() -> None:
-    """A shape on one partition takes that one's, under its own name."""
+def test_a_shape_on_a_partitioned_table_gets_its_partitions_changes() -> None:
+    """A shape on one partition gets only that partition's changes, under the partition's name."""
     router = EventRouter([EVENTS, shape("late", table="events_p1")])
     ((events, late),) = route(router, transaction([event(EVENTS_P0, 1), event(EVENTS_P1, 2)]))
     assert [item.key for item in events.items] == ['"public"."events"/"1"/"1"', '"public"."events"/"1"/"2"']
     assert [item.key for item in late.items] == ['"public"."events_p1"/"2"/"1"']
 
 
-def test_a_truncate_of_all_partitions_empties_the_shape_also_across_fragments() -> None:
-    """That is what TRUNCATE of the table looks like: one of each partition."""
+def test_a_truncate_of_all_partitions_empties_the_shape_even_across_fragments() -> None:
+    """PostgreSQL sends the TRUNCATE of a partitioned table as one for each partition."""
     fragments = transaction([Truncate(EVENTS_P0, at(0)), insert(1), Truncate(EVENTS_P1, at(0))], sizes=[1, 1])
     routed = route(EventRouter([EVENTS]), fragments)
     assert [summary(part) for part in routed] == [{}, {}, {"events": "B4C"}]
     assert routed[-1][0].items == (LogItem(at(4), "truncate"),)
 
 
-def test_a_truncate_of_one_partition_leaves_the_shape_as_it_is() -> None:
-    """Its rows in the other partitions are alive; and two transactions are not one TRUNCATE."""
+def test_a_truncate_of_one_partition_leaves_the_shape_unchanged() -> None:
+    """The rows of the other partitions remain; and two transactions are not one TRUNCATE."""
     router = EventRouter([EVENTS, shape("p0", table="events_p0")])
     fragments = transaction([Truncate(EVENTS_P0, at(0))]) + transaction([Truncate(EVENTS_P1, at(0))], LATER)
     assert [summary(part) for part in route(router, fragments)] == [{"p0": "B0C"}, {}]
 
 
-# Shapes that come and go
+# Shapes added and removed
 
 
 def test_a_shape_added_in_mid_transaction_waits_for_the_next() -> None:
-    """It would get a part of a transaction, and its commit without its begin."""
+    """Otherwise it would get part of a transaction, and its commit without its begin."""
     router = EventRouter([LOW])
     first, second = transaction([insert(1), insert(2)], sizes=[1])
     router.route(first)
@@ -180,8 +180,8 @@ def test_a_shape_added_in_mid_transaction_waits_for_the_next() -> None:
     assert summary(router.route(*transaction([insert(3)], LATER))) == {"low": "B0C", "new": "B0C"}
 
 
-def test_a_shape_added_gets_no_older_transaction_that_is_sent_again() -> None:
-    """Else a resend would route it to other shapes than the first time."""
+def test_an_added_shape_gets_no_resent_older_transaction() -> None:
+    """Otherwise a resend would route that transaction to other shapes than the first time."""
     router = EventRouter([LOW])
     route(router, transaction([insert(1)]) + transaction([insert(2)], LATER))
     router.add_shape(shape("new"))
@@ -192,7 +192,7 @@ def test_a_shape_added_gets_no_older_transaction_that_is_sent_again() -> None:
 
 
 def test_a_shape_removed_in_mid_transaction_stops_at_once_and_is_named_by_the_commit() -> None:
-    """Nothing is routed after the offset of its ``removed`` event; the commit closes what the tracker registered."""
+    """Nothing is routed to it past its removal; the commit still lists it, to close what the tracker registered."""
     router = EventRouter([LOW, shape("all")])
     first, second, last = transaction([insert(1), insert(2), insert(3), insert(4)], sizes=[2, 1])
     router.route(first)
@@ -206,7 +206,7 @@ def test_a_shape_removed_in_mid_transaction_stops_at_once_and_is_named_by_the_co
 
 
 def test_a_shape_removed_before_its_first_change_is_not_named_by_the_commit() -> None:
-    """It took no part."""
+    """It took no part in the transaction."""
     router = EventRouter([LOW, HIGH])
     first, second = transaction([insert(1), insert(500)], sizes=[1])
     router.route(first)
@@ -214,8 +214,8 @@ def test_a_shape_removed_before_its_first_change_is_not_named_by_the_commit() ->
     assert summary(router.route(second)) == {"low": "C"}
 
 
-def test_a_removed_shape_has_an_offset_that_covers_all_that_was_ever_routed() -> None:
-    """Past a split update's insert, past newer transactions while older ones are sent again; ``None`` before any."""
+def test_a_removal_offset_covers_everything_ever_routed() -> None:
+    """Past a split update's insert, past newer transactions during a resend; ``None`` before any fragment."""
     assert EventRouter([LOW]).remove_shape("low") is None
     router = EventRouter([LOW, HIGH])
     split = Update(USERS, at(0), {"id": "1"}, {"id": "2", "region": "eu", "bio": None})
@@ -224,22 +224,22 @@ def test_a_removed_shape_has_an_offset_that_covers_all_that_was_ever_routed() ->
 
 
 def test_an_id_is_never_used_twice() -> None:
-    """Neither while its shape is there nor afterwards; and what is not there cannot be removed."""
+    """Neither while its shape exists nor afterwards; a shape that does not exist cannot be removed."""
     router = EventRouter([LOW])
-    with pytest.raises(ShapeError, match="shape 'low' cannot be added, its id is in use; an id is never used twice"):
+    with pytest.raises(ShapeError, match="shape 'low' cannot be added: its id is in use, and ids are never reused"):
         router.add_shape(shape("low"))
     router.remove_shape("low")
-    with pytest.raises(ShapeError, match="shape 'low' cannot be added, its id is removed"):
+    with pytest.raises(ShapeError, match="shape 'low' cannot be added: its id belonged to a removed shape"):
         router.add_shape(LOW)
-    with pytest.raises(ShapeError, match="shape 'low' cannot be removed, it was removed before"):
+    with pytest.raises(ShapeError, match="shape 'low' cannot be removed: it was already removed"):
         router.remove_shape("low")
-    with pytest.raises(ShapeError, match="shape 'high' cannot be removed, it was never added"):
+    with pytest.raises(ShapeError, match="shape 'high' cannot be removed: it was never added"):
         router.remove_shape("high")
     assert router.shape_ids == frozenset()
     router.check_invariants()
 
 
-# Fragments that do not follow
+# Fragments out of order
 
 
 OPENED = transaction([insert(1), insert(2), insert(3)], sizes=[1, 1])
@@ -250,24 +250,31 @@ KEEPALIVE = TransactionFragment(None, LATER, at(0, LATER), has_begin=True, commi
     ("before", "fragment", "message"),
     [
         ([], OPENED[1], r"fragment 0/3E8\+2 of transaction 1007 is not its first, but .* nothing was routed before"),
-        ([*OPENED], OPENED[1], r"fragment 0/3E8\+2 .* is not its first, but .* the last was 0/3E8\+4"),
-        ([OPENED[0]], OPENED[0], r"fragment 0/3E8\+0 of transaction 1007 begins, but open is transaction 1007"),
-        ([*OPENED[:2]], OPENED[1], r"fragment 0/3E8\+2 .* out of order, open is .* routed up to 0/3E8\+2"),
+        ([*OPENED], OPENED[1], r"fragment 0/3E8\+2 .* is not its first, but .* the last offset routed was 0/3E8\+4"),
+        ([OPENED[0]], OPENED[0], r"fragment 0/3E8\+0 of transaction 1007 begins inside the open transaction 1007"),
+        ([*OPENED[:2]], OPENED[1], r"fragment 0/3E8\+2 .* out of order in the open .* routed up to 0/3E8\+2"),
         (
             [OPENED[0]],
             transaction([insert(1), insert(2)], LATER, sizes=[1])[1],
-            r"fragment 0/7D0\+2 of transaction 2007, but open is transaction 1007 at 0/3E8, routed up to 0/3E8\+0",
+            (
+                r"fragment 0/7D0\+2 of transaction 2007 does not belong to the open transaction 1007 at 0/3E8, "
+                r"routed up to 0/3E8\+0"
+            ),
         ),
-        ([OPENED[0]], transaction([insert(1)], LATER)[0], "of transaction 2007 begins, but open is transaction 1007"),
-        ([OPENED[0]], KEEPALIVE, r"keepalive 0/7D0\+0 came inside transaction 1007"),
+        (
+            [OPENED[0]],
+            transaction([insert(1)], LATER)[0],
+            "of transaction 2007 begins inside the open transaction 1007",
+        ),
+        ([OPENED[0]], KEEPALIVE, r"keepalive 0/7D0\+0 arrived inside the open transaction 1007"),
         ([], replace(KEEPALIVE, commit=None), r"keepalive 0/7D0\+0 has changes or no commit"),
         ([], replace(KEEPALIVE, changes=(insert(1),)), r"keepalive 0/7D0\+0 has changes or no commit"),
     ],
 )
-def test_a_fragment_that_does_not_follow_is_refused_with_both_places(
+def test_a_fragment_out_of_order_is_refused_with_both_positions(
     before: list[TransactionFragment], fragment: TransactionFragment, message: str
 ) -> None:
-    """Going on could mix two transactions; the router stays as it was."""
+    """Continuing could mix two transactions; the router is unchanged."""
     router = EventRouter([LOW])
     route(router, before)
     with pytest.raises(GapError, match=message):
@@ -275,8 +282,8 @@ def test_a_fragment_that_does_not_follow_is_refused_with_both_places(
     router.check_invariants()
 
 
-def test_a_transaction_can_be_sent_again_after_the_connection_was_lost_in_the_middle() -> None:
-    """From its start and with its begin, in other fragments, and after older transactions."""
+def test_a_transaction_can_be_resent_after_the_connection_was_lost_inside_it() -> None:
+    """It starts over with its begin, in other fragments, and after older transactions."""
     router = EventRouter([LOW, HIGH])
     changes = [insert(1), insert(500), insert(2)]
     router.route(transaction(changes, LATER, sizes=[2])[0])
@@ -285,16 +292,16 @@ def test_a_transaction_can_be_sent_again_after_the_connection_was_lost_in_the_mi
     assert [summary(part) for part in routed] == [{"low": "B0C"}, {"low": "B0"}, {"high": "B2C", "low": "4C"}]
 
 
-def test_a_transaction_sent_again_is_routed_as_the_first_time() -> None:
-    """By the same router and by a new one."""
+def test_a_resent_transaction_is_routed_as_the_first_time() -> None:
+    """Both by the same router and by a new one."""
     fragments = transaction([insert(1), Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0)), insert(500)], sizes=[2])
     router = EventRouter([LOW, HIGH, EVENTS])
     first = route(router, fragments)
     assert first == route(router, fragments) == route(EventRouter([EVENTS, HIGH, LOW]), fragments)
 
 
-def test_a_table_that_a_shape_cannot_be_kept_on_is_refused_when_it_becomes_known() -> None:
-    """Also when it is altered in mid-transaction; the router stays as it was, so the shape can be removed."""
+def test_a_table_that_cannot_support_a_shape_is_refused_when_it_becomes_known() -> None:
+    """Even if it is altered in mid-transaction; the router is unchanged, so the shape can be removed."""
     router = EventRouter([LOW, shape("all")])
     first, second, last = transaction([insert(1), insert(2), insert(3)], sizes=[1, 1])
     router.route(first)
@@ -302,7 +309,7 @@ def test_a_table_that_a_shape_cannot_be_kept_on_is_refused_when_it_becomes_known
     altered = replace(second, changes=(*second.changes, replace(insert(9), relation=other, offset=at(2))))
     for _ in range(2):
         with pytest.raises(
-            ShapeError, match=r"shape 'low' on public\.users: where reads id, but its old rows hold only"
+            ShapeError, match=r"shape 'low' on public\.users: where reads id, but old rows contain only"
         ):
             router.route(altered)
         router.check_invariants()
@@ -313,8 +320,8 @@ def test_a_table_that_a_shape_cannot_be_kept_on_is_refused_when_it_becomes_known
     assert summary(router.route(last)) == {"all": "4C", "low": "C"}
 
 
-def test_a_row_that_cannot_be_routed_leaves_the_router_as_it_was() -> None:
-    """Also what the fragment had emptied before the row that raised."""
+def test_a_row_that_cannot_be_routed_leaves_the_router_unchanged() -> None:
+    """That includes the partitions that the fragment had emptied before the row that raised."""
     router = EventRouter([EVENTS])
     bad = Insert(EVENTS_P1, at(0), {"id": "1"})
     first, fragment = transaction([insert(1), Truncate(EVENTS_P0, at(0)), bad], sizes=[1])
@@ -365,10 +372,10 @@ def _by_shape(routed: Sequence[Sequence[RoutedFragment]]) -> dict[str, list[Rout
 
 
 @given(changes=st.lists(_changes(), max_size=12), sizes=st.lists(st.integers(1, 4), max_size=6))
-def test_fragments_of_any_size_bring_each_shape_what_the_whole_transaction_would(
+def test_fragments_of_any_size_give_each_shape_what_the_whole_transaction_would(
     changes: list[Change], sizes: list[int]
 ) -> None:
-    """The same items and counts; the begin on its first part alone, the commit on its last, no part without cause."""
+    """The same items and counts; begin only on the first part, commit only on the last, and no needless part."""
     (whole,) = route(EventRouter(_DEFINITIONS), transaction(changes))
     parts = _by_shape(route(EventRouter(_DEFINITIONS), transaction(changes, sizes=sizes)))
     assert parts.keys() == {part.shape_id for part in whole}
@@ -385,7 +392,7 @@ def test_fragments_of_any_size_bring_each_shape_what_the_whole_transaction_would
 def test_the_last_offset_is_that_of_the_last_item_and_offsets_only_rise(
     changes: list[Change], sizes: list[int]
 ) -> None:
-    """Nothing lies more than a split past the fragment's last offset, nor at or before the fragment before."""
+    """No item lies more than a split past the fragment's last offset, or at or before the previous fragment."""
     for parts in _by_shape(route(EventRouter(_DEFINITIONS), transaction(changes, sizes=sizes))).values():
         offsets = [item.offset for part in parts for item in part.items]
         assert offsets == sorted(set(offsets))
@@ -402,7 +409,7 @@ _STEPS = st.lists(
 
 
 def _workload(table: Relation, steps: list[Step]) -> tuple[list[Change], dict[str, Row]]:
-    """What the server would send for writes to a table of three columns, and the rows it has in the end."""
+    """The changes that the server sends for writes to a table of three columns, and the table's final rows."""
     rows: dict[str, Row] = {}
     changes: list[Change] = []
     full = table.replica_identity == "full"
@@ -459,7 +466,7 @@ def _is_row(row: Row) -> bool:
     ],
 )
 @given(steps=_STEPS, sizes=st.lists(st.integers(1, 4), max_size=6))
-def test_a_copy_kept_by_the_items_has_exactly_the_rows_that_match(
+def test_a_copy_built_from_the_items_has_exactly_the_rows_that_match(
     table: Relation,
     where: str | None,
     is_in: Callable[[Row], bool],
@@ -467,7 +474,7 @@ def test_a_copy_kept_by_the_items_has_exactly_the_rows_that_match(
     steps: list[Step],
     sizes: list[int],
 ) -> None:
-    """The oracle: the table's own rows, filtered. No item may be one that the copy cannot have, either."""
+    """The oracle: the table's own rows, filtered. Each item must also fit the copy's state at that point."""
     changes, rows = _workload(table, steps)
     router = EventRouter([replace(shape("copy", where), replica=replica)])
     copy: dict[str | None, Row] = {}

@@ -1,4 +1,4 @@
-"""What capture asks of the router beyond routing: earlier processes, new partitions, and whose error it is."""
+"""What capture needs from the router beyond routing: start offsets, new partitions, and errors that name a shape."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.tables import EVENTS_P0, EVENTS_P1, LSN, USERS, at, transacti
 
 
 def users(shape_id: str, **fields: str) -> ShapeDefinition:
-    return ShapeDefinition(shape_id, ("public", "users"), **fields)  # type: ignore[arg-type]  # texts alone are given
+    return ShapeDefinition(shape_id, ("public", "users"), **fields)  # type: ignore[arg-type]  # only str fields are passed
 
 
 def insert(key: int) -> Insert:
@@ -18,8 +18,8 @@ def insert(key: int) -> Insert:
 
 
 @pytest.mark.parametrize(("lsn", "gets"), [(LSN, []), (LSN + 1, ["users"])])
-def test_a_shape_gets_nothing_at_or_below_where_it_starts(lsn: int, gets: list[str]) -> None:
-    """An earlier process may have routed that transaction without the shape, and a resend must not change it."""
+def test_a_shape_gets_nothing_at_or_below_its_start(lsn: int, gets: list[str]) -> None:
+    """An earlier process may have routed that transaction without the shape, and a resend must not change that."""
     router = EventRouter()
     router.add_shape(users("users"), starts_after=LSN)
     (fragment,) = transaction([insert(1)], lsn)
@@ -27,8 +27,8 @@ def test_a_shape_gets_nothing_at_or_below_where_it_starts(lsn: int, gets: list[s
     router.check_invariants()
 
 
-def test_a_partition_found_later_brings_its_changes_from_then_on() -> None:
-    """The catalog tells of a new partition before its first change is routed."""
+def test_changes_of_a_partition_found_later_are_routed_from_then_on() -> None:
+    """Capture learns of a new partition from the catalog before its first change is routed."""
     router = EventRouter([ShapeDefinition("events", ("public", "events"), partitions=(EVENTS_P0.table,))])
     row = {"id": "1", "day": "2", "body": "x"}
     (before,) = transaction([Insert(EVENTS_P1, at(0), row)], LSN)
@@ -39,12 +39,12 @@ def test_a_partition_found_later_brings_its_changes_from_then_on() -> None:
     assert [part.shape_id for part in router.route(after)] == ["events"]
     (emptied,) = transaction([Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))], LSN + 200)
     assert [item.operation for part in router.route(emptied) for item in part.items] == ["truncate"]
-    with pytest.raises(ShapeError, match="'orders' cannot be given partitions, it was never added"):
+    with pytest.raises(ShapeError, match="'orders' cannot be given partitions: it was never added"):
         router.set_partitions("orders", [])
 
 
-def test_an_error_about_one_shape_names_it_and_the_others_go_on_without_it() -> None:
-    """The fragment that a shape cannot be given is routed to the others once the shape is gone."""
+def test_an_error_about_one_shape_names_it_and_the_others_continue_without_it() -> None:
+    """Once the shape is removed, the fragment that failed is routed to the others."""
     router = EventRouter([users("broken", where="nickname = 'x'"), users("users")])
     (fragment,) = transaction([insert(1)])
     with pytest.raises(ShapeError) as raised:

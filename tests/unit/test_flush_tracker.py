@@ -14,7 +14,7 @@ SHAPES = ("users", "orders", "items", "audit")
 
 
 class DictTracker:
-    """The seed rule word for word: a dict of shape → (last sent, last flushed), and a ``min`` over all of it."""
+    """The seed rule, written out: a dict of shape → (last sent, last flushed), and a ``min`` over all of it."""
 
     def __init__(self) -> None:
         self.ranges: dict[str, tuple[LogOffset, LogOffset]] = {}
@@ -72,7 +72,7 @@ class TrackerComparison(RuleBasedStateMachine):
 
     @rule(shape_id=st.sampled_from(SHAPES), part=st.integers(0, 3))
     def flush(self, shape_id: str, part: int) -> None:
-        """All that was sent to the shape, or what is a part below it."""
+        """Flush everything sent to the shape, or only part of it."""
         sent, flushed = self.model.ranges.get(shape_id, (LogOffset(self.lsn, self.op), LogOffset.before_all()))
         offset = [sent, flushed, LogOffset(sent.tx_offset, 0), LogOffset(flushed.tx_offset + 1, 2)][part]
         moved = self.tracker.handle_flush_notification(shape_id, offset, now_ms=0)
@@ -178,22 +178,22 @@ def test_unknown_shapes_change_nothing() -> None:
 
 
 def test_removing_the_blocking_shape_acknowledges() -> None:
-    """A removed shape waits for nothing, so what it alone held back is acknowledged."""
+    """A removed shape blocks nothing, so what it alone held back is acknowledged."""
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 0), ["users"], is_commit=True, now_ms=0)
     assert tracker.handle_shape_removed("users") == 100
     assert tracker.handle_shape_removed("users") is None
 
 
-def test_apply_takes_entries_before_the_commit() -> None:
+def test_apply_applies_entries_before_the_commit() -> None:
     """A batch with a commit and its pending shape must not acknowledge the commit first."""
     tracker = FlushTracker()
     assert tracker.apply({"0": pending((100, 4), (99, 0))}, LogOffset(100, 4)) == 98
     assert tracker.apply({"0": None}) == 100
 
 
-def test_apply_replaces_an_entry_also_downwards() -> None:
-    """A group with a partial flush in T, then a shape new in T: the entry goes down, the ack does not."""
+def test_apply_replaces_an_entry_even_by_a_lower_one() -> None:
+    """A group has a partial flush in T, then a shape new in T: the entry goes down, the ack does not."""
     tracker = FlushTracker()
     tracker.apply({"0": pending((100, 6), (100, 5))}, LogOffset(50, 0))
     assert tracker.ack_lsn == 99
@@ -204,7 +204,7 @@ def test_apply_replaces_an_entry_also_downwards() -> None:
 
 
 def test_apply_without_a_commit_keeps_the_last_seen() -> None:
-    """A batch of flushes alone acknowledges what was seen before; an older commit does not take it back."""
+    """A batch of flushes alone acknowledges what was seen before; an older commit does not lower it."""
     tracker = FlushTracker()
     tracker.apply({"0": pending((100, 0), (99, 0))}, LogOffset(100, 0))
     tracker.apply({}, LogOffset(50, 0))
@@ -213,7 +213,7 @@ def test_apply_without_a_commit_keeps_the_last_seen() -> None:
 
 
 def test_nothing_below_the_first_ack_is_returned_again() -> None:
-    """A tracker that starts from a table's last ack returns only what is greater."""
+    """A tracker that starts from a table's last ack returns only greater ones."""
     tracker = FlushTracker(ack_lsn=150)
     assert tracker.apply({}, LogOffset(100, 0)) is None
     assert tracker.apply({"0": pending((200, 0), (99, 0))}) is None
@@ -221,7 +221,7 @@ def test_nothing_below_the_first_ack_is_returned_again() -> None:
 
 
 def test_blocking_shape_is_the_least_flushed_and_first_by_name() -> None:
-    """Of those with the same least flush the name decides, so that the answer is the same every time."""
+    """Among shapes with the same least flush the name decides, so that the answer is the same every time."""
     tracker = FlushTracker()
     assert tracker.blocking_shape() is None
     entries = {"b": pending((300, 0), (99, 0)), "a": pending((300, 0), (99, 0)), "c": pending((300, 0), (199, 0))}
@@ -230,7 +230,7 @@ def test_blocking_shape_is_the_least_flushed_and_first_by_name() -> None:
 
 
 def test_stalled_shapes_are_those_without_progress_for_the_grace_period() -> None:
-    """Partial progress starts the period anew; a further transaction does not. The longest wait comes first."""
+    """Partial progress restarts the period; a further transaction does not. The longest stall is first."""
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 4), ["users", "orders", "items"], is_commit=True, now_ms=1_000)
     tracker.handle_txn_fragment(LogOffset(200, 0), ["users"], is_commit=True, now_ms=30_000)
@@ -240,23 +240,23 @@ def test_stalled_shapes_are_those_without_progress_for_the_grace_period() -> Non
     assert [shape_id for shape_id, _ in tracker.stalled_shapes(80_000, 60_000)] == ["items", "users", "orders"]
 
 
-def test_flush_beyond_what_was_sent_ends_the_wait() -> None:
-    """A flush past ``last_sent`` counts as one of all that was sent."""
+def test_flush_beyond_what_was_sent_completes_the_shape() -> None:
+    """A flush past ``last_sent`` counts as a flush of everything sent."""
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 4), ["users"], is_commit=True, now_ms=0)
     assert tracker.handle_flush_notification("users", LogOffset(900, 0), now_ms=0) == 100
 
 
 def test_an_empty_pending_range_is_refused() -> None:
-    """What is flushed as far as it was sent is not pending, and the message holds both offsets."""
+    """A shape flushed as far as it was sent is not pending; the message has both offsets."""
     with pytest.raises(ValueError, match=r"pending range is empty: flushed 0/64\+4, sent 0/64\+4"):
         pending((100, 4), (100, 4))
 
 
-def test_check_invariants_sees_a_tree_out_of_step() -> None:
-    """The check that other tests rely on fails on a mapping changed behind the tree's back."""
+def test_check_invariants_detects_a_tree_that_differs_from_the_mapping() -> None:
+    """The check that other tests rely on fails on a mapping changed without the tree."""
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 4), ["users"], is_commit=True, now_ms=0)
     tracker._pending["users"] = pending((100, 4), (100, 2))
-    with pytest.raises(AssertionError, match="is not the mapping's"):
+    with pytest.raises(AssertionError, match="differs from the mapping's"):
         tracker.check_invariants()

@@ -17,7 +17,7 @@ def chain_at(cursor: tuple[int, int]) -> FragmentChain:
     return FragmentChain("7301/1/shapes", LogOffset(*cursor), LogOffset(*cursor))
 
 
-def test_a_batch_is_taken_in_the_order_of_follows() -> None:
+def test_a_batch_is_applied_in_the_order_of_follows() -> None:
     """Every order of the same links gives the same cursor and last commit."""
     links = [
         link((99, 0), (200, 4), start=True),
@@ -32,15 +32,15 @@ def test_a_batch_is_taken_in_the_order_of_follows() -> None:
 
 
 def test_an_empty_batch_changes_nothing() -> None:
-    """Neither in a new chain nor in a running one."""
+    """Neither for a new chain nor for a running one."""
     for chain in (FragmentChain("7301/1/shapes"), chain_at((300, 2))):
         before = chain.stream_cursor
         chain.extend([])
         assert chain.stream_cursor == before
 
 
-def test_resent_links_bring_nothing_new() -> None:
-    """What ends at or below the cursor, in its own cut or another, moves neither cursor nor last commit back."""
+def test_resent_links_change_nothing() -> None:
+    """Links that end at or below the cursor, in any cut, move neither cursor nor last commit back."""
     chain = chain_at((300, 6))
     chain.extend(
         [link((99, 0), (200, 4), start=True), link((200, 4), (300, 4), commit=False), link((300, 4), (300, 6))]
@@ -48,47 +48,47 @@ def test_resent_links_bring_nothing_new() -> None:
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
 
 
-def test_a_resend_in_another_cut_goes_on_past_the_cursor() -> None:
-    """A resent fragment that reaches further than the cursor is next, though it follows less."""
+def test_a_resend_in_another_cut_continues_past_the_cursor() -> None:
+    """A resent fragment that ends beyond the cursor is next, though it follows an earlier offset."""
     chain = chain_at((300, 2))
     chain.extend([link((99, 0), (300, 4), start=True, commit=False), link((300, 4), (300, 8))])
     assert chain.last_seen_offset == LogOffset(300, 8)
 
 
 def test_a_gap_moves_nothing() -> None:
-    """The error names the place, the one before, source and both offsets; the state is as before the batch."""
+    """The error has both places, the source and both offsets; the state is as before the batch."""
     chain = chain_at((300, 6))
     message = (
-        r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but what was seen ends "
-        r"with transaction 0/15E, read at fragments/7\.jsonl:3; what lies between is missing, and nothing past it is "
-        r"acknowledged$"
+        r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but the chain ends at "
+        r"transaction 0/15E, read at fragments/7\.jsonl:3; the fragments in between are missing, and no ack passes the "
+        r"gap$"
     )
     with pytest.raises(GapError, match=message):
         chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
 
 
-def test_fragments_of_one_source_in_two_partitions_are_said_so() -> None:
-    """Two partitions are read in no common order, so the gap may be none; the state remembers the partition."""
+def test_a_gap_between_two_partitions_names_both() -> None:
+    """They are read in no common order, so it may not be a gap; the state remembers the partition."""
     chain = FragmentChain("7301/1/shapes")
     chain.extend([link((99, 0), (300, 4), start=True)._replace(place="fragments partition 0 Kafka offset 7")])
     chain = FragmentChain.unpack(chain.source, chain.pack())
     with pytest.raises(GapError) as caught:
         chain.extend([link((400, 2), (500, 0))._replace(place="fragments partition 1 Kafka offset 3")])
-    assert "ends with transaction 0/12C, read at fragments partition 0 Kafka offset 7; " in str(caught.value)
-    assert "in two partitions, fragments partition 0 and fragments partition 1, so they come in no order" in str(
+    assert "ends at transaction 0/12C, read at fragments partition 0 Kafka offset 7; " in str(caught.value)
+    assert "in two partitions, fragments partition 0 and fragments partition 1, so their order is undefined" in str(
         caught.value
     )
 
 
 def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:
-    """A start says that all from there on comes again, not that what lies before it was seen."""
-    with pytest.raises(GapError, match=r"follows 0/190\+0, but what was seen ends with 0/12C\+6"):
+    """A start states that everything after it is resent, not that everything before it was seen."""
+    with pytest.raises(GapError, match=r"follows 0/190\+0, but the chain ends at 0/12C\+6"):
         chain_at((300, 6)).extend([link((400, 0), (500, 0), start=True)])
 
 
 def test_a_new_chain_begins_with_a_start() -> None:
-    """With no cursor, the least fragment must be a start; a later one does not tell what was before."""
+    """With no cursor, the least fragment must be a start; a later start does not show what came before it."""
     with pytest.raises(GapError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"):
         FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
     chain = FragmentChain("7301/1/shapes")
@@ -96,17 +96,17 @@ def test_a_new_chain_begins_with_a_start() -> None:
     assert chain.stream_cursor == LogOffset.last_of(200)
 
 
-def test_a_start_that_takes_an_open_transaction_for_confirmed_is_a_gap() -> None:
-    """Somebody moved the slot past a transaction of which the end was never seen; once it was, all is well."""
+def test_a_start_past_an_open_transaction_is_a_gap() -> None:
+    """The slot was moved past a transaction whose end was never seen; with the end, the start is accepted."""
     chain = chain_at((300, 2))
-    with pytest.raises(GapError, match=r"follows 0/12C\+0, but what was seen ends with 0/12C\+2"):
+    with pytest.raises(GapError, match=r"follows 0/12C\+0, but the chain ends at 0/12C\+2"):
         chain.extend([link((300, 0), (400, 0), start=True)])
     chain.extend([link((300, 0), (400, 0), start=True), link((300, 2), (300, 4))])
     assert chain.last_seen_offset == LogOffset(400, 0)
 
 
 def test_a_chain_from_the_last_ack_needs_no_start() -> None:
-    """From ``(ack, ∞)`` on, what follows the ack's transaction or anything before it is next."""
+    """From ``(ack, ∞)``, a fragment that follows the ack's transaction or an earlier one is next."""
     chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300))
     chain.extend([link((300, 6), (400, 0))])
     assert chain.last_seen_offset == LogOffset(400, 0)
@@ -116,13 +116,13 @@ def test_a_chain_from_the_last_ack_needs_no_start() -> None:
 
 @pytest.mark.parametrize("chain", [FragmentChain("s"), FragmentChain("s", LogOffset.last_of(7)), chain_at((300, 6))])
 def test_unpack_reads_what_pack_writes(chain: FragmentChain) -> None:
-    """The state survives as bytes."""
+    """The state survives a round trip through bytes."""
     unpacked = FragmentChain.unpack(chain.source, chain.pack())
     assert vars(unpacked) == vars(chain)
 
 
 @pytest.mark.parametrize(("packed", "version"), [(b"\x02[null,null]", "02"), (b"", "none")])
 def test_bytes_of_another_version_are_refused(packed: bytes, version: str) -> None:
-    """The message names both versions and the way out."""
-    with pytest.raises(StateError, match=rf"state has version {version}, this job reads version 01; go on with the"):
+    """The message has both versions and says what to do."""
+    with pytest.raises(StateError, match=rf"state has version {version}, this job reads version 01; use the release"):
         FragmentChain.unpack("7301/1/shapes", packed)

@@ -91,7 +91,7 @@ def only_change(message: Message) -> Change:
     ],
 )
 def test_a_transaction_of_any_size_ends_with_a_fragment_that_has_a_change(changes: int, sizes: list[int]) -> None:
-    """The commit never comes alone, not even after exactly n × 100 changes: its offset lies above the one before."""
+    """The commit is never alone, not even after exactly n × 100 changes: its offset is above the one before."""
     fragments = fragments_of(BEGIN, *(insert(number) for number in range(changes)), COMMIT)
     assert [fragment.change_count for fragment in fragments] == sizes
     offsets = [fragment.last_log_offset for fragment in fragments]
@@ -101,7 +101,7 @@ def test_a_transaction_of_any_size_ends_with_a_fragment_that_has_a_change(change
 
 
 def test_a_full_fragment_waits_for_the_change_after_it() -> None:
-    """Until then the commit might be next, and the last fragment is the one that must carry it."""
+    """Until then the commit might be next, and the last fragment must carry it."""
     converter = FragmentConverter(max_batch_size=2)
     assert list(convert([ORDERS, BEGIN, insert(1), insert(2)], converter)) == []
     (fragment,) = converter.handle(insert(3))
@@ -109,7 +109,7 @@ def test_a_full_fragment_waits_for_the_change_after_it() -> None:
 
 
 def test_only_the_first_fragment_has_the_begin() -> None:
-    """And each carries the xid and the commit's LSN, so that one says whose it is without the others."""
+    """Each has the xid and the commit LSN, so it identifies its transaction without the others."""
     fragments = fragments_of(BEGIN, *(insert(number) for number in range(5)), COMMIT, max_batch_size=2)
     assert [fragment.has_begin for fragment in fragments] == [True, False, False]
     assert {(fragment.xid, fragment.lsn) for fragment in fragments} == {(742, LSN)}
@@ -126,15 +126,15 @@ def test_an_empty_transaction_is_one_commit_fragment() -> None:
     ]
 
 
-def test_operations_are_numbered_in_twos_across_fragments() -> None:
-    """An update that changes its key becomes a delete and an insert: the odd numbers are left free for the latter."""
+def test_operations_have_even_numbers_across_fragments() -> None:
+    """An update that changes its key becomes a delete and an insert; the insert gets the odd number."""
     fragments = fragments_of(BEGIN, *(insert(number) for number in range(5)), COMMIT, max_batch_size=2)
     offsets = [change.offset for fragment in fragments for change in fragment.changes]
     assert offsets == [LogOffset(LSN, op) for op in (0, 2, 4, 6, 8)]
 
 
 def test_a_truncate_is_one_operation_for_each_relation() -> None:
-    """In the order in which the server names them."""
+    """In the order in which the server lists them."""
     (fragment,) = fragments_of(BEGIN, TruncateMessage((9, 7), cascade=True, restart_identity=False), insert(1), COMMIT)
     assert fragment.changes == (
         Truncate(AUDIT.relation, LogOffset(LSN, 0)),
@@ -145,7 +145,7 @@ def test_a_truncate_is_one_operation_for_each_relation() -> None:
 
 @pytest.mark.parametrize(("before", "completed"), [(0, 2), (1, 2), (2, 3), (3, 2)])
 def test_a_truncate_of_several_relations_may_complete_several_fragments(before: int, completed: int) -> None:
-    """One message, many operations: none is lost, and no fragment grows over its limit."""
+    """One message, many operations: none is lost, and no fragment exceeds its limit."""
     relation_ids = (7, 8, 9, 7, 8)
     converter = FragmentConverter(max_batch_size=2)
     head: list[Message] = [USERS, ORDERS, AUDIT, BEGIN, *(insert(number) for number in range(before))]
@@ -161,7 +161,7 @@ def test_a_truncate_of_several_relations_may_complete_several_fragments(before: 
 
 
 def test_a_truncate_of_no_relation_is_no_operation() -> None:
-    """The transaction is then an empty one."""
+    """The transaction is then empty."""
     (fragment,) = fragments_of(BEGIN, TruncateMessage((), cascade=False, restart_identity=False), COMMIT)
     assert fragment.changes == ()
 
@@ -173,7 +173,7 @@ transactions = st.lists(
 
 @given(shapes=transactions, max_batch_size=st.sampled_from([1, 2, 3, 4, 5, 6, 7, 100]))
 def test_cutting_changes_nothing_but_the_cuts(shapes: list[list[int]], max_batch_size: int) -> None:
-    """The changes are those of one fragment a transaction, whatever the limit; the rules of the chain hold."""
+    """With any limit the changes are those of one fragment per transaction, and the chain's rules hold."""
     messages: list[Message] = [USERS, ORDERS, AUDIT]
     for index, operations in enumerate(shapes):
         lsn = LSN + 100 * index
@@ -193,7 +193,7 @@ def test_cutting_changes_nothing_but_the_cuts(shapes: list[list[int]], max_batch
 
 
 @given(wanted=st.lists(st.lists(st.booleans(), max_size=25)), max_batch_size=st.sampled_from([1, 2, 3, 5, 100]))
-def test_a_row_that_is_skipped_leaves_the_others_as_they_were(wanted: list[list[bool]], max_batch_size: int) -> None:
+def test_a_skipped_row_leaves_the_others_unchanged(wanted: list[list[bool]], max_batch_size: int) -> None:
     """They keep their offsets, and are cut as if they were alone."""
     converter = FragmentConverter(max_batch_size)
     list(convert([ORDERS], converter))
@@ -216,17 +216,17 @@ def test_a_row_that_is_skipped_leaves_the_others_as_they_were(wanted: list[list[
         assert [fragment.commit is not None for fragment in fragments] == [False] * (len(parts) - 1) + [True]
 
 
-def test_a_row_is_not_skipped_outside_a_transaction() -> None:
-    """It is refused as one that is read would be."""
-    with pytest.raises(DecodeError, match=r"^pgoutput row came outside a transaction; reconnect, "):
+def test_a_row_cannot_be_skipped_outside_a_transaction() -> None:
+    """It is refused like one that is decoded."""
+    with pytest.raises(DecodeError, match=r"^pgoutput row arrived outside a transaction; reconnect, "):
         FragmentConverter().skip_row()
 
 
 # Limits.
 
 
-def test_a_transaction_of_any_length_holds_no_more_than_one_batch() -> None:
-    """20,000 changes go through; after each, ``check_invariants`` has found at most 100 of them held."""
+def test_a_transaction_of_any_length_keeps_at_most_one_batch_in_memory() -> None:
+    """20,000 changes pass through; after each, ``check_invariants`` finds at most 100 of them buffered."""
     messages = (insert(number) for number in range(20_000))
     converter = FragmentConverter(max_batch_size=100)
     head = list(convert([ORDERS, BEGIN], converter))
@@ -238,9 +238,7 @@ def test_a_transaction_of_any_length_holds_no_more_than_one_batch() -> None:
 
 
 def test_a_transaction_over_the_limit_is_refused() -> None:
-    """The error names the transaction, how far it got and the limit; one of exactly the limit passes. A row that is
-    not read counts, too.
-    """
+    """The error has the transaction, its size and the limit; exactly the limit passes. Skipped rows count too."""
     converter = FragmentConverter(max_batch_size=2, max_tx_size=3)
     within: list[Message] = [ORDERS, BEGIN, insert(1), insert(2), insert(3)]
     assert sum(fragment.change_count for fragment in convert([*within, COMMIT], converter)) == 3
@@ -254,7 +252,7 @@ def test_a_transaction_over_the_limit_is_refused() -> None:
 
 
 def test_a_truncate_counts_once_for_each_relation_against_the_limit() -> None:
-    """As many as the operations that it becomes."""
+    """It counts as the operations that it becomes."""
     converter = FragmentConverter(max_tx_size=2)
     list(convert([USERS, ORDERS, AUDIT, BEGIN], converter))
     with pytest.raises(TransactionTooLargeError, match="has reached 3 changes"):
@@ -263,7 +261,7 @@ def test_a_truncate_counts_once_for_each_relation_against_the_limit() -> None:
 
 @pytest.mark.parametrize("limits", [{"max_batch_size": 0}, {"max_batch_size": -1}, {"max_tx_size": 0}])
 def test_a_limit_below_one_is_refused(limits: dict[str, int]) -> None:
-    """Nothing could ever go through."""
+    """No change could ever pass."""
     (name,) = limits
     with pytest.raises(ValueError, match=f"^{name} is {limits[name]}, but must be at least 1$"):
         FragmentConverter(**limits)
@@ -273,35 +271,35 @@ def test_a_limit_below_one_is_refused(limits: dict[str, int]) -> None:
 
 
 def test_a_row_maps_names_to_text_or_none() -> None:
-    """NULL and the empty string stay apart."""
+    """NULL and the empty string stay distinct."""
     change = only_change(InsertMessage(7, ("1", None, "")))
     assert change == Insert(USERS.relation, LogOffset(LSN, 0), {"id": "1", "name": None, "bio": ""})
 
 
 def test_an_unchanged_toast_value_is_absent_from_the_new_row() -> None:
-    """Not None: that would say that it became NULL."""
+    """It is not None, which would mean that it became NULL."""
     change = only_change(UpdateMessage(7, None, None, ("1", None, UNCHANGED)))
     assert change == Update(USERS.relation, LogOffset(LSN, 0), None, {"id": "1", "name": None})
 
 
-def test_a_key_only_old_row_holds_the_key_columns_alone() -> None:
-    """The server sends the others as NULL, and nobody knows what they were."""
+def test_a_key_only_old_row_has_only_the_key_columns() -> None:
+    """The server sends the others as NULL, and their values are unknown."""
     update = only_change(UpdateMessage(7, "K", ("1", None, None), ("2", "ann", UNCHANGED)))
     assert update == Update(USERS.relation, LogOffset(LSN, 0), {"id": "1"}, {"id": "2", "name": "ann"})
     delete = only_change(DeleteMessage(7, "K", ("1", None, None)))
     assert delete == Delete(USERS.relation, LogOffset(LSN, 0), {"id": "1"})
 
 
-def test_a_full_old_row_holds_every_column() -> None:
-    """A NULL in it was one; and nothing is carried over from it into the new row."""
+def test_a_full_old_row_has_every_column() -> None:
+    """A NULL in it is a NULL, and nothing is copied from it into the new row."""
     update = only_change(UpdateMessage(9, "O", ("t", None), ("t", UNCHANGED)))
     assert update == Update(AUDIT.relation, LogOffset(LSN, 0), {"at": "t", "who": None}, {"at": "t"})
     delete = only_change(DeleteMessage(9, "O", ("t", None)))
     assert delete == Delete(AUDIT.relation, LogOffset(LSN, 0), {"at": "t", "who": None})
 
 
-def test_a_relation_redefined_in_mid_transaction_holds_for_the_changes_after_it() -> None:
-    """ALTER TABLE between two inserts of one transaction: each keeps the relation that it came with."""
+def test_a_relation_redefined_in_mid_transaction_applies_to_the_changes_after_it() -> None:
+    """With ALTER TABLE between two inserts of one transaction, each keeps the relation it was sent with."""
     wider = relation(8, "orders", "id* note")
     (fragment,) = fragments_of(BEGIN, insert(1), wider, InsertMessage(8, ("2", "n")), COMMIT)
     assert fragment.changes == (
@@ -311,9 +309,9 @@ def test_a_relation_redefined_in_mid_transaction_holds_for_the_changes_after_it(
 
 
 def test_a_binary_value_is_refused_with_what_to_do() -> None:
-    """Values are text throughout; the column is named, what is in it is not."""
+    """Only text values are supported; the message names the column and does not show the value."""
     with pytest.raises(
-        DecodeError, match=r"^column name of public\.users came in binary, .* without the option binary$"
+        DecodeError, match=r"^column name of public\.users arrived in binary format, .* without the binary option$"
     ):
         only_change(InsertMessage(7, ("1", b"secret", None)))
 
@@ -327,8 +325,8 @@ def test_a_binary_value_is_refused_with_what_to_do() -> None:
         DeleteMessage(7, "K", ()),
     ],
 )
-def test_a_row_of_another_width_than_its_relation_is_refused(message: Message) -> None:
-    """Its values would be given to the wrong columns."""
+def test_a_row_with_more_or_fewer_values_than_columns_is_refused(message: Message) -> None:
+    """Its values would be assigned to the wrong columns."""
     pattern = r"^a row of public\.users has \d values, but the relation has 3 columns; "
     with pytest.raises(DecodeError, match=pattern):
         only_change(message)
@@ -340,49 +338,55 @@ def test_a_row_of_another_width_than_its_relation_is_refused(message: Message) -
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
-        ([insert(1)], "pgoutput InsertMessage came outside a transaction"),
-        ([UpdateMessage(8, None, None, ("1",))], "pgoutput UpdateMessage came outside a transaction"),
-        ([DeleteMessage(8, "K", ("1",))], "pgoutput DeleteMessage came outside a transaction"),
-        ([TruncateMessage((8,), cascade=False, restart_identity=False)], "pgoutput TruncateMessage came outside a tra"),
-        ([COMMIT], "pgoutput CommitMessage came outside a transaction"),
-        ([BEGIN, COMMIT, COMMIT], "pgoutput CommitMessage came outside a transaction"),
-        ([BEGIN, Begin(LSN + 1, "", 743)], "transaction 743 begins inside transaction 742, which has no commit yet"),
+        ([insert(1)], "pgoutput InsertMessage arrived outside a transaction"),
+        ([UpdateMessage(8, None, None, ("1",))], "pgoutput UpdateMessage arrived outside a transaction"),
+        ([DeleteMessage(8, "K", ("1",))], "pgoutput DeleteMessage arrived outside a transaction"),
+        (
+            [TruncateMessage((8,), cascade=False, restart_identity=False)],
+            "pgoutput TruncateMessage arrived outside a transaction",
+        ),
+        ([COMMIT], "pgoutput CommitMessage arrived outside a transaction"),
+        ([BEGIN, COMMIT, COMMIT], "pgoutput CommitMessage arrived outside a transaction"),
+        ([BEGIN, Begin(LSN + 1, "", 743)], "transaction 743 begins inside transaction 742, which is still open"),
         (
             [BEGIN, CommitMessage(LSN + 8, LSN + 48, "")],
             "transaction 742 began with commit LSN 0/16E2B68, but commits at 0/16E2B70",
         ),
-        ([BEGIN, InsertMessage(4, ("1",))], "pgoutput changes relation 4, which no Relation described"),
+        (
+            [BEGIN, InsertMessage(4, ("1",))],
+            "pgoutput change of relation 4 arrived without a Relation message before it",
+        ),
         (
             [BEGIN, TruncateMessage((8, 4), cascade=False, restart_identity=False)],
-            "pgoutput changes relation 4, which no Relation described",
+            "pgoutput change of relation 4 arrived without a Relation message before it",
         ),
     ],
 )
 def test_messages_out_of_order_are_refused(messages: list[Message], complaint: str) -> None:
-    """Something was lost or read twice: nothing may be acknowledged on the strength of such a stream."""
+    """Something was lost or read twice, so such a stream must not lead to an ack."""
     with pytest.raises(DecodeError, match=f"^{complaint}.*; reconnect"):
         fragments_of(*messages)
 
 
-def test_a_transaction_that_is_sent_again_is_converted_again() -> None:
-    """After a reconnect commit LSNs start lower than where they were; who has seen them is decided elsewhere."""
+def test_a_resent_transaction_is_converted_again() -> None:
+    """After a reconnect commit LSNs start lower; other code decides which of them are new."""
     again = fragments_of(BEGIN, insert(1), COMMIT, BEGIN, insert(1), COMMIT)
     assert again[0] == again[1]
 
 
-def test_messages_that_change_no_table_are_passed_over() -> None:
-    """Inside a transaction and outside: they take no operation number."""
+def test_messages_that_change_no_table_are_skipped() -> None:
+    """Inside a transaction and outside, they use no operation number."""
     noise: list[Message] = [Origin(1, "upstream"), Type(600, "pg_catalog", "point"), LogicalMessage(True, 1, "", b"")]  # noqa: FBT003  # reads as the field does
     assert fragments_of(*noise, BEGIN, *noise, insert(1), *noise, COMMIT, *noise) == fragments_of(
         BEGIN, insert(1), COMMIT
     )
 
 
-def test_the_converter_tells_whether_a_transaction_is_open() -> None:
+def test_the_converter_shows_whether_a_transaction_is_open() -> None:
     """A keepalive's position may be used only between transactions."""
     converter = FragmentConverter()
-    told = []
+    states = []
     for message in (ORDERS, BEGIN, insert(1), COMMIT):
         converter.handle(message)
-        told.append(converter.in_transaction)
-    assert told == [False, True, True, False]
+        states.append(converter.in_transaction)
+    assert states == [False, True, True, False]

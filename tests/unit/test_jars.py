@@ -1,4 +1,4 @@
-"""Java and the jars: what is said on a machine where one of them is missing, and what a fetch leaves behind."""
+"""Java and the jars: the errors on a machine that lacks one of them, and what a fetch leaves behind."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.jvm.java import Java, check_java
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
-WAYS_OUT = (
+ALTERNATIVES = (
     "Set FLUSHTRACKER_MAVEN to the URL of another Maven repository, or FLUSHTRACKER_JARS to a folder with the jars"
 )
 
@@ -40,16 +40,16 @@ def on_path(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout without jars, where the module believes to be."""
+    """A checkout without jars, set as the module's own."""
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "pyproject.toml").touch()
     monkeypatch.setattr(ivy_jars, "_CHECKOUT", tmp_path / "checkout")
     return tmp_path / "checkout"
 
 
-def put_jars(folder: Path, *but: str, jars: JarSet = SPARK_JARS) -> None:
+def put_jars(folder: Path, *omitted: str, jars: JarSet = SPARK_JARS) -> None:
     for name in jars.names():
-        if name not in but:
+        if name not in omitted:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with zipfile.ZipFile(folder / name, "w") as jar:
                 jar.writestr("x", "x")
@@ -63,8 +63,8 @@ def put_jars(folder: Path, *but: str, jars: JarSet = SPARK_JARS) -> None:
         ('Picked up JAVA_TOOL_OPTIONS: -Dx=1\njava version "21-ea"', 21),
     ],
 )
-def test_a_java_of_the_right_age_is_taken(tmp_path: Path, version: str, major: int) -> None:
-    """Whatever else its launcher prints."""
+def test_a_supported_java_is_accepted(tmp_path: Path, version: str, major: int) -> None:
+    """Other output of its launcher is ignored."""
     launcher = fake_java(tmp_path, f"cat >&2 <<'END'\n{version}\nEND")
     java = check_java({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
 
@@ -72,17 +72,17 @@ def test_a_java_of_the_right_age_is_taken(tmp_path: Path, version: str, major: i
     assert java.warning is None
 
 
-def test_a_newer_java_is_taken_with_a_warning(tmp_path: Path) -> None:
-    """It may well work; nobody has tried."""
+def test_a_newer_java_is_accepted_with_a_warning(tmp_path: Path) -> None:
+    """It may work, but it is untested."""
     launcher = fake_java(tmp_path, printing('openjdk version "25.0.1"'))
     assert check_java(on_path(tmp_path)).warning == (
-        f"{launcher} is Java 25; Spark 4.2 is made for Java 17 and 21, so this one is untried"
+        f"{launcher} is Java 25; Spark 4.2 supports Java 17 and 21, and this version is untested"
     )
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("11.0.2", 11), ("16", 16)])
 def test_an_old_java_is_refused(tmp_path: Path, version: str, major: int) -> None:
-    """With its version, the one needed, and what to do."""
+    """The message has its version, the version needed, and what to do."""
     launcher = fake_java(tmp_path, printing(f'openjdk version "{version}"'))
     with pytest.raises(ConfigError) as caught:
         check_java(on_path(tmp_path))
@@ -96,8 +96,8 @@ def test_a_missing_java_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"Spark needs Java, and there is no java on the PATH: {INSTALL}"
 
 
-def test_a_java_home_comes_before_the_path(tmp_path: Path) -> None:
-    """As for Spark itself: a good Java on the PATH does not help against a bad JAVA_HOME."""
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    """As for Spark itself: a good Java on the PATH does not make up for a bad JAVA_HOME."""
     fake_java(tmp_path / "path", printing('openjdk version "17"'))
     home = tmp_path / "home"
     environ = on_path(tmp_path / "path") | {"JAVA_HOME": str(home)}
@@ -121,12 +121,12 @@ def test_a_java_home_comes_before_the_path(tmp_path: Path) -> None:
 
 
 def test_a_java_that_does_not_work_is_refused(tmp_path: Path) -> None:
-    """Such as the placeholder that macOS has in its place, or a launcher for another machine."""
+    """Such as the placeholder that macOS ships, or a launcher for another machine."""
     launcher = fake_java(tmp_path, "echo 'Unable to locate a Java Runtime.' >&2; exit 1")
     with pytest.raises(ConfigError) as caught:
         check_java(on_path(tmp_path))
     assert str(caught.value) == (
-        f"{launcher} does not tell its version, it says 'Unable to locate a Java Runtime.\\n': {INSTALL} to one"
+        f"{launcher} does not report its version, but prints 'Unable to locate a Java Runtime.\\n': {INSTALL} to one"
     )
     launcher.write_bytes(b"\x7fELF")
     with pytest.raises(ConfigError, match=r"java does not run, .*Exec format error"):
@@ -134,7 +134,7 @@ def test_a_java_that_does_not_work_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
-    """`make` runs it before anything is installed; a refusal is one line and the code of a configuration error."""
+    """`make` runs it before anything is installed; a refusal is one line, with a configuration error's exit code."""
     done = subprocess.run(
         [sys.executable, "-S", "-m", "flushtracker.jvm.java"],
         cwd=Path(__file__).parents[2],
@@ -155,14 +155,14 @@ def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
     ],
 )
 def test_every_jar_is_locked(jars: JarSet, count: int, some: set[str]) -> None:
-    """Each has its exact version and brings nothing along."""
+    """Each has its exact version and no transitive dependencies."""
     assert len(jars.names()) == len(set(jars.names())) == count
     assert jars.ivy_xml.read_text().count('transitive="false"/>') == count
     assert some <= set(jars.names())
 
 
 def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
-    """Neither does a second fetch start one: it is part of every `make`."""
+    """A second fetch, which is part of every `make`, does not start Java either."""
     put_jars(checkout / ".jars")
     nowhere = {"PATH": "/nonexistent"}
 
@@ -170,27 +170,27 @@ def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
     assert SPARK_JARS.paths(nowhere) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
 
 
-def test_jars_that_were_never_fetched_are_refused_with_the_command(checkout: Path) -> None:
-    """A job says it before it starts Spark."""
+def test_jars_that_were_never_fetched_are_reported_with_the_command(checkout: Path) -> None:
+    """A job reports it before it starts Spark."""
     with pytest.raises(ConfigError) as caught:
         SPARK_JARS.paths({})
     assert str(caught.value) == (
-        f"11 of 11 of Spark's extra jars are not in {checkout}/.jars: run `python -m flushtracker.jvm.jars spark`, "
+        f"11 of 11 extra jars for Spark are not in {checkout}/.jars: run `python -m flushtracker.jvm.jars spark`, "
         "or set FLUSHTRACKER_JARS to a folder that has them"
     )
 
 
-def test_a_folder_of_jars_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_of_jars_is_used_as_it_is(tmp_path: Path) -> None:
     """Nothing is fetched into it; each jar that is missing or broken is named."""
     folder = tmp_path / "mine"
     put_jars(folder, "commons-pool2-2.13.1.jar")
     environ = {"FLUSHTRACKER_JARS": str(folder)}
     (folder / "delta-storage-4.4.0.jar").write_text("<html>Log in to the proxy</html>")
-    for ask in (SPARK_JARS.paths, SPARK_JARS.fetch):
+    for lookup in (SPARK_JARS.paths, SPARK_JARS.fetch):
         with pytest.raises(ConfigError) as caught:
-            ask(environ)
+            lookup(environ)
         assert str(caught.value) == (
-            f"FLUSHTRACKER_JARS is {folder}: delta-storage-4.4.0.jar is cut short or no jar; "
+            f"FLUSHTRACKER_JARS is {folder}: delta-storage-4.4.0.jar is truncated or not a jar; "
             "commons-pool2-2.13.1.jar is missing. Put them there, or unset it"
         )
 
@@ -199,11 +199,11 @@ def test_a_folder_of_jars_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_brokers_jars_have_a_folder_of_their_own(checkout: Path, tmp_path: Path) -> None:
-    """Two versions of Kafka's client must not meet on one class path. `FLUSHTRACKER_JARS` has the folder too."""
+    """Two versions of Kafka's client must not share a class path. `FLUSHTRACKER_JARS` has the subfolder too."""
     with pytest.raises(ConfigError) as caught:
         BROKER_JARS.paths({})
     assert str(caught.value) == (
-        f"46 of 46 of the broker's extra jars are not in {checkout}/.jars: run "
+        f"46 of 46 extra jars for the broker are not in {checkout}/.jars: run "
         "`python -m flushtracker.jvm.jars broker`, or set FLUSHTRACKER_JARS to a folder that has them"
     )
     folder = tmp_path / "mine"
@@ -233,10 +233,10 @@ def java_or_skip() -> None:
         ("http://me:hunter2@127.0.0.1:9/m2", "http://127.0.0.1:9/m2", "ConnectException: Connection refused"),
     ],
 )
-def test_a_repository_that_cannot_be_reached_is_told_at_once(
+def test_a_repository_that_cannot_be_reached_fails_at_once(
     checkout: Path, repository: str, shown: str, reason: str
 ) -> None:
-    """With the reason, the log and the ways out, never with the repository's password; and no jar stays behind."""
+    """The message has the reason, the log and the alternatives, but not the repository's password; no jar remains."""
     java_or_skip()
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
@@ -244,15 +244,15 @@ def test_a_repository_that_cannot_be_reached_is_told_at_once(
 
     log = checkout / ".jars" / "fetch.log"
     assert str(caught.value) == (
-        f"11 of 11 jars for Spark could not be fetched from {shown}, {reason} (Ivy's log: {log}). {WAYS_OUT}"
+        f"11 of 11 jars for Spark could not be fetched from {shown}, {reason} (Ivy's log: {log}). {ALTERNATIVES}"
     )
     assert time.monotonic() - started < 30
     assert "hunter2" not in log.read_text()
     assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
 
 
-def test_a_fetch_takes_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
-    """A repository that lacks one leaves nothing; once it has them all, the log of the failure goes too."""
+def test_a_fetch_gets_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
+    """A repository that lacks one jar leaves nothing; once it has them all, the failure's log is removed too."""
     java_or_skip()
     repository = tmp_path / "maven & more"
     put_jars(tmp_path / "flat")
@@ -264,19 +264,19 @@ def test_a_fetch_takes_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
         path.rename(repository / group / name / version / path.name)
     environ = {**os.environ, "FLUSHTRACKER_MAVEN": repository.as_uri().replace("%26", "&"), "FLUSHTRACKER_JARS": ""}
     missing = repository / "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"
-    missing.rename(tmp_path / "away")
+    missing.rename(tmp_path / "moved")
 
     with pytest.raises(ConfigError, match=r"jars for Spark could not be fetched .*, delta-storage;4.4.0: not found"):
         SPARK_JARS.fetch(environ)
     assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
 
-    (tmp_path / "away").rename(missing)
+    (tmp_path / "moved").rename(missing)
     assert SPARK_JARS.fetch(environ) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
     assert {path.name for path in (checkout / ".jars").iterdir()} == set(SPARK_JARS.names())
 
 
-def test_what_is_no_url_of_a_repository_is_refused(checkout: Path) -> None:
-    """Before anything is started, and without showing it: it may hold a password."""
+def test_a_malformed_repository_url_is_refused(checkout: Path) -> None:
+    """Before anything is started, and without showing it: it may contain a password."""
     for repository in ("repo.example.org/maven", "ftp://me:hunter2@x/", "http://[me:hunter2"):
         with pytest.raises(ConfigError) as caught:
             SPARK_JARS.fetch({"FLUSHTRACKER_MAVEN": repository})
@@ -284,9 +284,9 @@ def test_what_is_no_url_of_a_repository_is_refused(checkout: Path) -> None:
     assert not (checkout / ".jars").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told(checkout: Path, tmp_path: Path) -> None:
-    """Such as a full disk, or a file in the folder's place."""
+def test_a_folder_that_cannot_be_written_is_reported(checkout: Path, tmp_path: Path) -> None:
+    """Such as on a full disk, or with a file in the folder's place."""
     (checkout / ".jars").touch()
     fake_java(tmp_path, printing('openjdk version "17"'))
-    with pytest.raises(ConfigError, match=r"the jars for Spark cannot be kept in .*/\.jars: .*File exists"):
+    with pytest.raises(ConfigError, match=r"the jars for Spark cannot be stored in .*/\.jars: .*File exists"):
         SPARK_JARS.fetch(on_path(tmp_path))

@@ -1,4 +1,4 @@
-"""The job's configuration: what a file means, and what each wrong one is refused with."""
+"""The job's configuration: how a file is read, and the message for each wrong one."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ stall:   {grace: "5 minutes"}
 trigger: "1 second"
 """
 
-LEAST = """\
+MINIMAL = """\
 source:  {format: files, fragments: f, flushes: g}
 state:   {checkpoint: c}
 sink:    {acks: a, dead_letters: d}
@@ -41,14 +41,14 @@ def load(folder: Path, text: str) -> JobConfig:
 
 
 def refusal(folder: Path, text: str) -> str:
-    """What the file is refused with, without its folder."""
+    """The error for the file, without its folder."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text)
     return str(caught.value).replace(f"{folder}/", "")
 
 
 def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them, none at its default."""
+    """No key has its default value here."""
     monkeypatch.setenv("KEY", "hunter2")
     config = load(tmp_path, COMPLETE)
 
@@ -61,9 +61,9 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert config.trigger_ms == 1_000
 
 
-def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
-    """The least that a file must say is where things are, and when the job runs."""
-    assert load(tmp_path, LEAST) == JobConfig(
+def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
+    """The minimal file states where things are, and when the job runs."""
+    assert load(tmp_path, MINIMAL) == JobConfig(
         transport=FilesTransport("f", "g", 100),
         state=StateConfig("c", 16, 4096, 4),
         sink=SinkConfig("a", "d"),
@@ -73,7 +73,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
 
 
 def test_storage_options_never_show_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration ends up in logs and tracebacks; its passwords do not."""
+    """A configuration ends up in logs and tracebacks; its passwords must not."""
     monkeypatch.setenv("KEY", "hunter2")
     config = load(tmp_path, COMPLETE)
 
@@ -82,8 +82,8 @@ def test_storage_options_never_show_their_values(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["replay.yaml", "track_flushes.yaml"])
-def test_the_files_of_the_project_are_read(name: str) -> None:
-    """Both, and `make run` takes one file at a time and stops at the end."""
+def test_the_shipped_files_are_valid(name: str) -> None:
+    """`make run` uses the one that reads one file at a time and stops at the end."""
     config = load_config(CONF / name)
     assert isinstance(config.transport, FilesTransport)
     assert (config.transport.max_files_per_trigger, config.trigger_ms) == (
@@ -94,11 +94,11 @@ def test_the_files_of_the_project_are_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("stall: ", "stal: ", "line 4: stal is not known; did you mean stall or state?"),
+        ("stall: ", "stal: ", "line 4: stal is not a known key; did you mean stall or state?"),
         (
             "max_files_per_trigger",
             "max_files",
-            "line 1: source.max_files is not known; did you mean max_files_per_trigger?",
+            "line 1: source.max_files is not a known key; did you mean max_files_per_trigger?",
         ),
         ("shape_groups: 0", "shape_groups: -1", "line 2: state.shape_groups is '-1', not a number of at least 0"),
         ("shape_groups: 0", "shape_groups: many", "line 2: state.shape_groups is 'many', not a whole number"),
@@ -130,9 +130,9 @@ def test_the_files_of_the_project_are_read(name: str) -> None:
         (
             "data/acks",
             "data/checkpoint/",
-            "line 3: sink.acks is the same as state.checkpoint; each needs one of its own",
+            "line 3: sink.acks is the same as state.checkpoint; each needs its own",
         ),
-        ('"1 second"', "1", "line 5: trigger is a number; put it in quotes if a text is meant"),
+        ('"1 second"', "1", "line 5: trigger is a number; put it in quotes if a string is meant"),
         ('"5 minutes"', '"5"', "line 4: stall.grace is '5', not " + DURATION),
         ('"1 second"', "once", "line 5: trigger is 'once', not available_now, or an interval: " + DURATION),
     ],
@@ -140,7 +140,7 @@ def test_the_files_of_the_project_are_read(name: str) -> None:
 def test_a_wrong_value_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
 ) -> None:
-    """The message names the file, the line, the key, and what is expected there."""
+    """The message has the file, the line, the key, and what is expected."""
     monkeypatch.setenv("KEY", "hunter2")
     monkeypatch.delenv("NOT_SET_HERE", raising=False)
     assert old in COMPLETE
@@ -149,16 +149,16 @@ def test_a_wrong_value_is_refused_with_its_line(
 
 @pytest.mark.parametrize("section", ["source", "state", "sink", "trigger"])
 def test_a_missing_section_is_refused(tmp_path: Path, section: str) -> None:
-    """All but `stall`, the only one whose defaults make sense everywhere."""
-    text = "".join(line for line in LEAST.splitlines(keepends=True) if not line.startswith(section))
+    """Only `stall` may be left out: its defaults make sense everywhere."""
+    text = "".join(line for line in MINIMAL.splitlines(keepends=True) if not line.startswith(section))
     assert refusal(tmp_path, text) == f"job.yaml line 1: {section} is missing"
 
 
-def test_a_secret_in_a_wrong_place_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the variable, and neither it nor its causes what it holds."""
+def test_a_secret_in_the_wrong_place_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the variable; neither it nor its causes show the value."""
     monkeypatch.setenv("KEY", "hunter2")
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, LEAST.replace("available_now", "${KEY}"))
+        load(tmp_path, MINIMAL.replace("available_now", "${KEY}"))
     assert "line 4: trigger is '${KEY}', not available_now" in str(caught.value)
     assert "hunter2" not in f"{caught.value} {caught.value.__cause__}"
 
@@ -172,8 +172,8 @@ trigger: available_now
 """
 
 
-def test_kafka_is_read_with_its_options_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic may be called as a table is; no option's value is ever shown."""
+def test_kafka_options_are_passed_on_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may have the same name as a table; no option's value is ever shown."""
     monkeypatch.setenv("SERVERS", "one:9092,two:9092")
     monkeypatch.setenv("KEY", "hunter2")
     source = load(tmp_path, KAFKA).transport
@@ -187,21 +187,29 @@ def test_kafka_is_read_with_its_options_as_they_stand(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("fragments: f", "fragments: 'f,g'", "source.fragments is 'f,g', not a topic's name: letters, digits, "),
-        ("flushes: acks", "flushes: f", "source.flushes is the same as source.fragments; each needs one of its own"),
+        ("fragments: f", "fragments: 'f,g'", "source.fragments is 'f,g', not a topic name: letters, digits, "),
+        ("flushes: acks", "flushes: f", "source.flushes is the same as source.fragments; each needs its own"),
         ("fragments: f, ", "", "source.fragments is missing"),
         ('"2 days"', '"2 weeks"', "source.retention is '2 weeks', not " + DURATION),
-        ("flushes: acks", "flushes: g, max_files_per_trigger: 1", "source.max_files_per_trigger is not known; "),
-        ("maxOffsets", "failOnDataLoss: false, maxOffsets", "source.options.failOnDataLoss cannot be set: a record "),
-        ("maxOffsets", "FAILONDATALOSS: false, maxOffsets", "source.options.FAILONDATALOSS cannot be set: a record "),
+        ("flushes: acks", "flushes: g, max_files_per_trigger: 1", "source.max_files_per_trigger is not a known key; "),
+        (
+            "maxOffsets",
+            "failOnDataLoss: false, maxOffsets",
+            "source.options.failOnDataLoss cannot be set: a lost record ",
+        ),
+        (
+            "maxOffsets",
+            "FAILONDATALOSS: false, maxOffsets",
+            "source.options.FAILONDATALOSS cannot be set: a lost record ",
+        ),
         ("maxOffsets", "startingOffsets: latest, maxOffsets", "source.options.startingOffsets cannot be set: the "),
         ("maxOffsets", "kafka.bootstrap.servers: x, maxOffsets", "source.options.kafka.bootstrap.servers cannot be "),
     ],
 )
-def test_what_could_lose_records_or_contradicts_itself_is_refused(
+def test_settings_that_could_lose_records_or_conflict_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
 ) -> None:
-    """However an option's name is written: to Spark, case means nothing."""
+    """Option names match in any case, as in Spark."""
     monkeypatch.setenv("SERVERS", "one:9092")
     monkeypatch.setenv("KEY", "hunter2")
     assert old in KAFKA

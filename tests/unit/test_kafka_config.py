@@ -1,4 +1,4 @@
-"""How to reach Kafka: what a file means, and what each wrong one is refused with."""
+"""How to reach Kafka: how a file is read, and the message for each wrong one."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig, Topics, kafka_config, l
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "kafka.yaml"
 TOPICS = "topics: {fragments: f, flushes: g, shapes: s, shape_changes: c}\n"
-LEAST = "bootstrap_servers: kafka:9092\n" + TOPICS
+MINIMAL = "bootstrap_servers: kafka:9092\n" + TOPICS
 
 
 def load(folder: Path, text: str) -> KafkaConfig:
@@ -20,18 +20,18 @@ def load(folder: Path, text: str) -> KafkaConfig:
 
 
 def refusal(folder: Path, text: str) -> str:
-    """What the file is refused with, without its folder."""
+    """The error for the file, without its folder."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text)
     return str(caught.value).replace(f"{folder}/", "")
 
 
 def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them, none at its default."""
+    """No key has its default value here."""
     monkeypatch.setenv("PASSWORD", "hunter2")
     config = load(
         tmp_path,
-        LEAST + 'retention: "2 days"\npartitions: 9\nreplication_factor: 2\nretry_timeout: "5 seconds"\n'
+        MINIMAL + 'retention: "2 days"\npartitions: 9\nreplication_factor: 2\nretry_timeout: "5 seconds"\n'
         'options: {security.protocol: SASL_SSL, sasl.password: "${PASSWORD}", linger.ms: 20}\n',
     )
     assert (config.bootstrap_servers, config.topics) == ("kafka:9092", Topics("f", "g", "s", "c"))
@@ -41,23 +41,23 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "hunter2" not in repr(config)
 
 
-def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
-    """The least that a file must say is where the brokers and the streams are."""
-    config = load(tmp_path, LEAST)
+def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
+    """The minimal file states where the brokers and the streams are."""
+    config = load(tmp_path, MINIMAL)
     assert config == KafkaConfig("kafka:9092", Topics("f", "g", "s", "c"))
     assert (config.retention_ms, config.retry_timeout_ms) == (604_800_000, 60_000)
 
 
-def test_the_same_can_be_a_section_of_another_file(tmp_path: Path) -> None:
-    """Its errors then name it."""
+def test_the_configuration_can_be_a_section_of_another_file(tmp_path: Path) -> None:
+    """Its errors then name that file and section."""
     path = tmp_path / "capture.yaml"
     path.write_text("kafka:\n  bootstrap_servers: kafka:9092\n  topics: {fragments: f, flushes: g, shapes: s}\n")
     with pytest.raises(ConfigError, match=r"capture.yaml line 3: kafka\.topics\.shape_changes is missing"):
         kafka_config(read_yaml(path).mapping("kafka"))
 
 
-def test_the_file_of_the_project_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says where the brokers are by a variable alone."""
+def test_the_shipped_file_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the brokers' addresses from a variable."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
     config = load_kafka_config(EXAMPLE)
     assert config.bootstrap_servers == "kafka:9092"
@@ -67,26 +67,26 @@ def test_the_file_of_the_project_is_read(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_each_stream_has_a_topic_of_its_own(tmp_path: Path) -> None:
-    """One reader would take the other's records for damaged ones of its own."""
-    assert refusal(tmp_path, LEAST.replace("shapes: s", "shapes: f")) == (
-        "kafka.yaml line 2: topics.shapes is the same topic as fragments; each stream needs one of its own"
+    """Otherwise a reader would take another stream's records for malformed ones of its own."""
+    assert refusal(tmp_path, MINIMAL.replace("shapes: s", "shapes: f")) == (
+        "kafka.yaml line 2: topics.shapes is the same topic as fragments; each stream needs its own"
     )
 
 
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("acks", "is flushtracker's own, since order and completeness of the streams depend on it"),
-        ("enable.idempotence", "is flushtracker's own, since order and completeness of the streams depend on it"),
-        ("partitioner", "is flushtracker's own, since order and completeness of the streams depend on it"),
-        ("bootstrap.servers", "is bootstrap_servers"),
-        ("delivery.timeout.ms", "is retry_timeout"),
+        ("acks", "flushtracker sets it, because the order and completeness of the streams depend on it"),
+        ("enable.idempotence", "flushtracker sets it, because the order and completeness of the streams depend on it"),
+        ("partitioner", "flushtracker sets it, because the order and completeness of the streams depend on it"),
+        ("bootstrap.servers", "use bootstrap_servers instead"),
+        ("delivery.timeout.ms", "use retry_timeout instead"),
     ],
 )
-def test_options_that_are_not_the_users_are_refused(tmp_path: Path, option: str, reason: str) -> None:
-    """With the reason, and the value not shown: it may come from anywhere."""
-    assert refusal(tmp_path, f"{LEAST}options:\n  linger.ms: 5\n  {option}: hunter2\n") == (
-        f"kafka.yaml line 5: options.{option} cannot be set: it {reason}"
+def test_reserved_options_are_refused(tmp_path: Path, option: str, reason: str) -> None:
+    """The message has the reason, but not the value, which may be a secret."""
+    assert refusal(tmp_path, f"{MINIMAL}options:\n  linger.ms: 5\n  {option}: hunter2\n") == (
+        f"kafka.yaml line 5: options.{option} cannot be set: {reason}"
     )
 
 
@@ -94,11 +94,11 @@ def test_options_that_are_not_the_users_are_refused(tmp_path: Path, option: str,
     ("text", "message"),
     [
         (TOPICS, "kafka.yaml line 1: bootstrap_servers is missing"),
-        (LEAST + "partition: 1\n", "kafka.yaml line 3: partition is not known; did you mean partitions or"),
-        (LEAST + "partitions: 0\n", "kafka.yaml line 3: partitions is '0', not a number of at least 1"),
-        (LEAST.replace("fragments:", "acks: a, fragments:"), "kafka.yaml line 2: topics.acks is not known; "),
+        (MINIMAL + "partition: 1\n", "kafka.yaml line 3: partition is not a known key; did you mean partitions or"),
+        (MINIMAL + "partitions: 0\n", "kafka.yaml line 3: partitions is '0', not a number of at least 1"),
+        (MINIMAL.replace("fragments:", "acks: a, fragments:"), "kafka.yaml line 2: topics.acks is not a known key; "),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_key_or_value_is_named(tmp_path: Path, text: str, message: str) -> None:
     """By file, line and key."""
     assert refusal(tmp_path, text).startswith(message)

@@ -17,7 +17,7 @@ OLD = {"id": "7", "region": "eu", "bio": "b"}
 NEW = {"id": "7", "region": "us", "bio": "b"}
 MOVED = {"id": "8", "region": "us", "bio": "b"}
 TOAST = {"id": "7", "region": "us"}
-"""The new row of an update that leaves ``bio``, a large value, as it is."""
+"""The new row of an update that leaves ``bio``, a TOAST value, unchanged."""
 
 
 def bound(table: Relation, replica: str = "default", columns: tuple[str, ...] | None = None) -> BoundShape:
@@ -60,7 +60,7 @@ def update(table: Relation, old: dict[str, str] | None, new: dict[str, str]) -> 
 def test_an_item_has_the_values_that_its_replica_setting_asks_for(
     replica: str, change: Change, expected: LogItem
 ) -> None:
-    """Default: the key and what changed; full: all that was sent. An update leaves out its unchanged TOAST columns."""
+    """Default: the key and the changes; full: everything sent. An update leaves out its unchanged TOAST columns."""
     assert log_items(bound(change.relation, replica), change) == (expected,)
 
 
@@ -79,7 +79,7 @@ def test_an_item_has_the_values_that_its_replica_setting_asks_for(
 def test_an_update_that_changes_the_key_is_a_delete_and_an_insert_one_operation_later(
     replica: str, change: Update, deleted: dict[str, str], inserted: dict[str, str]
 ) -> None:
-    """The insert's unchanged TOAST columns come from the old row where it is known, else they are left out."""
+    """The insert's unchanged TOAST columns come from the old row if it is known; otherwise they are left out."""
     assert log_items(bound(change.relation, replica), change) == (
         LogItem(at(4), "delete", KEY_7, deleted),
         LogItem(at(5), "insert", KEY_8, inserted),
@@ -87,7 +87,7 @@ def test_an_update_that_changes_the_key_is_a_delete_and_an_insert_one_operation_
 
 
 def test_an_old_key_that_has_not_changed_splits_nothing() -> None:
-    """PostgreSQL also sends it where only a part of the identity, or a large value in it, made it do so."""
+    """PostgreSQL also sends it when another column of the identity changed, or when the identity has a TOAST value."""
     items = log_items(bound(USERS), update(USERS, {"id": "7"}, NEW))
     assert items == (LogItem(at(4), "update", KEY_7, NEW),)
 
@@ -105,7 +105,7 @@ def test_items_carry_only_the_chosen_columns_and_the_key() -> None:
 
 
 def test_an_update_of_a_table_without_a_key_is_always_split() -> None:
-    """Every column is its key, so whatever changes changes the key; an update that changes nothing stays one item."""
+    """Every column is part of the key, so any change changes the key; an update without a change stays one item."""
     shape = Shape(ShapeDefinition("users", ("public", "users"))).bind(FULL_USERS)
     assert [item.operation for item in log_items(shape, update(FULL_USERS, OLD, NEW))] == ["delete", "insert"]
     assert [item.operation for item in log_items(shape, update(FULL_USERS, OLD, OLD))] == ["update"]
@@ -121,7 +121,7 @@ def test_rows_of_a_partition_have_keys_of_the_whole_table() -> None:
 
 
 def test_a_key_column_that_is_unchanged_toast_is_taken_from_the_old_row() -> None:
-    """And it stands in the value, as every key does."""
+    """The item's value contains it, like every key column."""
     table = relation("users", "id* name* region")
     shape = Shape(ShapeDefinition("users", ("public", "users"))).bind(table)
     change = Update(table, at(0), {"id": "7", "name": "long"}, {"id": "7", "region": "us"})
@@ -129,8 +129,8 @@ def test_a_key_column_that_is_unchanged_toast_is_taken_from_the_old_row() -> Non
     assert log_items(shape, change) == (LogItem(at(0), "update", '"public"."users"/"7"/"long"', expected),)
 
 
-def test_a_row_without_its_key_is_an_error_with_its_place() -> None:
-    """An item without its key could be written over another row."""
+def test_a_row_without_its_key_is_an_error_with_its_position() -> None:
+    """An item without its key could overwrite another row."""
     with pytest.raises(DecodeError, match=r"shape 'users': the update of public\.users at 0/3E8\+4 .* key column id"):
         log_items(bound(USERS), update(USERS, None, {"region": "us"}))
 
@@ -157,7 +157,7 @@ _ROW = st.tuples(st.tuples(_PARTS, _PARTS), st.lists(st.none() | _PARTS, max_siz
 
 
 def read_key(text: str) -> tuple[tuple[str, str], list[str | None]]:
-    """What ``key_text`` wrote; a text that can be read in one way only was written for one row only."""
+    """Invert ``key_text``: a text that can be read in only one way was written for only one row."""
     parts: list[str | None] = []
     position = 0
     while position < len(text):
@@ -183,5 +183,5 @@ def read_key(text: str) -> tuple[tuple[str, str], list[str | None]]:
 
 @given(row=_ROW)
 def test_keys_of_different_rows_differ(row: tuple[tuple[str, str], list[str | None]]) -> None:
-    """The key can be read back, whatever quotes, slashes, dots and underscores its parts hold."""
+    """The key can be read back, whatever quotes, slashes, dots and underscores its parts contain."""
     assert read_key(key_text(*row)) == row

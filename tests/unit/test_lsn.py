@@ -9,18 +9,18 @@ from flushtracker.wal.lsn import MAX_LSN, format_lsn, parse_lsn
 
 @given(st.integers(0, MAX_LSN))
 def test_parse_reads_what_format_writes(lsn: int) -> None:
-    """Both are inverses over all 64 bits."""
+    """They are inverses over all 64 bits."""
     assert parse_lsn(format_lsn(lsn)) == lsn
 
 
 @pytest.mark.parametrize(("lsn", "text"), [(0, "0/0"), (97500059720, "16/B374D848"), (MAX_LSN, "FFFFFFFF/FFFFFFFF")])
 def test_text_is_that_of_postgresql(lsn: int, text: str) -> None:
-    """Two hexadecimal halves in capitals without leading zeros."""
+    """Two hexadecimal halves in upper case, without leading zeros."""
     assert format_lsn(lsn) == text
 
 
-def test_parse_takes_small_letters_and_leading_zeros() -> None:
-    """PostgreSQL takes both, so people write both."""
+def test_parse_accepts_lower_case_and_leading_zeros() -> None:
+    """PostgreSQL accepts both, so people write both."""
     assert parse_lsn("0016/b374d848") == 97500059720
 
 
@@ -28,14 +28,14 @@ def test_parse_takes_small_letters_and_leading_zeros() -> None:
     "text", ["", "/", "16", "16/", "/1", "1/2/3", "G/0", "123456789/0", "0x1/2", " 1/2", "1/2\n", "١/0"]
 )
 def test_parse_refuses_other_text(text: str) -> None:
-    """Whatever is not two groups of one to eight hexadecimal digits is refused, and the message shows it."""
+    """Only two groups of one to eight hexadecimal digits are accepted; the message shows the text."""
     with pytest.raises(ValueError, match="is not of the form 16/B374D848"):
         parse_lsn(text)
 
 
 @given(st.text())
 def test_parse_raises_nothing_but_value_error(text: str) -> None:
-    """Any text is read, and then written back as the same LSN, or refused."""
+    """Any text is refused, or parsed to an LSN that survives a round trip."""
     try:
         lsn = parse_lsn(text)
     except ValueError:
@@ -44,7 +44,7 @@ def test_parse_raises_nothing_but_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("lsn", [-1, MAX_LSN + 1])
-def test_format_refuses_what_is_no_lsn(lsn: int) -> None:
-    """Less than nothing, or more than 64 bits."""
+def test_format_refuses_numbers_out_of_range(lsn: int) -> None:
+    """Negative, or of more than 64 bits."""
     with pytest.raises(ValueError, match=f"LSN {lsn} is outside 0 to {MAX_LSN}"):
         format_lsn(lsn)

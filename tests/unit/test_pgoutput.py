@@ -1,4 +1,4 @@
-"""The decoder of single ``pgoutput`` messages: what each says, and that damaged ones end in a DecodeError."""
+"""The decoder of single ``pgoutput`` messages: each type is read, and damaged messages end in a DecodeError."""
 
 import random
 from collections import Counter
@@ -114,7 +114,7 @@ def test_each_type_of_message_is_read(data: bytes, message: Message) -> None:
 
 @pytest.mark.parametrize(("data", "message"), SAMPLES)
 def test_the_relation_of_a_row_is_known_without_reading_the_row(data: bytes, message: Message) -> None:
-    """Of a message that is no row, or that ends too early, nothing is said."""
+    """A message that is not a row, or is cut off before the relation, has none."""
     is_row = isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)
     assert row_relation_id(data) == (getattr(message, "relation_id", None) if is_row else None)
     assert [row_relation_id(data[:length]) for length in range(5)] == [None] * 5
@@ -122,7 +122,7 @@ def test_the_relation_of_a_row_is_known_without_reading_the_row(data: bytes, mes
 
 @pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
 def test_a_message_cut_off_anywhere_is_an_error_that_names_its_type(data: bytes) -> None:
-    """Whatever is missing, the error says of which message, where it looked and that the bytes ended there."""
+    """The error has the type, the byte where the decoder stopped, and the length."""
     for length in range(1, len(data)):
         with pytest.raises(DecodeError, match=rf"^pgoutput {NAMES[data[:1]]}: byte \d+ of {length} should be "):
             decode(data[:length])
@@ -130,7 +130,7 @@ def test_a_message_cut_off_anywhere_is_an_error_that_names_its_type(data: bytes)
 
 @pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
 def test_bytes_after_a_message_are_an_error(data: bytes) -> None:
-    """A message that ends too late was not understood, so what was read of it may be wrong as well."""
+    """A message that is too long was misread, so its decoded part may be wrong as well."""
     with pytest.raises(DecodeError, match=rf"byte {len(data)} of {len(data) + 1} should be the end of the message"):
         decode(data + b"\0")
 
@@ -175,8 +175,8 @@ INSERT = b"I" + pack(">I", 7) + b"N"
         (b"M\0" + pack(">Q", 1) + b"\0" + pack(">I", 9), "Message: byte 15 of 15 should be 9 bytes of content"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_said_with_its_place(data: bytes, complaint: str) -> None:
-    """The type, the byte, the message's length, what was expected and what stands there."""
+def test_a_malformed_message_is_refused_with_the_byte_and_what_was_expected(data: bytes, complaint: str) -> None:
+    """The message has the type, the byte, the length, what was expected and what was found."""
     with pytest.raises(DecodeError, match=f"^pgoutput {complaint}"):
         decode(data)
 
@@ -201,8 +201,8 @@ def test_text_that_is_not_utf8_is_refused_without_showing_it() -> None:
         (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=timezone.utc), "9999-12-31T23:59:59.999999Z"),
     ],
 )
-def test_a_timestamp_has_always_six_digits_and_a_z(moment: datetime, text: str) -> None:
-    """Of one width, so that the texts sort as the moments do; exact to the microsecond at both ends of the range."""
+def test_a_timestamp_always_has_six_digits_and_a_z(moment: datetime, text: str) -> None:
+    """One width, so that the texts sort by time; exact to the microsecond at both ends of the range."""
     since_2000 = moment - datetime(2000, 1, 1, tzinfo=timezone.utc)
     microseconds = (since_2000.days * 86_400 + since_2000.seconds) * SECOND + since_2000.microseconds
     message = decode(begin(microseconds))
@@ -212,7 +212,7 @@ def test_a_timestamp_has_always_six_digits_and_a_z(moment: datetime, text: str) 
 
 @pytest.mark.parametrize("microseconds", [INT64_MIN, -63_082_281_600 * SECOND - 1, 252_455_616_000 * SECOND, INT64_MAX])
 def test_a_timestamp_outside_the_calendar_is_an_error(microseconds: int) -> None:
-    """PostgreSQL's own infinities too: no transaction commits then."""
+    """That includes PostgreSQL's infinities: no transaction commits then."""
     with pytest.raises(DecodeError, match="Begin: byte 9 of 21 should be a commit timestamp between the years 1 and"):
         decode(begin(microseconds))
 
@@ -221,8 +221,8 @@ VALUES = st.lists(st.none() | st.just(UNCHANGED) | st.text().filter(lambda t: "\
 
 
 @given(new=VALUES, old=VALUES, relation_id=st.integers(0, 2**32 - 1))
-def test_any_row_comes_back_as_it_was_written(new: list[object], old: list[object], relation_id: int) -> None:
-    """Whatever values and however many columns: the decoder inverts the encoding."""
+def test_any_row_is_decoded_as_it_was_encoded(new: list[object], old: list[object], relation_id: int) -> None:
+    """The decoder inverts the encoding, for any values and any number of columns."""
     message = decode(b"U" + pack(">I", relation_id) + b"O" + row(*old) + b"N" + row(*new))
     expected_old: TupleValues = tuple(old)  # type: ignore[arg-type]  # drawn from its values
     assert message == UpdateMessage(relation_id, "O", expected_old, tuple(new))  # type: ignore[arg-type]  # likewise
@@ -239,13 +239,13 @@ def decode_or_refuse(data: bytes) -> None:
 @example(tag=b"", rest=b"")
 @settings(max_examples=2000)
 def test_random_bytes_end_in_a_message_or_a_decode_error(tag: bytes, rest: bytes) -> None:
-    """No other exception gets out, whatever comes in."""
+    """No other exception escapes."""
     decode_or_refuse(tag + rest)
 
 
 @cache
 def recorded_messages() -> list[bytes]:
-    """A sample of the recording: rare types whole, a few of the frequent ones, none of the longest."""
+    """A sample of the recording: all messages of rare types, some of frequent ones, none of the longest."""
     by_type: dict[bytes, list[bytes]] = {}
     for frame in read_recording(RECORDING):
         if len(frame.data) < 2000:
@@ -256,9 +256,9 @@ def recorded_messages() -> list[bytes]:
 @given(data=st.data(), seed=st.integers(0, 2**32))
 @settings(max_examples=1000)
 def test_damaged_real_messages_end_in_a_message_or_a_decode_error(data: st.DataObject, seed: int) -> None:
-    """Bytes changed, removed, doubled or cut off: as a broken network or a wrong offset would."""
+    """Bytes changed, removed, repeated or cut off, as by a broken network or a wrong offset."""
     message = bytearray(data.draw(st.sampled_from([*recorded_messages(), *(sample for sample, _ in SAMPLES)])))
-    dice = random.Random(seed)  # noqa: S311  # chooses damage, guards nothing
+    dice = random.Random(seed)  # noqa: S311  # picks the damage; not for security
     for _ in range(dice.randint(1, 3)):
         at = dice.randrange(len(message) + 1)
         match dice.randrange(4):
@@ -274,7 +274,7 @@ def test_damaged_real_messages_end_in_a_message_or_a_decode_error(data: st.DataO
 
 
 def test_every_prefix_of_real_messages_is_refused() -> None:
-    """A message cut off is never taken for a shorter one: in none of its types is a part of it whole."""
+    """A truncated message is never taken for a shorter one: no type has a valid message as a prefix."""
     types: Counter[str] = Counter()
     for data in recorded_messages():
         types[type(decode(data)).__name__] += 1

@@ -1,4 +1,4 @@
-"""The decoder and the converter against a recorded WAL, and against PostgreSQL's own reading of it."""
+"""The decoder and the converter on a recorded WAL, compared with PostgreSQL's own reading of it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def by_transaction(converter: FragmentConverter) -> Iterator[list[TransactionFra
 
 
 def as_truth(change: Change, lsn: int) -> TruthChange:
-    """``change`` as ``test_decoding`` would say it; it leaves NULLs out of old rows, and LSNs are its own."""
+    """``change`` as ``test_decoding`` prints it: without NULLs in old rows, and with its own LSN."""
     table = change.relation.table
     match change:
         case Insert(_, _, new):
@@ -65,7 +65,7 @@ def published(transaction: TruthTransaction) -> list[TruthChange]:
     return [change for change in transaction.changes if change.table in PUBLISHED]
 
 
-def test_every_recorded_change_is_what_postgresql_itself_says_it_is(
+def test_every_recorded_change_is_what_postgresql_itself_decodes(
     truth: list[TruthTransaction], transactions: list[list[TransactionFragment]]
 ) -> None:
     """Transaction by transaction and change by change: xid, commit, order, operation, table, values, old rows."""
@@ -77,7 +77,7 @@ def test_every_recorded_change_is_what_postgresql_itself_says_it_is(
         commit = fragments[-1].commit
         assert commit is not None
         assert {fragment.xid for fragment in fragments} == {transaction.xid}
-        # test_decoding's COMMIT line stands at the commit record's end, its changes stand where their records start.
+        # test_decoding's COMMIT line has the LSN of the commit record's end; its changes have those of their starts.
         assert commit.end_lsn == transaction.end_lsn
         assert published(transaction)[-1].lsn < fragments[-1].lsn < commit.end_lsn
         for change, true_change in zip(changes, published(transaction), strict=True):
@@ -86,8 +86,8 @@ def test_every_recorded_change_is_what_postgresql_itself_says_it_is(
     assert seen == {"insert": 5914, "update": 196, "delete": 56, "truncate": 6}
 
 
-def test_what_the_comparison_covers_is_in_the_recording(transactions: list[list[TransactionFragment]]) -> None:
-    """Old rows of both kinds, values left out, NULLs, quotes, more than ASCII: without them agreement is cheap."""
+def test_the_recording_has_what_the_comparison_should_cover(transactions: list[list[TransactionFragment]]) -> None:
+    """Old rows of both kinds, omitted values, NULLs, quotes, non-ASCII text: without them, agreement means little."""
     changes = [change for fragments in transactions for fragment in fragments for change in fragment.changes]
     updates = [change for change in changes if isinstance(change, Update)]
     key_only = [update for update in updates if update.old is not None and len(update.old) < len(update.new)]
@@ -104,7 +104,7 @@ def test_what_the_comparison_covers_is_in_the_recording(transactions: list[list[
 def test_a_transaction_that_touches_no_published_table_is_not_in_the_stream(
     truth: list[TruthTransaction], transactions: list[list[TransactionFragment]]
 ) -> None:
-    """Exactly those with a published change are sent; so an ack may have to pass commits that nobody ever sees."""
+    """Only transactions with a published change are sent, so an ack may have to pass commits that nobody receives."""
     sent = {fragments[0].xid for fragments in transactions}
     unsent = {transaction.xid for transaction in truth if not published(transaction)}
     assert len(truth) == 386

@@ -42,16 +42,16 @@ def test_a_recording_is_found_by_its_name_or_by_its_directory(
     assert list(read_recording(tmp_path / name)) == FRAMES
 
 
-def test_a_missing_recording_is_said_at_once_with_what_was_looked_for(tmp_path: Path) -> None:
-    """When it is asked for, not when the first frame is taken."""
+def test_a_missing_recording_is_reported_at_once_with_the_paths_tried(tmp_path: Path) -> None:
+    """On the call, not when the first frame is read."""
     with pytest.raises(ConfigError) as caught:
         read_recording(tmp_path)
-    for looked_for in (tmp_path, tmp_path / "frames.bin.gz", tmp_path / "frames.bin"):
-        assert f" {looked_for} " in str(caught.value)
+    for tried in (tmp_path, tmp_path / "frames.bin.gz", tmp_path / "frames.bin"):
+        assert f" {tried} " in str(caught.value)
 
 
 def test_a_recording_that_cannot_be_opened_is_a_config_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of one without permission; tests may run as root, to whom nothing is forbidden."""
+    """The missing permission is simulated, as tests may run as root."""
     file = tmp_path / "frames.bin"
     file.write_bytes(encoded(FRAMES))
 
@@ -73,7 +73,7 @@ def frames_until_damage(file: Path) -> tuple[list[RecordedMessage], str]:
 
 
 def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_path: Path) -> None:
-    """Cut between two frames it is a shorter recording; anywhere else the file and the byte are named."""
+    """Cut between two frames it is a shorter recording; anywhere else, the error has the file and the byte."""
     file = tmp_path / "frames.bin"
     data = encoded(FRAMES)
     ends = {len(encoded(FRAMES[:count])): count for count in (1, 2, 3)}
@@ -90,7 +90,7 @@ def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_pa
 
 
 def test_a_compressed_recording_cut_off_anywhere_is_an_error(tmp_path: Path) -> None:
-    """The compression ends with a checksum, so here not even a cut between frames goes unnoticed."""
+    """The compressed data ends with a checksum, so even a cut between frames is noticed."""
     file = tmp_path / "frames.bin.gz"
     data = gzip.compress(encoded(FRAMES))
     for length in range(len(data)):
@@ -100,8 +100,8 @@ def test_a_compressed_recording_cut_off_anywhere_is_an_error(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("position", range(0, 60, 3))
-def test_a_damaged_compressed_recording_never_ends_in_an_error_of_gzip(tmp_path: Path, position: int) -> None:
-    """Some bytes of the header mean nothing to the reader; any other damage is a DecodeError with the file's name."""
+def test_a_damaged_compressed_recording_never_raises_a_gzip_error(tmp_path: Path, position: int) -> None:
+    """Some header bytes mean nothing to the reader; any other damage is a DecodeError with the file's name."""
     file = tmp_path / "frames.bin.gz"
     data = bytearray(gzip.compress(encoded(FRAMES), mtime=0))
     at = position % len(data)
@@ -114,7 +114,7 @@ def test_a_damaged_compressed_recording_never_ends_in_an_error_of_gzip(tmp_path:
 
 
 def test_bytes_after_the_compressed_data_are_an_error(tmp_path: Path) -> None:
-    """Somebody wrote them there; it is not known what they are."""
+    """They are no part of the recording, and what they are is unknown."""
     file = tmp_path / "frames.bin.gz"
     file.write_bytes(gzip.compress(encoded(FRAMES)) + b"more")
     frames, message = frames_until_damage(file)
@@ -125,7 +125,7 @@ def test_bytes_after_the_compressed_data_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_length_that_no_message_has_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    """PostgreSQL makes no message of a gigabyte; damage must not make the reader ask for four."""
+    """PostgreSQL's messages are below 1 GiB; a damaged length must not make the reader request 4 GiB."""
     file = tmp_path / "frames.bin"
     file.write_bytes(encoded(FRAMES[:1]) + pack(">QQI", 0, 0, 2**32 - 1) + b"data")
     frames, message = frames_until_damage(file)

@@ -1,4 +1,4 @@
-"""The entries of the registry: written and read without loss, and read strictly."""
+"""Registry entries: written and read without loss, and parsed strictly."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users")), 1, Lo
 
 @pytest.mark.parametrize("entry", [FULL, PLAIN, SourceEntry("7/1/s", LogOffset(99, 0))])
 def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry) -> None:
-    """Every field survives, the absent ones too."""
+    """Every field survives, also an absent one."""
     assert parse_registry_entry(entry.to_json()) == entry
 
 
@@ -52,16 +52,16 @@ def _changed(path: str, value: object) -> str:
     [
         ("type", "table", "type is 'table', expected 'shape' or 'source'"),
         ("shape_id", "", "shape_id is empty"),
-        ("table_oid", "x", "table_oid is a str"),
-        ("definition.table", ["public"], "a table has 1 names"),
-        ("definition.columns", "id", "columns is not a list of texts"),
+        ("table_oid", "x", "table_oid has type str, expected int"),
+        ("definition.table", ["public"], "a table has 1 names, expected two: schema and table"),
+        ("definition.columns", "id", "columns is not a list of strings"),
         ("definition.replica", "nothing", "replica is 'nothing'"),
         ("definition.flush.bytes", 0, "bytes is 0"),
         ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
         ("v", 2, "registry entry has v 2"),
     ],
 )
-def test_what_is_wrong_is_named(path: str, value: object, message: str) -> None:
-    """A damaged registry must not be taken for another one."""
+def test_a_malformed_field_is_named(path: str, value: object, message: str) -> None:
+    """A damaged entry must not be taken for another one."""
     with pytest.raises(DecodeError, match=message):
         parse_registry_entry(_changed(path, value))

@@ -33,7 +33,7 @@ USERS_SHAPE = ShapeDefinition("users", ("public", "users"))
 
 @dataclass(frozen=True)
 class Streams:
-    """What a replay has written, file by file, every line read as its event."""
+    """The output of a replay, file by file, each line parsed as its event."""
 
     fragment_files: list[list[FragmentEvent]]
     flush_files: list[list[FlushNotification]]
@@ -73,7 +73,7 @@ def replay(out: Path, *options: str, recording: Path = RECORDING, shapes: Path =
 
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> Streams:
-    """The recording over the project's own shapes."""
+    """The recording, replayed over the shapes in ``conf``."""
     out = tmp_path_factory.mktemp("replayed")
     assert replay(out) == 0
     return streams(out)
@@ -91,7 +91,7 @@ def changes() -> list[Change]:
 
 
 def test_the_chain_of_fragments_is_unbroken(replayed: Streams) -> None:
-    """Each follows the one before; the first alone starts a chain, just below its own commit."""
+    """Each follows the one before; only the first starts a chain, just below its own commit."""
     first, *others = replayed.fragments
     assert (first.start, first.follows) == (True, LogOffset(first.lsn - 1, 0))
     for before, fragment in pairwise((first, *others)):
@@ -103,7 +103,7 @@ def test_the_chain_of_fragments_is_unbroken(replayed: Streams) -> None:
 
 
 def test_a_fragment_names_each_shape_with_its_last_item(replayed: Streams) -> None:
-    """The metadata agrees with the changes published, and a commit names every shape of its transaction."""
+    """The metadata agrees with the published changes, and a commit names every shape of its transaction."""
     published: dict[LogOffset, dict[str, ShapeChangesEvent]] = defaultdict(dict)
     for event in replayed.shape_changes:
         assert event.shape_id not in published[event.last_log_offset]
@@ -122,12 +122,12 @@ def test_a_fragment_names_each_shape_with_its_last_item(replayed: Streams) -> No
             assert {shape.shape_id for shape in fragment.shapes} == took_part
             took_part = set()
     assert not published
-    # Some commit brings a shape nothing, so that the commit alone has to complete what it flushed before.
+    # Some commit has no change for a shape, so the commit alone must complete what the shape flushed before.
     assert any(shape.change_count == 0 for fragment in replayed.fragments for shape in fragment.shapes)
 
 
 def test_a_shape_that_nothing_matches_has_no_events(replayed: Streams) -> None:
-    """Neither changes, nor flushes, nor a mention; every other shape has all three."""
+    """It has no changes, no flushes and no mention; every other shape has all three."""
     matched = {event.shape_id for event in replayed.shape_changes}
     assert "users-none" not in matched
     assert len(matched) == 14
@@ -142,7 +142,7 @@ def key_is(column: str, matches: Callable[[int], bool]) -> Callable[[dict[str, s
 
 
 def naive(changes: Iterable[Change], table: str, inside: Callable[[dict[str, str | None]], bool]) -> Iterator[str]:
-    """Offset and operation of each item of a shape on ``table`` with the key ``id``; ``inside`` looks at the key."""
+    """Offset and operation of each item of a shape on ``table`` with the key ``id``; ``inside`` tests the key."""
     for change in changes:
         if change.relation.name != table:
             continue
@@ -180,7 +180,7 @@ def naive(changes: Iterable[Change], table: str, inside: Callable[[dict[str, str
 def test_a_shape_gets_what_a_naive_filter_gives(
     replayed: Streams, changes: list[Change], shape_id: str, table: str, inside: Callable[[object], bool]
 ) -> None:
-    """All its items over all its events, at the offsets of the transaction, none missing and none twice."""
+    """All items of all its events, at the offsets of the transaction, none missing and none twice."""
     items: list[LogItem] = []
     for event in replayed.shape_changes:
         if event.shape_id == shape_id:
@@ -193,8 +193,8 @@ def test_a_shape_gets_what_a_naive_filter_gives(
 # Flushes
 
 
-def test_in_the_end_every_shape_has_flushed_all_it_got(replayed: Streams) -> None:
-    """The greatest flush of each is its last item."""
+def test_in_the_end_every_shape_has_flushed_everything(replayed: Streams) -> None:
+    """The greatest flush of each shape is its last item."""
     flushed: dict[str, LogOffset] = {}
     for event in replayed.flushes:
         flushed[event.shape_id] = max(flushed.get(event.shape_id, event.offset), event.offset)
@@ -202,13 +202,13 @@ def test_in_the_end_every_shape_has_flushed_all_it_got(replayed: Streams) -> Non
 
 
 def test_a_flush_is_the_offset_of_an_item_of_its_shape(replayed: Streams) -> None:
-    """A raw storage offset: nothing that the shape did not get."""
+    """It is a raw storage offset, always of an item that the shape got."""
     stored = {(event.shape_id, item.offset) for event in replayed.shape_changes for item in event.items}
     assert {(event.shape_id, event.offset) for event in replayed.flushes} <= stored
 
 
 def test_some_flushes_lie_inside_a_transaction_and_even_inside_a_fragment(replayed: Streams) -> None:
-    """Those of the shapes with chunks, and of no others."""
+    """Only those of the shapes with chunks do."""
     last = replayed.last_items()
     ends = {(shape.shape_id, shape.last_offset) for fragment in replayed.fragments for shape in fragment.shapes}
     inside = [event for event in replayed.flushes if event.offset < last[event.shape_id][event.offset.tx_offset]]
@@ -216,8 +216,8 @@ def test_some_flushes_lie_inside_a_transaction_and_even_inside_a_fragment(replay
     assert any((event.shape_id, event.offset) not in ends for event in inside)
 
 
-def test_flushes_come_twice_and_out_of_order_between_shapes(replayed: Streams) -> None:
-    """Duplicates, restarts that repeat, and a slow shape whose flush comes long after those of later transactions."""
+def test_flushes_are_repeated_and_out_of_order_between_shapes(replayed: Streams) -> None:
+    """Duplicates, repeats after a restart, and a slow shape that flushes long after later transactions of others."""
     counts = Counter((event.shape_id, event.offset) for event in replayed.flushes)
     assert max(counts.values()) > 2
     offsets = [event.offset for event in replayed.flushes]
@@ -226,8 +226,8 @@ def test_flushes_come_twice_and_out_of_order_between_shapes(replayed: Streams) -
     assert fast > 3 * slow > 0
 
 
-def test_files_of_fragments_and_flushes_go_in_step(replayed: Streams) -> None:
-    """No flush is in an earlier file than the fragment that it flushes; after the last fragments only flushes come."""
+def test_files_of_fragments_and_flushes_stay_in_step(replayed: Streams) -> None:
+    """No flush is in an earlier file than its fragment; only flushes follow the last fragments."""
     file_of = {
         (shape.shape_id, fragment.lsn): number
         for number, file in reversed(list(enumerate(replayed.fragment_files)))
@@ -246,7 +246,7 @@ def test_files_of_fragments_and_flushes_go_in_step(replayed: Streams) -> None:
 
 
 def test_the_batch_size_and_the_source_are_options(tmp_path: Path, replayed: Streams) -> None:
-    """Other cuts, the same shapes' items; the name goes into every event."""
+    """Another batch size cuts differently but leads to the same items; the source is in every event."""
     assert replay(tmp_path, "--max-batch-size", "7", "--source", "7301/1/s", "--fragments-per-file", "50") == 0
     other = streams(tmp_path)
     assert len(other.fragments) > 2 * len(replayed.fragments)
@@ -257,7 +257,7 @@ def test_the_batch_size_and_the_source_are_options(tmp_path: Path, replayed: Str
 
 
 def test_a_replay_is_the_same_each_time(replayed: Streams, tmp_path: Path) -> None:
-    """No clock and no chance is in it."""
+    """It uses neither a clock nor random numbers."""
     assert replay(tmp_path) == 0
     assert streams(tmp_path) == replayed
 
@@ -277,7 +277,7 @@ def test_a_summary_ends_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its whole transactions are published, the last has no commit, and that is said."""
+    """The whole transactions are published; the last one has no commit, which is reported."""
     frames = list(read_recording(RECORDING))
     write_recording(tmp_path / "cut", frames[: next(n for n in range(4000, 6000) if frames[n].data[:1] == b"I") + 1])
     options = ("--max-batch-size", "1", "--fragments-per-file", "500")
@@ -299,21 +299,21 @@ def write_recording(directory: Path, frames: Iterable[RecordedMessage]) -> None:
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: int, expected: int) -> str:
-    """The one line that a refused replay says."""
+    """The one line that a refused replay prints."""
     assert code == expected
     (line,) = capsys.readouterr().err.splitlines()
     return line
 
 
 def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second chain after the first would go back; nothing is changed."""
+    """A second chain would go back behind the first; nothing is changed."""
     assert replay(tmp_path) == 0
     capsys.readouterr()
     files = sorted(tmp_path.rglob("*"))
     last = stream_files(tmp_path / "fragments")[-1].name
     assert refused(capsys, replay(tmp_path), 2) == (
-        f"flushtracker replay: stream {tmp_path}/fragments has files already (35, up to {last}); remove the streams "
-        "with the checkpoint and the tables made of them, or name another --out"
+        f"flushtracker replay: stream {tmp_path}/fragments already has files (35, up to {last}); remove the streams "
+        "together with the checkpoint and tables made from them, or name another --out"
     )
     assert sorted(tmp_path.rglob("*")) == files
 
@@ -340,14 +340,14 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
 def test_a_shape_that_is_refused_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: str, message: str
 ) -> None:
-    """When it is defined, or when its table becomes known."""
+    """Both when it is defined and when its table becomes known."""
     (tmp_path / "shapes.yaml").write_text(f"shapes:\n  - {shape}\n")
     line = refused(capsys, replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml"), 2)
     assert line == message
 
 
 def test_a_shape_on_a_table_that_never_appears_is_no_error(tmp_path: Path) -> None:
-    """Nothing matches it; every fragment is published all the same."""
+    """Nothing matches it, and every fragment is still published."""
     (tmp_path / "shapes.yaml").write_text("shapes:\n  - {id: a, table: other.unknown}\n")
     assert replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml") == 0
     replayed = streams(tmp_path / "out")
@@ -360,14 +360,14 @@ def test_a_shape_on_a_table_that_never_appears_is_no_error(tmp_path: Path) -> No
 def test_a_missing_recording_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message names where it was looked for."""
+    """The message has the paths tried."""
     line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "none"), 2)
     assert line.startswith(f"flushtracker replay: no recording found: neither {tmp_path}/none nor ")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And by its place in the WAL; the exit code is that of bad input."""
+    """The message also has its LSN; the exit code is that of bad input."""
     frames = list(read_recording(RECORDING))[:3]
     write_recording(tmp_path / "bad", [*frames, RecordedMessage(0x194BCD8, 0x194BCD8, b"I\x00")])
     line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "bad"), 3)
@@ -375,14 +375,14 @@ def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, caps
 
 
 def test_a_transaction_over_the_limit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Naming the transaction, its size and the limit."""
+    """The message has the transaction, its size and the limit."""
     line = refused(capsys, replay(tmp_path, "--max-tx-size", "300"), 3)
     assert line.startswith("flushtracker replay: transaction ")
     assert "has reached 301 changes, but max_tx_size is 300" in line
 
 
-def test_a_traceback_comes_only_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the line that says it all."""
+def test_a_traceback_is_printed_only_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It precedes the line with the error."""
     assert replay(tmp_path, "--verbose", recording=tmp_path / "none") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -391,46 +391,45 @@ def test_a_traceback_comes_only_when_asked_for(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize("option", ["--max-batch-size", "--max-tx-size", "--fragments-per-file"])
 def test_a_limit_is_a_whole_number_above_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
-    """Refused with the arguments."""
+    """Anything else is refused as an argument."""
     with pytest.raises(SystemExit) as end:
         replay(tmp_path, option, "0")
     assert end.value.code == 2
     assert capsys.readouterr().err.endswith(f"argument {option}: '0' is not a whole number above zero\n")
 
 
-# The publisher
+# The sequencer
 
 
 def test_a_chain_starts_just_below_the_confirmed_lsn() -> None:
-    """There the server begins to send again, so nothing is missing before the first fragment."""
-    publisher = FragmentSequencer("s", confirmed_lsn=900)
+    """The server resends from there, so nothing is missing before the first fragment."""
+    sequencer = FragmentSequencer("s", confirmed_lsn=900)
     (fragment,) = transaction([Insert(USERS, at(0), {"id": "1"})])
-    published = publisher.publish(fragment, EventRouter([USERS_SHAPE]).route(fragment))
+    published = sequencer.sequence(fragment, EventRouter([USERS_SHAPE]).route(fragment))
     assert (published.fragment.start, published.fragment.follows) == (True, LogOffset(899, 0))
     assert [event.shape_id for event in published.shape_changes] == ["users"]
 
 
 def test_a_fragment_that_goes_back_does_not_enter_the_chain() -> None:
-    """The publisher stays as it was, so the next one that rises is taken."""
-    publisher = FragmentSequencer("s", confirmed_lsn=LSN)
+    """The sequencer is unchanged, so the next fragment that rises is accepted."""
+    sequencer = FragmentSequencer("s", confirmed_lsn=LSN)
     (fragment,), (later,) = transaction([], LSN), transaction([], LSN + 100)
-    publisher.publish(fragment, ())
+    sequencer.sequence(fragment, ())
     with pytest.raises(GapError) as refusal:
-        publisher.publish(fragment, ())
+        sequencer.sequence(fragment, ())
     assert str(refusal.value) == (
-        "source s: fragment 0/3E8+0 comes after 0/3E8+0, but a chain of fragments only rises; connect again and start "
-        "a new one"
+        "source s: fragment 0/3E8+0 is not past 0/3E8+0, the end of the chain; reconnect and start a new chain"
     )
-    assert publisher.publish(later, ()).fragment.follows == LogOffset(LSN, 0)
+    assert sequencer.sequence(later, ()).fragment.follows == LogOffset(LSN, 0)
 
 
 def test_a_shape_removed_in_mid_transaction_is_named_by_the_commit_and_gets_nothing() -> None:
-    """The tracker has to close the transaction; the writer has nothing to do with it any more."""
-    publisher, router = FragmentSequencer("s", LSN), EventRouter([USERS_SHAPE])
+    """The tracker has to close the transaction; the writer has nothing more to do for it."""
+    sequencer, router = FragmentSequencer("s", LSN), EventRouter([USERS_SHAPE])
     first, last = transaction([Insert(USERS, at(0), {"id": str(key)}) for key in range(2)], sizes=[1])
-    publisher.publish(first, router.route(first))
+    sequencer.sequence(first, router.route(first))
     router.remove_shape("users")
-    published = publisher.publish(last, router.route(last))
+    published = sequencer.sequence(last, router.route(last))
     assert [(shape.shape_id, shape.last_offset, shape.change_count) for shape in published.fragment.shapes] == [
         ("users", None, 0)
     ]
@@ -438,6 +437,6 @@ def test_a_shape_removed_in_mid_transaction_is_named_by_the_commit_and_gets_noth
 
 
 def test_a_replay_has_a_limit_of_at_least_one_fragment() -> None:
-    """Checked where it is given."""
+    """The constructor checks it."""
     with pytest.raises(ValueError, match=r"^fragments_per_tick is 0, but must be at least 1$"):
         Replay("s", [], fragments_per_tick=0)

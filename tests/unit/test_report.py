@@ -1,4 +1,4 @@
-"""The report on an ack table: what it computes, prints, draws and refuses. No Java, as for its users."""
+"""The report on an ack table: what it computes, prints, draws and refuses. It needs no Java."""
 
 import os
 import subprocess
@@ -44,14 +44,14 @@ ACKS = (
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with a configuration, an ack table and fragments, and the report run on it."""
+    """A folder with a configuration, an ack table and fragments, on which the report runs."""
 
     root: Path
 
     def ack_table(self) -> AckTable:
-        """The table, as a driver that has just started has it."""
+        """The table as a driver that has just started opens it."""
         table = AckTable(str(self.root / "acks"))
-        table.claim()
+        table.fence_others()
         return table
 
     def write_acks(self, acks: Iterable[Ack], source: str = "s") -> None:
@@ -102,25 +102,25 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """In a terminal of 80 columns."""
+    """The report prints to a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
     return Project(tmp_path)
 
 
-# What it says
+# What it prints
 
 
-def test_the_report_shows_how_the_ack_rose_and_that_it_arrived(
+def test_the_report_shows_how_the_ack_rose_and_that_it_is_complete(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A row for each ack, one for each shape that held it back, the verdict, and a picture."""
+    """A row for each ack, one for each shape that held it back, the verdict, and a plot."""
     project.write_acks(ACKS)
     project.write_fragments(0x2000, 0x4000, 0x5000)
     assert project.report() == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        "How the ack of s rose: 4 acks",
-        " batch  ack LSN  last seen      gap  pending  held back by    for",
+        "How the ack of s advanced: 4 acks",
+        " batch  ack LSN  last seen      lag  pending  held back by    for",
         "──────────────────────────────────────────────────────────────────",
         "     0   0/1000     0/2000  4.10 kB        1  slow          1.0 s",
         "     3   0/1800     0/4000  10.2 kB        1  quick         4.0 s",
@@ -140,28 +140,28 @@ def test_the_report_shows_how_the_ack_rose_and_that_it_arrived(
 
 
 def test_an_ack_short_of_the_last_commit_is_an_error(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """With both LSNs, what lies between them, and who was the last to hold it back."""
+    """With both LSNs, the bytes between them, and the shape that held it back last."""
     project.write_acks(ACKS[:3])
     project.write_fragments(0x2000, 0x5000)
     assert project.report() == 1
     assert (
-        "error: final ack 0/3000 is not the last commit 0/5000: 8.19 kB of WAL are not acknowledged; slow held it back "
-        "last\n"
+        "error: final ack 0/3000 is behind the last commit 0/5000: 8.19 kB of WAL are not acknowledged; slow held it "
+        "back last\n"
     ) in capsys.readouterr().out
 
 
 def test_a_commit_that_the_job_never_saw_counts_too(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The fragments are compared with, not only what the ack table says it has seen."""
+    """The ack is compared with the fragments, not only with what the job has seen."""
     project.write_acks(ACKS)
     project.write_fragments(0x5000, 0x9000)
     assert project.report() == 1
-    assert "error: final ack 0/5000 is not the last commit 0/9000: 16.4 kB" in capsys.readouterr().out
+    assert "error: final ack 0/5000 is behind the last commit 0/9000: 16.4 kB" in capsys.readouterr().out
 
 
-def test_a_narrow_terminal_shortens_the_names_of_shapes_alone(
+def test_a_narrow_terminal_shortens_only_the_names_of_shapes(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Numbers and LSNs stay whole; brackets in a name are no markup."""
+    """Numbers and LSNs stay whole; brackets in a name are not read as markup."""
     project.write_acks([replace(row, blocking_shape=f"[bold]{'x' * 190}") for row in ACKS])
     assert project.report() == 0
     lines = capsys.readouterr().out.splitlines()
@@ -170,20 +170,20 @@ def test_a_narrow_terminal_shortens_the_names_of_shapes_alone(
     assert max(map(len, lines[:-2])) == 80
 
 
-def test_hundreds_of_acks_are_shown_as_some_of_them(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """Evenly chosen, with the first and the last."""
+def test_hundreds_of_acks_are_thinned_out(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows are evenly chosen, with the first and the last."""
     history = AckHistory("s", tuple(ack(n, 1000 + n, 2000 + n, "slow", n) for n in range(900)))
     assert [row.batch_id for row in thinned(history.acks, 4)] == [0, 300, 599, 899]
     assert thinned(history.acks[:4], 4) == history.acks[:4]
     project.write_acks(history.acks[:60])
     project.report()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].rstrip() == "How the ack of s rose: 40 of 60 acks"
+    assert lines[0].rstrip() == "How the ack of s advanced: 40 of 60 acks"
     assert [lines[3].split()[0], lines[42].split()[0]] == ["0", "59"]
 
 
 def test_a_terminal_without_unicode_gets_the_report_too(project: Project) -> None:
-    """What it cannot show becomes a question mark, and lines are drawn in ASCII."""
+    """Characters that it cannot show become question marks, and lines are drawn in ASCII."""
     project.write_acks([replace(row, blocking_shape="größe") for row in ACKS])
     project.report()
     command = [
@@ -206,37 +206,37 @@ def test_a_terminal_without_unicode_gets_the_report_too(project: Project) -> Non
 # What it computes
 
 
-def test_what_held_the_ack_back_lasts_until_the_next_ack() -> None:
-    """In batches, in time and in WAL, the longest first; the last ack starts nothing."""
+def test_a_shape_holds_the_ack_back_until_the_next_ack() -> None:
+    """In batches, in time and in WAL, the longest first; after the last ack nothing counts."""
     assert held_back(ACKS) == (
-        HeldBack("slow", acks=2, batches=8, seconds=8.0, most_bytes=0x3000),
-        HeldBack("quick", acks=1, batches=1, seconds=1.0, most_bytes=0x3800),
+        HeldBack("slow", acks=2, batches=8, seconds=8.0, max_lag_bytes=0x3000),
+        HeldBack("quick", acks=1, batches=1, seconds=1.0, max_lag_bytes=0x3800),
     )
-    assert held_back((ack(5, 0x1000, 0x2000, "slow"),)) == (HeldBack("slow", acks=1, most_bytes=0x1000),)
+    assert held_back((ack(5, 0x1000, 0x2000, "slow"),)) == (HeldBack("slow", acks=1, max_lag_bytes=0x1000),)
 
 
-def test_a_new_checkpoint_counts_its_batches_anew() -> None:
-    """How many batches lay between is not known then, and never negative; nor is the time of a clock that went back."""
+def test_a_new_checkpoint_restarts_the_batch_count() -> None:
+    """The batches in between are then unknown, never negative; nor is the time if the clock went back."""
     assert held_back((ack(500, 0x1000, 0x2000, "slow", 9), ack(0, 0x2000, 0x2000, None, 1))) == (
-        HeldBack("slow", acks=1, batches=0, seconds=0.0, most_bytes=0x1000),
+        HeldBack("slow", acks=1, batches=0, seconds=0.0, max_lag_bytes=0x1000),
     )
 
 
 def test_acks_are_read_back_in_the_order_of_their_lsns(project: Project) -> None:
-    """Whatever order the table's files are in; the only source needs no name."""
+    """Whatever order the table's files are in; a single source need not be named."""
     project.write_acks(ACKS)
     assert read_ack_history(str(project.root / "acks")) == AckHistory("s", ACKS)
 
 
-def test_an_ack_before_the_first_commit_has_no_gap(project: Project) -> None:
-    """Nothing that is known lies above it."""
+def test_an_ack_before_the_first_commit_has_no_lag(project: Project) -> None:
+    """No known commit is above it."""
     row = AckRow("s", 0, 0x999, None, 1, "slow", NOON, NOON)
     project.ack_table().append(row)
     assert read_ack_history(str(project.root / "acks")).acks[0].lag_bytes == 0
 
 
-def test_the_last_published_commit_is_of_this_source_and_a_commit(project: Project) -> None:
-    """Other sources and open transactions do not count, though they are in newer files."""
+def test_the_last_published_commit_is_of_this_source_and_committed(project: Project) -> None:
+    """Other sources and open transactions do not count, even if they are in newer files."""
     project.write_fragments(0x1000, 0x2000)
     project.write_fragments(0x3000, commit=False)
     project.write_fragments(0x4000, source="other")
@@ -247,8 +247,8 @@ def test_the_last_published_commit_is_of_this_source_and_a_commit(project: Proje
     assert last_published_commit(str(project.root / "missing"), "s") is None
 
 
-def test_without_fragments_the_last_commit_seen_is_what_the_ack_has_to_reach() -> None:
-    """As where they are in a store that the report does not read."""
+def test_without_fragments_the_ack_must_reach_the_last_commit_seen() -> None:
+    """Such as when they are in a store that the report does not read."""
     assert make_report(AckHistory("s", ACKS), None).is_complete
     assert not make_report(AckHistory("s", ACKS[:3]), None).is_complete
 
@@ -267,7 +267,7 @@ def test_without_fragments_the_last_commit_seen_is_what_the_ack_has_to_reach() -
     ],
 )
 def test_every_history_can_be_drawn(tmp_path: Path, acks: tuple[Ack, ...]) -> None:
-    """One ack, no gap, many shapes with odd names, a clock that went back; without a warning."""
+    """One ack, no lag, many shapes with odd names, a clock that went back; all without a warning."""
     plot_report(make_report(AckHistory("7301/1/a$b$", acks), None), tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000
 
@@ -282,7 +282,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, expected: int) -> str
 
 
 def no_table(_project: Project) -> None:
-    """Nothing there."""
+    """Leave the folder without a table."""
 
 
 def empty_table(project: Project) -> None:
@@ -303,8 +303,8 @@ def other_table(project: Project) -> None:
         (
             empty_table,
             (
-                "flushtracker report: ack table {acks} has no rows: nothing was acknowledged yet; look at the log "
-                "of track_flushes"
+                "flushtracker report: ack table {acks} has no rows: nothing has been acknowledged yet; see the log "
+                "of `flushtracker track`"
             ),
         ),
         (
@@ -312,23 +312,23 @@ def other_table(project: Project) -> None:
             (
                 "flushtracker report: {acks} is a Delta table without the columns ack_lsn, last_seen_lsn, "
                 "pending_shapes, blocking_shape, blocking_since, acked_at, so it is not an ack table; "
-                "name the folder that sink.acks names for track_flushes"
+                "use the folder that is sink.acks of `flushtracker track`"
             ),
         ),
     ],
 )
-def test_what_is_no_ack_table_is_refused(
+def test_anything_but_an_ack_table_is_refused(
     project: Project, capsys: pytest.CaptureFixture[str], prepare: Callable[[Project], None], message: str
 ) -> None:
-    """One line with the place and what to do; no table is made on the way."""
+    """In one line, with the path and what to do; the report creates no table."""
     prepare(project)
     assert refused(capsys, project.report(), 5) == message.format(acks=project.root / "acks")
     assert (project.root / "acks").exists() == (prepare is not no_table)
     assert not project.plot.exists()
 
 
-def test_of_several_sources_one_has_to_be_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both sources are listed; an unknown one is refused likewise."""
+def test_one_of_several_sources_must_be_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message lists the sources; an unknown one is refused likewise."""
     project.write_acks(ACKS, "b")
     project.write_acks(ACKS[:3], "a")
     acks = project.root / "acks"
@@ -339,11 +339,11 @@ def test_of_several_sources_one_has_to_be_named(project: Project, capsys: pytest
         f"flushtracker report: ack table {acks} has no source c, only the sources a, b; name one with --source"
     )
     assert project.report("--source", "b") == 0
-    assert "How the ack of b rose: 4 acks" in capsys.readouterr().out
+    assert "How the ack of b advanced: 4 acks" in capsys.readouterr().out
 
 
 def test_a_plot_that_cannot_be_written_is_refused(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory that is a file, or an ending that is no picture's."""
+    """The directory is a file, or the file's extension is not that of an image."""
     project.write_acks(ACKS)
     (project.root / "plots").write_text("")
     assert refused(capsys, project.report(), 2) == (
@@ -372,7 +372,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     module: str,
     package: str | None,
 ) -> None:
-    """A module of our own that is missing is another matter, and says so."""
+    """If a module of our own is missing, the message names it instead."""
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "flushtracker.report.program", raising=False)
     line = refused(capsys, project.report(), 2 if package else 1)

@@ -41,7 +41,7 @@ def literals(column: str) -> list[str]:
 
 @st.composite
 def comparisons(draw: st.DrawFn) -> str:
-    """A comparison of a column with literals, in all the ways that may or may not be looked up."""
+    """A comparison of a column with literals, in forms that the index can use and forms that it cannot."""
     column = draw(st.sampled_from(sorted(TEXTS)))
     literal = st.sampled_from(literals(column))
     kind = draw(
@@ -63,8 +63,8 @@ ROWS = st.fixed_dictionaries({name: st.none() | st.sampled_from(texts) for name,
 
 
 @given(CONDITIONS, ROWS)
-def test_a_row_that_is_taken_has_the_values_required(text: str, row: dict[str, str | None]) -> None:
-    """By the very values that an index compares. A NULL is never among them."""
+def test_a_row_that_matches_has_the_required_values(text: str, row: dict[str, str | None]) -> None:
+    """They are compared as the index compares them. NULL is never among them."""
     where = parse_where(text)
     try:
         matches = where.bind(relation())
@@ -94,7 +94,7 @@ def test_a_row_that_is_taken_has_the_values_required(text: str, row: dict[str, s
         ("c = 'a  '", {"c": {"a"}}),
         ("f4 = '0.1'", {"f4": {0.10000000149011612}}),
         ("b = 'yes'", {"b": {True}}),
-        # The column is made a double before it is compared, so that different values of it may be equal.
+        # The column is cast to double for the comparison, so different values of it may be equal.
         ("i8 = 1::float8", {}),
         ("i8 IN (1, 2::float8)", {}),
         ("NOT i4 = 1", {}),
@@ -127,15 +127,15 @@ CHAINS = st.lists(
 @example(["i4 = 2147483648", "i4 = 999999999999999999"], " AND ")
 @given(CHAINS, st.sampled_from([" AND ", " and ", "  AND ", " OR "]))
 def test_a_chain_of_equalities_is_read_as_the_parser_reads_it(chain: list[str], connective: str) -> None:
-    """Whatever the short way takes, it takes as the long way does, and what the long way refuses it does not take."""
+    """What the fast path accepts, it reads as the full parser does; it accepts nothing that the parser refuses."""
     text = connective.join(chain)
     read = read_equalities(text)
     if read is not None:
         assert read[:2] == read_condition(text)
 
 
-def test_what_differs_in_its_literals_alone_is_of_one_form() -> None:
-    """A number and a string are not: their types differ. Any other condition has no form."""
+def test_conditions_that_differ_only_in_literals_have_one_form() -> None:
+    """A number and a string are two forms, as their types differ. Any other condition has no form."""
     forms = [parse_where(text).form for text in ("i4 = 1 AND t = 'a'", "i4 = 23 AND t = ''", "i4 = '1' AND t = 'a'")]
     assert forms[0] == forms[1] != forms[2]
     assert None not in forms
@@ -145,7 +145,7 @@ def test_what_differs_in_its_literals_alone_is_of_one_form() -> None:
 
 @pytest.mark.parametrize("text", ["i4 = 'x'", "i4 = '99999999999'", "f4 = 16777217", "d = '2026-02-30'", "u = 'x'"])
 def test_a_literal_that_binding_refuses_has_no_value(text: str) -> None:
-    """A form that can be bound says nothing about the literals of the next condition."""
+    """That a form can be bound says nothing about the literals of the next condition."""
     where = parse_where(text)
     with pytest.raises(ShapeError):
         where.bind(relation())
@@ -163,10 +163,10 @@ FORM_LITERALS = {
     st.data(),
     st.lists(st.tuples(st.sampled_from(sorted(TEXTS)), st.sampled_from(["number", "string"])), min_size=1, max_size=3),
 )
-def test_of_one_form_all_can_be_bound_but_those_with_a_literal_that_has_no_value(
+def test_conditions_of_one_form_can_all_be_bound_unless_a_literal_has_no_value(
     data: st.DataObject, form: list[tuple[str, str]]
 ) -> None:
-    """So of a million shapes one is bound when the table becomes known, and of the others the literals are read."""
+    """So of a million shapes one is bound when the table becomes known; for the others, only literals are read."""
     first, second = (
         parse_where(" AND ".join(f"{name} = {data.draw(FORM_LITERALS[kind])}" for name, kind in form)) for _ in range(2)
     )

@@ -1,4 +1,4 @@
-"""Which rows are in a shape, what a change is for it, and which definitions are refused."""
+"""Which rows are in a shape, what a change becomes for it, and which definitions are refused."""
 
 import pytest
 
@@ -56,8 +56,8 @@ def row(key: str, region: str | None = "eu", bio: str | None = "b") -> Row:
         "in with its key",
     ],
 )
-def test_an_update_is_judged_by_its_old_row_and_its_new_row(old: Row, new: Row, expected: Change | None) -> None:
-    """Both in: update; only the new: insert; only the old: delete; none: nothing. What is unknown is not in."""
+def test_an_update_is_filtered_by_its_old_and_its_new_row(old: Row, new: Row, expected: Change | None) -> None:
+    """Both in: update; only the new: insert; only the old: delete; neither: nothing. Unknown is not in."""
     assert users(EU).bind(FULL_USERS).filter(Update(FULL_USERS, at(4), old, new)) == expected
 
 
@@ -72,15 +72,15 @@ def test_an_update_is_judged_by_its_old_row_and_its_new_row(old: Row, new: Row, 
         (Truncate(FULL_USERS, at(0)), True),
     ],
 )
-def test_inserts_and_deletes_are_judged_by_their_row_and_truncate_reaches_every_shape(
+def test_inserts_and_deletes_are_filtered_by_their_row_and_truncate_reaches_every_shape(
     change: Change, *, is_in: bool
 ) -> None:
-    """TRUNCATE has no rows: it concerns the shape whatever its where."""
+    """TRUNCATE has no rows, so it reaches the shape whatever its ``where``."""
     assert users(EU).bind(FULL_USERS).filter(change) == (change if is_in else None)
 
 
-def test_a_shape_without_where_takes_every_change() -> None:
-    """Also of a table that sends no old rows."""
+def test_a_shape_without_where_gets_every_change() -> None:
+    """Even of a table that sends no old rows."""
     shape = users().bind(USERS)
     update = Update(USERS, at(0), None, row("1"))
     assert shape.filter(update) is update
@@ -97,30 +97,30 @@ def test_a_shape_without_where_takes_every_change() -> None:
         ({"id": "500"}, row("501"), None),
     ],
 )
-def test_a_where_on_the_key_needs_no_more_than_the_key_of_the_old_row(
+def test_a_where_on_the_key_needs_only_the_key_of_the_old_row(
     old: Row | None, new: Row, expected: type[Change] | None
 ) -> None:
-    """With no old row sent, no column of the key has changed: the old row was where the new one is."""
+    """If no old row is sent, the key has not changed: the old row matched if the new one does."""
     found = users("id < 100").bind(USERS).filter(Update(USERS, at(0), old, new))
     assert (None if found is None else type(found)) is expected
 
 
-def test_an_unchanged_toast_column_is_judged_by_its_old_value() -> None:
+def test_an_unchanged_toast_column_is_filtered_by_its_old_value() -> None:
     """The server leaves it out of the new row; under FULL the old row has it."""
     shape = users("bio LIKE 'long%'").bind(FULL_USERS)
     update = Update(FULL_USERS, at(0), row("1", "us", "long text"), {"id": "1", "region": "eu"})
     assert shape.filter(update) is update
 
 
-def test_an_update_that_moves_in_brings_its_unchanged_toast_columns_where_they_are_known() -> None:
-    """For the shape it is a new row, so it is filled in from the old one; of a key-only table it stays as it is."""
+def test_an_update_that_moves_in_gets_its_unchanged_toast_columns_from_the_old_row() -> None:
+    """For the shape it is a new row, so it is filled in under FULL; with a key-only old row it cannot be."""
     moved = Update(FULL_USERS, at(0), row("1", "us", "long"), {"id": "1", "region": "eu"})
     assert users(EU).bind(FULL_USERS).filter(moved) == Insert(FULL_USERS, at(0), row("1", "eu", "long"))
     moved = Update(USERS, at(0), {"id": "500"}, {"id": "5", "region": "eu"})
     assert users("id < 100").bind(USERS).filter(moved) == Insert(USERS, at(0), {"id": "5", "region": "eu"})
 
 
-def test_a_key_column_that_is_unchanged_toast_is_judged_by_the_old_row() -> None:
+def test_a_key_column_that_is_unchanged_toast_is_filtered_by_the_old_row() -> None:
     """PostgreSQL then sends the old key although it has not changed."""
     table = relation("users", "name* region")
     shape = users("name LIKE 'x%'").bind(table)
@@ -128,15 +128,15 @@ def test_a_key_column_that_is_unchanged_toast_is_judged_by_the_old_row() -> None
     assert shape.filter(update) is update
 
 
-def test_a_key_column_that_no_row_holds_is_an_error_with_its_place() -> None:
-    """Neither guessed nor skipped: the shape would silently lack a change."""
+def test_a_key_column_that_no_row_has_is_an_error_with_its_position() -> None:
+    """It is neither guessed nor skipped: the shape would silently lack a change."""
     table = relation("users", "name* region")
     with pytest.raises(DecodeError, match=r"shape 'eu': the update of public\.users at 0/3E8\+6: .*name"):
         users("name LIKE 'x%'").bind(table).filter(Update(table, at(6), None, {"region": "us"}))
 
 
-def test_a_value_that_is_not_of_its_type_is_an_error_with_its_place_and_without_the_value() -> None:
-    """Row values never stand in messages."""
+def test_a_malformed_value_is_an_error_with_its_position_and_without_the_value() -> None:
+    """Messages never show row values."""
     with pytest.raises(DecodeError, match=r"shape 'eu': the insert of public\.users at 0/3E8\+2: ") as caught:
         users("id < 100").bind(USERS).filter(Insert(USERS, at(2), row("secret")))
     assert "secret" not in str(caught.value)
@@ -147,18 +147,18 @@ def test_a_where_on_other_columns_than_the_key_is_refused_without_full() -> None
     with pytest.raises(ShapeError) as caught:
         users("region = 'eu' AND bio IS NOT NULL AND id < 5").bind(USERS)
     assert str(caught.value) == (
-        "shape 'eu' on public.users: where reads bio, region, but its old rows hold only id; "
-        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or filter by those alone'
+        "shape 'eu' on public.users: where reads bio, region, but old rows contain only id; "
+        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or filter on those only'
     )
 
 
-def test_a_primary_key_that_old_rows_do_not_hold_is_refused() -> None:
-    """A delete could not be given a key."""
+def test_a_primary_key_that_old_rows_lack_is_refused() -> None:
+    """Deletes would have no key."""
     with pytest.raises(ShapeError) as caught:
         users(primary_key=("region",)).bind(USERS)
     assert str(caught.value) == (
-        "shape 'eu' on public.users: primary_key names region, but its old rows hold only id; "
-        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or name those alone'
+        "shape 'eu' on public.users: primary_key names region, but old rows contain only id; "
+        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or name those only'
     )
 
 
@@ -177,13 +177,13 @@ def test_a_primary_key_that_old_rows_do_not_hold_is_refused() -> None:
     ],
 )
 def test_columns_that_the_table_lacks_are_refused(shape: Shape, message: str) -> None:
-    """The message says where the name stands and which columns there are."""
+    """The message has the setting that names the column, and the columns that exist."""
     with pytest.raises(ShapeError, match=message):
         shape.bind(FULL_USERS)
 
 
-def test_a_where_that_cannot_be_read_is_refused_when_the_shape_is_defined() -> None:
-    """Before any relation is known, naming the shape."""
+def test_an_unsupported_where_is_refused_when_the_shape_is_defined() -> None:
+    """Before any relation is known; the message names the shape."""
     with pytest.raises(ShapeError, match="shape 'eu': "):
         users("id IN (SELECT 1)")
 
@@ -203,26 +203,26 @@ def test_a_where_that_cannot_be_read_is_refused_when_the_shape_is_defined() -> N
 def test_the_key_is_the_one_named_else_the_one_flagged_else_every_column(
     table: Relation, primary_key: tuple[str, ...] | None, expected: tuple[str, ...]
 ) -> None:
-    """Under FULL every column is flagged, so without a name every column is the key."""
+    """Under FULL every column is flagged, so unless a key is named, every column is the key."""
     assert users(primary_key=primary_key).bind(table).key_columns == expected
 
 
 def test_a_table_that_sends_no_old_rows_may_be_filtered_by_any_column() -> None:
-    """It has no replica identity, so the server allows no update and no delete."""
+    """It has no replica identity, so the server allows neither updates nor deletes."""
     shape = users(EU).bind(KEYLESS_USERS)
     assert shape.filter(Insert(KEYLESS_USERS, at(0), row("1", "us"))) is None
-    with pytest.raises(DecodeError, match="has no old row, as the table has no replica identity"):
+    with pytest.raises(DecodeError, match="has no old row because the table has no replica identity"):
         shape.filter(Update(KEYLESS_USERS, at(0), None, row("1")))
 
 
 def test_items_carry_the_chosen_columns_and_the_key_in_the_order_of_the_table() -> None:
-    """The key is there also where it was not chosen."""
+    """The key is included even if it was not chosen."""
     assert users(columns=("bio",)).bind(USERS).columns == ("id", "bio")
     assert users().bind(USERS).columns == ("id", "region", "bio")
 
 
-def test_a_shape_is_bound_to_its_table_as_that_is() -> None:
-    """With the columns that it has got, or refused if it no longer fits."""
+def test_a_shape_is_bound_to_its_table_as_it_is_now() -> None:
+    """It gets the table's current columns, or is refused if it no longer fits."""
     shape = users("id < 100")
     assert shape.bind(USERS).columns == ("id", "region", "bio")
     assert shape.bind(relation("users", "id* region bio age")).columns == ("id", "region", "bio", "age")
@@ -231,14 +231,14 @@ def test_a_shape_is_bound_to_its_table_as_that_is() -> None:
 
 
 def test_an_altered_type_is_another_relation() -> None:
-    """What ``where`` compares depends on it."""
+    """The comparison in ``where`` depends on it."""
     text_ids = Relation(1, "public", "users", "default", (Column("id", TEXT, is_key=True),))
     with pytest.raises(ShapeError, match="shape 'eu': "):
         users("id < 100").bind(text_ids)
 
 
 def test_the_shape_of_a_partitioned_table_is_bound_to_each_partition_and_named_after_the_table() -> None:
-    """A row has one key in all partitions, also where their columns come in another order."""
+    """A row has one key in all partitions, even if their columns are in different orders."""
     shape = Shape(EVENTS)
     other_order = relation("events_p1", "day* body id*")
     assert shape.tables == (("public", "events"), ("public", "events_p0"), ("public", "events_p1"))
@@ -262,10 +262,10 @@ TRUNCATE_ROOT = Truncate(relation("events", "id* day* body"), at(0))
         ([TRUNCATE_P0, INSERT_P0, TRUNCATE_P1, TRUNCATE_P0], [False, True, False, True]),
         ([TRUNCATE_ROOT], [True]),
     ],
-    ids=["one", "one twice", "all", "all, turned round", "refilled meanwhile", "refilled, then emptied", "the table"],
+    ids=["one", "one twice", "all", "all, reversed", "refilled meanwhile", "refilled, then emptied", "the table"],
 )
 def test_a_truncate_counts_once_every_partition_is_empty(changes: list[Change], effects: list[bool]) -> None:
-    """Emptying some partitions must not empty the shape: the rows of the others are alive."""
+    """Emptying some partitions must not empty the shape: the rows of the others remain."""
     empty: frozenset[tuple[str, str]] = frozenset()
     found = []
     for change in changes:

@@ -1,4 +1,4 @@
-"""The router finds by its index whom it would find by asking every shape, and it does not ask the others."""
+"""The index finds the shapes that a scan of all shapes would find, without evaluating the others."""
 
 from dataclasses import replace
 from random import Random
@@ -71,7 +71,7 @@ def random_row(rng: Random, table: Relation) -> Row:
 
 
 def random_change(rng: Random, table: Relation) -> Change:
-    """As the server sends it: under FULL with the whole old row, else with the old key where that has changed."""
+    """As the server sends it: under FULL with the whole old row, else with the old key if that has changed."""
     full = table.replica_identity == "full"
     old, new = random_row(rng, table), random_row(rng, table)
     if not full:
@@ -83,13 +83,13 @@ def random_change(rng: Random, table: Relation) -> Change:
         return Insert(table, at(0), new)
     if kind == "delete":
         return Delete(table, at(0), old)
-    # Without a column: an unchanged TOAST value.
+    # A missing column is an unchanged TOAST value.
     sent = {name: value for name, value in new.items() if rng.random() < 0.9 or not full}
     return Update(table, at(0), old if full or rng.random() < 0.5 else None, sent)
 
 
 def route(router: EventRouter, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
-    """What the router makes of it once the shapes that it refuses are removed, as capture does."""
+    """Route the fragment, removing every shape that the router refuses, as capture does."""
     try:
         routed = router.route(fragment)
     except ShapeError as error:
@@ -100,8 +100,8 @@ def route(router: EventRouter, fragment: TransactionFragment) -> tuple[RoutedFra
 
 
 @given(RANDOMS)
-def test_the_index_finds_whom_a_plain_scan_finds(rng: Random) -> None:
-    """Whatever the shapes ask for, whatever changes come, and shapes come and go, and tables are altered, meanwhile."""
+def test_the_index_finds_what_a_plain_scan_finds(rng: Random) -> None:
+    """For any conditions and changes, while shapes are added and removed and tables are altered."""
     tables = rng.choice([[FULL_ORDERS, PART], [ORDERS, PART], [FULL_ORDERS, FULL_ORDERS, PART, ALTERED_ORDERS]])
     indexed, plain = EventRouter(), PlainRouter()
     added = 0
@@ -123,7 +123,7 @@ def test_the_index_finds_whom_a_plain_scan_finds(rng: Random) -> None:
             assert indexed.shape_ids == plain.shape_ids
 
 
-# What it costs: how many conditions are asked
+# Cost: how many conditions are evaluated
 
 
 def users(shape_id: str, where: str | None) -> ShapeDefinition:
@@ -143,21 +143,21 @@ def update(old: str, new: str) -> Update:
 
 
 def gets(router: EventRouter, *changes: Change, lsn: int = LSN) -> dict[str, list[str]]:
-    """What one transaction brings: the operations for each shape."""
+    """The operations that each shape gets from one transaction."""
     (routed,) = (router.route(fragment) for fragment in transaction(changes, lsn))
     router.check_invariants()
     return {part.shape_id: [item.operation for item in part.items] for part in routed}
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of the shapes whose condition was asked, once for each time."""
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the shapes whose condition was evaluated, once for each time."""
     ids: list[str] = []
-    unwatched = BoundShape.filter
+    original = BoundShape.filter
 
     def watched(bound: BoundShape, change: Change) -> Change | None:
         ids.append(bound.definition.id)
-        return unwatched(bound, change)
+        return original(bound, change)
 
     monkeypatch.setattr(BoundShape, "filter", watched)
     return ids
@@ -167,58 +167,58 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the shapes that were bound to a relation, once for each time."""
     ids: list[str] = []
-    unwatched = Shape.bind
+    original = Shape.bind
 
     def watched(shape: Shape, relation: Relation) -> BoundShape:
         ids.append(shape.definition.id)
-        return unwatched(shape, relation)
+        return original(shape, relation)
 
     monkeypatch.setattr(Shape, "bind", watched)
     return ids
 
 
-def test_a_change_asks_only_the_shapes_that_its_values_find(asked: list[str]) -> None:
-    """Of a thousand, the one for its value; an update those for its old and its new value, and each once."""
+def test_a_change_evaluates_only_the_shapes_that_its_values_find(evaluated: list[str]) -> None:
+    """Of a thousand, the one for its value; for an update, those for its old and its new value, each once."""
     router = EventRouter([*by_region(1000), users("all", None), users("some", "id > 5")])
     assert gets(router, insert("r7")).keys() == {"shape-7", "all"}
-    assert sorted(asked) == ["all", "shape-7", "some"]
-    asked.clear()
+    assert sorted(evaluated) == ["all", "shape-7", "some"]
+    evaluated.clear()
     moved = gets(router, update("r1", "r2"), update("r3", "r3"), lsn=LSN + 10)
     assert moved == {"shape-1": ["delete"], "shape-2": ["insert"], "shape-3": ["update"], "all": ["update"] * 2}
-    assert sorted(asked) == ["all", "all", "shape-1", "shape-2", "shape-3", "some", "some"]
-    asked.clear()
+    assert sorted(evaluated) == ["all", "all", "shape-1", "shape-2", "shape-3", "some", "some"]
+    evaluated.clear()
     assert gets(router, insert(None, "9"), lsn=LSN + 20) == {"all": ["insert"], "some": ["insert"]}
-    assert sorted(asked) == ["all", "some"]
-    asked.clear()
+    assert sorted(evaluated) == ["all", "some"]
+    evaluated.clear()
     unchanged_toast = Update(FULL_USERS, at(0), insert("r4").new, {"id": "1", "bio": "new"})
     assert gets(router, unchanged_toast, lsn=LSN + 30).keys() == {"shape-4", "all"}
-    assert sorted(asked) == ["all", "shape-4", "some"]
+    assert sorted(evaluated) == ["all", "shape-4", "some"]
 
 
-def test_shapes_that_ask_for_several_columns_are_found_by_all_of_them(asked: list[str]) -> None:
-    """A thousand shapes of one region cost a row of that region nothing when they ask for another id."""
+def test_shapes_that_require_several_columns_are_found_by_all_of_them(evaluated: list[str]) -> None:
+    """For a row, the other shapes of its region cost nothing if they require another id."""
     router = EventRouter([users(f"shape-{n}", f"region IN ('eu', 'us') AND id = {n}") for n in range(1000)])
     assert gets(router, insert("us", "7"), insert("no", "8")) == {"shape-7": ["insert"]}
-    assert asked == ["shape-7"]
+    assert evaluated == ["shape-7"]
 
 
-def test_a_list_too_long_to_be_looked_up_is_asked_about(asked: list[str]) -> None:
-    """A shape stands under a hundred keys at most; by a shorter list beside the long one it is still looked up."""
+def test_a_list_too_long_for_the_index_is_evaluated(evaluated: list[str]) -> None:
+    """A shape has at most a hundred keys in the index; beside a long list, a shorter one is still used."""
     listed = f"id IN ({', '.join(map(str, range(101)))})"
     router = EventRouter([users("long", listed), users("both", f"{listed} AND region = 'eu'")])
     assert gets(router, insert("us", "100"), insert("no", "101")) == {"long": ["insert"]}
-    assert asked == ["long", "long"]
+    assert evaluated == ["long", "long"]
 
 
 def test_truncate_reaches_the_shapes_that_no_row_would_find() -> None:
-    """Also one that can have no rows at all."""
+    """Even a shape that can have no rows at all."""
     router = EventRouter([*by_region(3), users("none", "region = 'eu' AND region = 'us'"), users("null", "id = NULL")])
     reached = gets(router, Truncate(FULL_USERS, at(0)))
     assert reached == {f"shape-{n}": ["truncate"] for n in range(3)} | {"none": ["truncate"], "null": ["truncate"]}
 
 
-def test_values_are_found_by_what_they_are_not_by_how_they_are_written() -> None:
-    """The text of a number, of a character(n) or of a moment is not the value."""
+def test_lookups_compare_values_and_not_their_texts() -> None:
+    """A number, a character(n) or a timestamp can be written in several ways."""
     table = Relation(1, "public", "users", "full", (Column("id", 1700), Column("region", 1042), Column("at", 1184)))
     wheres = ["id = '01.0'", "region = 'eu   '", "at = '2026-01-01 01:00:00+01'"]
     router = EventRouter([users(f"shape-{number}", where) for number, where in enumerate(wheres)])
@@ -226,11 +226,11 @@ def test_values_are_found_by_what_they_are_not_by_how_they_are_written() -> None
     assert len(gets(router, Insert(table, at(0), row))) == 3
 
 
-# What is wrong is said as without an index
+# Errors are those of a scan
 
 
-def test_a_shape_is_refused_when_its_table_becomes_known_though_no_row_asks_for_it() -> None:
-    """Also where another with the same condition is kept; the router goes on without it."""
+def test_a_shape_is_refused_when_its_table_becomes_known_though_no_row_matches_it() -> None:
+    """Even if another with the same condition is kept; the router continues without it."""
     ok = users("ok", "id = '2'")
     refused = {
         "column": (users("column", "nickname = 'x'"), 'where reads column "nickname"'),
@@ -249,7 +249,7 @@ def test_a_shape_is_refused_when_its_table_becomes_known_though_no_row_asks_for_
 
 
 def test_a_shape_is_not_refused_before_it_starts() -> None:
-    """It was added when the table had a new column, and transactions from before that are sent again."""
+    """It was added after the table got a new column, and transactions from before that are resent."""
     router = EventRouter([users("old", "region = 'eu'")])
     router.add_shape(users("new", "age = '7'"), starts_after=LSN)
     assert gets(router, insert("eu")) == {"old": ["insert"]}
@@ -272,18 +272,18 @@ def test_a_shape_is_not_refused_before_it_starts() -> None:
     ids=["a key left out as unchanged TOAST", "a value of another type", "an update without a replica identity"],
 )
 def test_a_row_that_cannot_be_looked_up_is_an_error_of_a_shape_that_needs_it(change: Change, message: str) -> None:
-    """Not a row that silently belongs to nobody."""
+    """The row is not silently left out of every shape."""
     router = EventRouter([users("one", "id = 1"), users("two", "id = 2")])
     with pytest.raises(DecodeError, match=message) as raised:
         gets(router, change)
     assert raised.value.shape_id == "one"
 
 
-# Space and time of what is not asked
+# Space and time of shapes that are not evaluated
 
 
 def test_a_table_binds_one_shape_of_each_form_and_those_that_are_found(bound: list[str]) -> None:
-    """Again only where the table was altered; the same relation may come as another object after a reconnect."""
+    """They are bound again only if the table was altered, not if a reconnect sends an equal relation."""
     router = EventRouter(by_region(1000))
     gets(router, insert("r5"), insert("r5"))
     assert bound == ["shape-0", "shape-5"]
@@ -296,8 +296,8 @@ def test_a_table_binds_one_shape_of_each_form_and_those_that_are_found(bound: li
     assert bound == ["shape-0", "shape-7"]
 
 
-def test_what_is_removed_leaves_nothing_behind() -> None:
-    """Before its table is known, and afterwards; ``check_invariants`` refuses empty places."""
+def test_removed_shapes_leave_nothing_behind() -> None:
+    """Both before their table is known and afterwards; ``check_invariants`` refuses empty keys."""
     index = ShapeIndex()
     shapes = [Shape(users(f"shape-{n}", where)) for n, where in enumerate([None, "id = 1", "id = 1", "region = 'eu'"])]
     for known in (False, True, True):

@@ -1,4 +1,4 @@
-"""``conf/shapes.yaml``: what a definition means, and what each wrong one is refused with."""
+"""``conf/shapes.yaml``: how a definition is read, and the message for each wrong one."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.shapes_file import load_shapes, parse_table
 
 DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
-TABLE = 'of the form schema.name, where quotes keep what PostgreSQL would fold: "My Schema".name'
+TABLE = 'of the form schema.name, with double quotes where PostgreSQL needs them: "My Schema".name'
 
 
 def load(folder: Path, text: str) -> tuple[ShapeDefinition, ...]:
@@ -20,7 +20,7 @@ def load(folder: Path, text: str) -> tuple[ShapeDefinition, ...]:
 
 
 def refusal(folder: Path, text: str, kind: type[ConfigError] = ConfigError) -> str:
-    """What the file is refused with, without its folder."""
+    """The error for the file, without its folder."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text)
     assert type(caught.value) is kind
@@ -29,12 +29,12 @@ def refusal(folder: Path, text: str, kind: type[ConfigError] = ConfigError) -> s
 
 
 def with_users(*lines: str) -> str:
-    """A file with one shape, `users`, where the lines given start at line 4."""
+    """A file with one shape, `users`; the given lines start at line 4."""
     return "\n".join(["shapes:", "  - id: users", "    table: public.users", *(f"    {line}" for line in lines)]) + "\n"
 
 
 def test_every_key_of_a_shape_is_read(tmp_path: Path) -> None:
-    """Each of them, none at its default."""
+    """No key has its default value here."""
     text = """\
 shapes:
   - id: all-users
@@ -82,15 +82,15 @@ def test_a_file_may_hold_no_shape(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_is_folded_as_postgresql_folds_it(text: str, table: tuple[str, str]) -> None:
-    """Quotes keep a part as it is; elsewhere ASCII letters become small, and no others."""
+    """Quotes keep a part as it is; otherwise ASCII letters, and no others, become lower case."""
     assert parse_table(text) == table
 
 
 @pytest.mark.parametrize(
     "text", ["users", "a.b.c", "a.", ".b", "a. b", 'a."', 'a.""', "a.1b", "a.b-c", 'a."b"c', "a.b\n"]
 )
-def test_what_is_no_table_is_refused(text: str) -> None:
-    """One schema and one name, and what PostgreSQL itself would only take in quotes needs them here too."""
+def test_a_malformed_table_name_is_refused(text: str) -> None:
+    """It must have one schema and one name; what PostgreSQL accepts only in quotes needs them here too."""
     with pytest.raises(ValueError, match=re.escape(TABLE)):
         parse_table(text)
 
@@ -98,20 +98,20 @@ def test_what_is_no_table_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("colums: [id]", "line 4: shape users: colums is not known; did you mean columns?"),
-        ("columns: id", "line 4: shape users: columns is a text, not a list"),
-        ("columns: [id, no]", "line 4: shape users: columns[1] is true or false; put it in quotes if a text is meant"),
-        ("columns: [id, id]", "line 4: shape users: columns names 'id' twice"),
-        ("primary_key: [id, id]", "line 4: shape users: primary_key names 'id' twice"),
+        ("colums: [id]", "line 4: shape users: colums is not a known key; did you mean columns?"),
+        ("columns: id", "line 4: shape users: columns is a string, not a list"),
+        ("columns: [id, no]", "line 4: shape users: columns[1] is a boolean; put it in quotes if a string is meant"),
+        ("columns: [id, id]", "line 4: shape users: columns lists 'id' twice"),
+        ("primary_key: [id, id]", "line 4: shape users: primary_key lists 'id' twice"),
         ("replica: some", "line 4: shape users: replica is 'some', not default or full"),
-        ("flush: {byte: 1}", "line 4: shape users: flush.byte is not known; did you mean bytes?"),
+        ("flush: {byte: 1}", "line 4: shape users: flush.byte is not a known key; did you mean bytes?"),
         ("flush: {bytes: 0}", "line 4: shape users: flush.bytes is '0', not a number of at least 1"),
         ("flush: {interval: '5'}", "line 4: shape users: flush.interval is '5', not " + DURATION),
         ("where:", "line 4: shape users: where has no value; give it one or leave the key out"),
     ],
 )
-def test_a_shape_of_the_wrong_form_is_refused(tmp_path: Path, line: str, message: str) -> None:
-    """The message names the shape beside the file, the line and the key."""
+def test_a_malformed_shape_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    """The message has the shape, the file, the line and the key."""
     assert refusal(tmp_path, with_users(line)) == f"shapes.yaml {message}"
 
 
@@ -120,24 +120,24 @@ def test_a_shape_of_the_wrong_form_is_refused(tmp_path: Path, line: str, message
     [
         ("columns: []", "columns is an empty list; leave the key out for the default"),
         ("primary_key: []", "primary_key is an empty list; leave the key out for the default"),
-        ("where: '  '", "where is blank; leave the key out to take every row"),
-        ("{columns: [a], primary_key: [id]}", "primary_key names 'id', which columns leaves out; add it to columns"),
+        ("where: '  '", "where is blank; leave the key out to match every row"),
+        ("{columns: [a], primary_key: [id]}", "primary_key names 'id', which is not in columns; add it there"),
         ("partitions: [PUBLIC.users]", "partitions names 'PUBLIC.users', which is the shape's own table"),
-        ("partitions: [a.b, A.B]", "partitions names 'A.B', a table that is there already"),
+        ("partitions: [a.b, A.B]", "partitions names 'A.B', which is already listed"),
         ("partitions: [a]", "partitions has 'a', not " + TABLE),
         ("depends_on: [users]", "depends_on names the shape itself"),
-        ("depends_on: [nobody]", "depends_on names 'nobody', which is no shape of this file"),
+        ("depends_on: [nobody]", "depends_on names 'nobody', which is not a shape in this file"),
     ],
 )
 def test_a_shape_that_contradicts_itself_is_refused(tmp_path: Path, line: str, message: str) -> None:
-    """That is a ShapeError, and it names the line of the key."""
+    """With a ShapeError that has the line of the key."""
     lines = line.strip("{}").replace("], ", "]\n").splitlines()
     place = f"shapes.yaml line {3 + len(lines)}: shape users: "
     assert refusal(tmp_path, with_users(*lines), ShapeError) == place + message
 
 
-def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """With the form that is expected."""
+def test_a_malformed_table_name_is_refused_with_its_line(tmp_path: Path) -> None:
+    """The message has the expected form."""
     assert refusal(tmp_path, "shapes:\n  - {id: a, table: users}\n") == (
         "shapes.yaml line 2: shape a: table is 'users', not " + TABLE
     )
@@ -148,28 +148,31 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     [
         ("{table: a.b}", "line 2: shapes[0].id is missing"),
         ("{id: '', table: a.b}", "line 2: shapes[0].id is empty"),
-        ("{id: 742, table: a.b}", "line 2: shapes[0].id is a number; put it in quotes if a text is meant"),
-        (r'{id: "a\nb", table: a.b}', "line 2: shapes[0].id has a control character, such as a line break or a tab"),
-        (f"{{id: {'x' * 201}, table: a.b}}", "line 2: shapes[0].id has 201 characters; 200 are the most"),
-        ("users", "line 2: shapes[0] is a text, not a mapping of keys to values"),
+        ("{id: 742, table: a.b}", "line 2: shapes[0].id is a number; put it in quotes if a string is meant"),
+        (
+            r'{id: "a\nb", table: a.b}',
+            "line 2: shapes[0].id contains a control character, such as a line break or a tab",
+        ),
+        (f"{{id: {'x' * 201}, table: a.b}}", "line 2: shapes[0].id has 201 characters; the limit is 200"),
+        ("users", "line 2: shapes[0] is a string, not a mapping of keys to values"),
         ("{id: a}", "line 2: shape a: table is missing"),
     ],
 )
-def test_an_id_that_names_nothing_is_refused(tmp_path: Path, entry: str, message: str) -> None:
+def test_an_unusable_entry_or_id_is_refused(tmp_path: Path, entry: str, message: str) -> None:
     """Until a shape has a usable id, messages count it from 0."""
     assert refusal(tmp_path, f"shapes:\n  - {entry}\n") == f"shapes.yaml {message}"
 
 
-def test_an_id_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     """The message names both lines."""
     text = "shapes:\n  - {id: a, table: s.t}\n  - {id: b, table: s.t}\n  - {id: a, table: s.u}\n"
     assert refusal(tmp_path, text, ShapeError) == (
-        "shapes.yaml line 4: shape a: this id stands in line 2 already, and each shape needs its own"
+        "shapes.yaml line 4: shape a: duplicate id, first on line 2; each shape needs its own"
     )
 
 
-def test_shapes_that_depend_on_each_other_in_a_circle_are_refused(tmp_path: Path) -> None:
-    """The whole circle is told, without what only leads to it."""
+def test_shapes_that_depend_on_each_other_in_a_cycle_are_refused(tmp_path: Path) -> None:
+    """The message has the whole cycle, without the shapes that only lead to it."""
     text = """\
 shapes:
   - {id: a, table: s.t, depends_on: [free, b]}
@@ -178,12 +181,10 @@ shapes:
   - {id: d, table: s.t, depends_on: [b]}
   - {id: free, table: s.t}
 """
-    assert refusal(tmp_path, text, ShapeError) == (
-        "shapes.yaml line 3: shape b: depends_on runs in a circle, b → c → d → b"
-    )
+    assert refusal(tmp_path, text, ShapeError) == ("shapes.yaml line 3: shape b: depends_on has a cycle: b → c → d → b")
 
 
-def test_a_long_chain_and_a_diamond_are_no_circle(tmp_path: Path) -> None:
+def test_a_long_chain_and_a_diamond_are_no_cycle(tmp_path: Path) -> None:
     """Each shape of the chain depends on the next two, so many paths lead to the last."""
     last = 2_000
     entries = [
@@ -193,11 +194,11 @@ def test_a_long_chain_and_a_diamond_are_no_circle(tmp_path: Path) -> None:
     assert len(load(tmp_path, "shapes:\n" + "\n".join(entries) + "\n")) == last
 
 
-def test_a_secret_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is wrong with what a variable holds, messages show its name."""
+def test_a_secret_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with a variable's value, messages show the variable's name."""
     monkeypatch.setenv("KEY", "hunter2")
     for line, message in (
-        ("depends_on: ['${KEY}']", "shape users: depends_on names '${KEY}', which is no shape of this file"),
+        ("depends_on: ['${KEY}']", "shape users: depends_on names '${KEY}', which is not a shape in this file"),
         ("replica: '${KEY}'", "shape users: replica is '${KEY}', not default or full"),
     ):
         with pytest.raises(ConfigError) as caught:

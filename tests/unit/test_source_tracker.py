@@ -1,4 +1,4 @@
-"""What groups and chains report, and what the driver makes of it."""
+"""The reports of groups and chains, and what the driver computes from them."""
 
 import json
 
@@ -16,7 +16,7 @@ def report(lsn: int, shape_id: str, *, pending_shapes: int = 1, since_ms: int = 
 
 
 def chain_report(last_seen: LogOffset | None) -> ChainReport:
-    """As read from state, which may hold more than the report needs."""
+    """A report as read from state, which may contain more than the report needs."""
     return ChainReport.from_json(json.dumps({"last_seen_offset": offset_to_json(last_seen), "shape_groups": 16}))
 
 
@@ -36,8 +36,8 @@ def test_chain_report_is_read_as_written(last_seen: LogOffset | None) -> None:
     assert written.last_seen_offset == last_seen
 
 
-def test_newest_report_of_a_group_is_all_that_counts() -> None:
-    """A group that says nothing keeps what it said; the number of pending shapes follows the newest reports."""
+def test_only_the_newest_report_of_a_group_counts() -> None:
+    """A group without a new report keeps its last one; the number of pending shapes follows the newest reports."""
     tracker = SourceTracker()
     pending = Pending(LogOffset(100, 4), LogOffset(99, 0), since_ms=0)
     reports = {"0": GroupReport(3, pending, "users"), "1": report(200, "orders", pending_shapes=2)}
@@ -50,7 +50,7 @@ def test_newest_report_of_a_group_is_all_that_counts() -> None:
 
 
 def test_the_same_report_twice_counts_its_shapes_once() -> None:
-    """A driver that was rebuilt may meet a report again."""
+    """A rebuilt driver may receive a report again."""
     tracker = SourceTracker()
     for _ in range(2):
         tracker.apply({"0": report(100, "users", pending_shapes=3)}, None)
@@ -58,7 +58,7 @@ def test_the_same_report_twice_counts_its_shapes_once() -> None:
 
 
 def test_stalled_names_the_shape_that_holds_its_group_back() -> None:
-    """Of each group one shape, the longest wait first."""
+    """One shape for each group, the longest stall first."""
     tracker = SourceTracker()
     tracker.apply({"0": report(100, "users", since_ms=9), "1": report(200, "orders", since_ms=5)}, None)
     assert [blocking.shape_id for blocking in tracker.stalled(now_ms=20, grace_ms=11)] == ["orders", "users"]

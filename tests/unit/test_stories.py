@@ -1,8 +1,8 @@
 """Event orders that have broken trackers like this one, each as a flat script against the core.
 
-A script gives micro-batches to the in-memory job and compares the ack after each. Offsets are plain numbers: commit
+A script runs micro-batches in the in-memory job and compares the ack after each. Offsets are plain numbers: commit
 LSN and operation. With something pending in the transaction at 2000 the ack is 1998, or 1999 after a partial flush of
-it: both confirm all before it, and not it.
+it: both confirm everything before it, and not it.
 """
 
 import pytest
@@ -18,7 +18,7 @@ EVERY_GROUPING = pytest.mark.parametrize("shape_groups", [0, 1, 3, 16])
 
 
 class Story:
-    """One source, one job; ``batch`` runs a micro-batch and gives the ack after it."""
+    """One source, one job; ``batch`` runs a micro-batch and returns the ack after it."""
 
     def __init__(self, shape_groups: int = 16) -> None:
         self.source = SampleSource()
@@ -39,23 +39,23 @@ class Story:
         return self.job.is_caught_up(self.source.name)
 
     def restart(self, checkpoint: Checkpoint | None = None) -> None:
-        """Start the job anew, from what it has committed unless another checkpoint is given."""
+        """Restart the job from what it has committed, or from another checkpoint."""
         checkpoint = self.job.checkpoint if checkpoint is None else checkpoint
         self.job = InMemoryJob(self.table, checkpoint, shape_groups=self.shape_groups)
 
     def killed(self, kill: str, *events: Event) -> None:
-        """Kill the job in a batch, and start it from what it had committed before."""
+        """Kill the job in a batch, and restart it from what it had committed before."""
         with pytest.raises(KilledError):
             self.job.run_batch(events, kill=kill)
         self.restart()
 
 
-# 1
+# Flushes ahead of their transactions
 
 
 @EVERY_GROUPING
 def test_flush_that_arrives_before_its_transaction_counts(shape_groups: int) -> None:
-    """A flush in an earlier batch than its transaction completes it when it comes: no other flush will."""
+    """A flush in an earlier batch completes its transaction once that arrives: no other flush will follow."""
     story = Story(shape_groups)
     assert story.batch(story.source.transaction(1100, "users")) == 1098
     assert story.batch(story.source.flushed("users", 1200, 4)) == 1100
@@ -64,7 +64,7 @@ def test_flush_that_arrives_before_its_transaction_counts(shape_groups: int) -> 
 
 
 @EVERY_GROUPING
-def test_flush_ahead_of_the_stream_lets_no_ack_pass_what_is_not_read(shape_groups: int) -> None:
+def test_flush_ahead_of_the_stream_acknowledges_nothing_unread(shape_groups: int) -> None:
     """A flush at 1300 says nothing about orders' transaction at 1200, which has not been read yet."""
     story = Story(shape_groups)
     first, second, third = (
@@ -76,12 +76,12 @@ def test_flush_ahead_of_the_stream_lets_no_ack_pass_what_is_not_read(shape_group
     assert story.batch(story.source.flushed("orders", 1200)) == 1300
 
 
-# 2
+# Flushes inside a transaction
 
 
 @EVERY_GROUPING
 def test_commit_alone_completes_what_was_flushed_in_mid_transaction(shape_groups: int) -> None:
-    """users flushes between two fragments, and the commit fragment brings it nothing: no further flush will come."""
+    """users flushes between two fragments, and the commit fragment has nothing for it: no further flush will follow."""
     story = Story(shape_groups)
     assert story.batch(story.source.fragment(1100, 2, {"users": 2})) == 1098
     assert story.batch(story.source.flushed("users", 1100, 2)) == 1098
@@ -102,22 +102,22 @@ def test_flush_in_mid_transaction_counts_below_the_cursor_too(shape_groups: int)
     assert story.is_idle
 
 
-# 3
+# Commits without changes
 
 
-def test_commit_for_a_shape_that_writes_nothing_waits_for_nobody() -> None:
-    """A commit that lists a shape for which no fragment had anything makes nothing pending."""
+def test_commit_for_a_shape_that_writes_nothing_needs_no_flush() -> None:
+    """A commit may list a shape for which no fragment had anything."""
     story = Story()
     assert story.batch(story.source.fragment(1100, 2, {"users": None}, commit=True)) == 1100
     assert story.is_idle
 
 
-# 4
+# Duplicate, reordered and early flushes
 
 
 @EVERY_GROUPING
-def test_repeated_reordered_and_older_flushes_take_nothing_back(shape_groups: int) -> None:
-    """The furthest flush counts, whenever it came; what follows it changes nothing."""
+def test_repeated_reordered_and_older_flushes_revert_nothing(shape_groups: int) -> None:
+    """The furthest flush counts, whenever it arrives; the others change nothing."""
     story = Story(shape_groups)
     story.batch(*(story.source.transaction(lsn, "users", op=4) for lsn in (1100, 1200, 1300)))
     assert story.batch(story.source.flushed("users", 1200, 4), story.source.flushed("users", 1100, 4)) == 1298
@@ -128,19 +128,19 @@ def test_repeated_reordered_and_older_flushes_take_nothing_back(shape_groups: in
 
 
 def test_flush_beyond_last_sent_covers_only_what_is_known() -> None:
-    """A flush past all that was sent ends the wait, and covers the shape's next transaction up to there."""
+    """A flush past everything sent completes it, and covers the shape's next transaction up to its offset."""
     story = Story()
     assert story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1200)) == 1100
     assert story.batch(story.source.transaction(1200, "users", op=2)) == 1199
     assert story.batch(story.source.flushed("users", 1200, 2)) == 1200
 
 
-# 5
+# Resends
 
 
 @EVERY_GROUPING
 def test_resent_transactions_register_nothing_twice(shape_groups: int) -> None:
-    """Capture restarts and sends again what users has flushed: users will say nothing more about it."""
+    """Capture restarts and resends what users has flushed: users will not report that again."""
     story = Story(shape_groups)
     sent = [story.source.transaction(1100, "users"), story.source.transaction(1200, "users", "orders")]
     assert story.batch(*sent, story.source.flushed("users", 1200)) == 1198
@@ -153,7 +153,7 @@ def test_resent_transactions_register_nothing_twice(shape_groups: int) -> None:
 
 @EVERY_GROUPING
 def test_resend_may_cut_an_open_transaction_into_other_fragments(shape_groups: int) -> None:
-    """Capture dies inside a transaction; the resend has it whole, and only what is new of it is owed."""
+    """Capture dies inside a transaction; the resend has it whole, and only its new part becomes pending."""
     story = Story(shape_groups)
     assert story.batch(story.source.fragment(1100, 2, {"users": 2}), story.source.flushed("users", 1100, 2)) < 1100
     story.source.restart(confirmed_lsn=1000)
@@ -174,10 +174,10 @@ def test_original_and_resend_in_one_batch_count_once() -> None:
     assert story.job.kept_shapes() == set()
 
 
-# 6
+# Restarts
 
 
-def test_restart_from_the_checkpoint_goes_on_where_it_was() -> None:
+def test_restart_from_the_checkpoint_continues_where_it_stopped() -> None:
     """What was pending still is, and a flush from before the restart still counts."""
     story = Story()
     story.batch(story.source.transaction(1100, "users", "orders"), story.source.flushed("users", 1200))
@@ -189,7 +189,7 @@ def test_restart_from_the_checkpoint_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize("kill", ["before ack", "before commit"])
 def test_killed_batch_gives_the_same_ack_and_one_row(kill: str) -> None:
-    """Between the state's commit and the ack's, or between the ack's and the batch's: replayed, the batch adds once."""
+    """Killed between state and ack, or between ack and batch commit, the replayed batch adds one row."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"))
     batch: list[Event] = [story.source.transaction(1200, "users"), story.source.flushed("users", 1200)]
@@ -198,8 +198,8 @@ def test_killed_batch_gives_the_same_ack_and_one_row(kill: str) -> None:
     assert story.table.acks(story.source.name) == [1098, 1200]
 
 
-def test_old_checkpoint_neither_takes_back_nor_repeats_an_ack() -> None:
-    """From last week's checkpoint the job reads on in silence until it passes what the table has."""
+def test_old_checkpoint_neither_reverts_nor_repeats_an_ack() -> None:
+    """From an old checkpoint the job writes nothing until it passes the table's last ack."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"))
     old = story.job.checkpoint
@@ -217,7 +217,7 @@ def test_old_checkpoint_neither_takes_back_nor_repeats_an_ack() -> None:
 
 @EVERY_GROUPING
 def test_lost_checkpoint_costs_a_resend_and_nothing_else(shape_groups: int) -> None:
-    """The table's last ack and what capture sends after it are enough; what lies below the ack is done."""
+    """The table's last ack and what capture sends after it are enough; everything below the ack is done."""
     story = Story(shape_groups)
     story.batch(*(story.source.transaction(lsn, "users", "orders") for lsn in (1100, 1200, 1300)))
     flushes = [story.source.flushed("users", 1300), story.source.flushed("orders", 1200)]
@@ -230,8 +230,8 @@ def test_lost_checkpoint_costs_a_resend_and_nothing_else(shape_groups: int) -> N
     assert story.is_idle
 
 
-def test_lost_ack_table_is_written_anew_from_the_committed_state() -> None:
-    """With the checkpoint kept and the table gone, the ack is there again at the start, before any further event."""
+def test_lost_ack_table_is_rewritten_from_the_committed_state() -> None:
+    """With the checkpoint kept and the table gone, the start writes the ack again, before any further event."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1100))
     story.table = AckTable()
@@ -239,7 +239,7 @@ def test_lost_ack_table_is_written_anew_from_the_committed_state() -> None:
     assert story.table.acks(story.source.name) == [1100]
 
 
-# 7
+# Steady load
 
 
 @EVERY_GROUPING
@@ -254,12 +254,12 @@ def test_ack_keeps_moving_while_some_shape_is_always_pending(shape_groups: int) 
         assert not story.is_idle
 
 
-# 8
+# Several pending transactions
 
 
 @EVERY_GROUPING
-def test_ack_is_just_below_the_first_transaction_that_is_owed(shape_groups: int) -> None:
-    """users has flushed 1010 and owes 2000, the others are done: just below 2000, not below 1010."""
+def test_ack_is_just_below_the_first_pending_transaction(shape_groups: int) -> None:
+    """users has flushed 1010 but not 2000, the others are done: just below 2000, not below 1010."""
     story = Story(shape_groups)
     others = [story.source.transaction(lsn, "orders") for lsn in (1100, 1900)]
     story.batch(story.source.transaction(1010, "users"), *others, story.source.transaction(2000, "users"))
@@ -268,19 +268,19 @@ def test_ack_is_just_below_the_first_transaction_that_is_owed(shape_groups: int)
 
 @EVERY_GROUPING
 def test_ack_is_below_the_least_of_several_shapes(shape_groups: int) -> None:
-    """users owes 1010, orders 2000, in one group or in two: below 1010."""
+    """users is pending at 1010, orders at 2000, in one group or in two: below 1010."""
     story = Story(shape_groups)
     assert story.batch(story.source.transaction(1010, "users"), story.source.transaction(2000, "orders")) == 1008
     assert story.batch(story.source.flushed("orders", 2000)) == 1008
     assert story.batch(story.source.flushed("users", 1010)) == 2000
 
 
-# 9
+# Removals
 
 
 @EVERY_GROUPING
-def test_removed_shape_is_waited_for_no_longer(shape_groups: int) -> None:
-    """Removed while pending, and said twice: the ack goes on at once, and nothing of the shape is kept."""
+def test_removed_shape_no_longer_blocks_the_ack(shape_groups: int) -> None:
+    """Removed while pending, and reported twice: the ack advances at once, and nothing of the shape is kept."""
     story = Story(shape_groups)
     assert story.batch(story.source.transaction(1100, "users")) == 1098
     assert story.batch(story.source.removed("users", 1100)) == 1100
@@ -289,8 +289,8 @@ def test_removed_shape_is_waited_for_no_longer(shape_groups: int) -> None:
 
 
 @EVERY_GROUPING
-def test_shape_removed_in_mid_transaction_owes_nothing_of_it(shape_groups: int) -> None:
-    """users goes after operation 2; the commit still lists it, without anything for it."""
+def test_shape_removed_in_mid_transaction_needs_no_flush_of_it(shape_groups: int) -> None:
+    """users is removed after operation 2; the commit still lists it, without anything for it."""
     story = Story(shape_groups)
     story.batch(story.source.fragment(1100, 2, {"users": 2, "orders": 0}))
     story.batch(story.source.removed("users", 1100, 2))
@@ -301,7 +301,7 @@ def test_shape_removed_in_mid_transaction_owes_nothing_of_it(shape_groups: int) 
 
 @EVERY_GROUPING
 def test_removal_before_the_last_fragments_are_read_counts_for_them(shape_groups: int) -> None:
-    """The removal arrives before two transactions of the shape do: they wait for nobody."""
+    """The removal arrives before two transactions of the shape: neither needs a flush."""
     story = Story(shape_groups)
     assert story.batch(story.source.removed("users", 1200, 2)) == -1
     assert story.batch(story.source.transaction(1100, "users")) == 1100
@@ -311,8 +311,8 @@ def test_removal_before_the_last_fragments_are_read_counts_for_them(shape_groups
 
 
 @EVERY_GROUPING
-def test_removal_outlives_a_resend_of_its_transaction_in_another_cut(shape_groups: int) -> None:
-    """The removal is taken, then capture dies inside the transaction, and the whole of it comes as one fragment."""
+def test_removal_survives_a_resend_of_its_transaction_in_another_cut(shape_groups: int) -> None:
+    """After the removal capture dies inside the transaction, and resends the whole of it as one fragment."""
     story = Story(shape_groups)
     story.batch(story.source.fragment(1100, 2, {"users": 2}))
     story.batch(story.source.removed("users", 1100, 2))
@@ -322,12 +322,12 @@ def test_removal_outlives_a_resend_of_its_transaction_in_another_cut(shape_group
     assert story.job.kept_shapes() == set()
 
 
-# 10
+# Foreign producers
 
 
 @EVERY_GROUPING
-def test_foreign_commit_fragment_without_a_change_completes(shape_groups: int) -> None:
-    """After exactly two full fragments, a commit that carries nothing and lists all: the earlier flushes complete."""
+def test_foreign_commit_fragment_without_a_change_completes_earlier_flushes(shape_groups: int) -> None:
+    """After exactly two full fragments, a commit without changes lists all shapes: their earlier flushes suffice."""
     story = Story(shape_groups)
     story.batch(story.source.fragment(1100, 198, {"users": 198}), story.source.fragment(1100, 398, {"orders": 398}))
     assert story.batch(story.source.flushed("users", 1100, 198), story.source.flushed("orders", 1100, 398)) == 1098
@@ -336,7 +336,7 @@ def test_foreign_commit_fragment_without_a_change_completes(shape_groups: int) -
 
 
 def test_foreign_commit_may_end_where_an_open_fragment_ended() -> None:
-    """After a resend with another fragment limit the commit ends where an open fragment did, and is taken."""
+    """After a resend with another fragment limit the commit ends where an open fragment did, and is accepted."""
     story = Story()
     story.batch(story.source.fragment(1100, 4, {"users": 4}))
     story.source.restart(confirmed_lsn=1000)
@@ -345,13 +345,13 @@ def test_foreign_commit_may_end_where_an_open_fragment_ended() -> None:
     assert story.job.kept_shapes() == set()
 
 
-# 11
+# Keepalives
 
 
 @EVERY_GROUPING
 @pytest.mark.parametrize("flush_at", [0, 1, 2])
 def test_keepalive_changes_no_outcome_wherever_the_flush_is(shape_groups: int, flush_at: int) -> None:
-    """A keepalive while users is pending, or before or after the flush that it waits for: the same ack."""
+    """A keepalive while users is pending, with or before or after the flush that completes it: the same ack."""
     story = Story(shape_groups)
     batches: list[list[Event]] = [[story.source.transaction(1100, "users")], [story.source.keepalive(1150)], []]
     batches[flush_at].append(story.source.flushed("users", 1100))
@@ -361,7 +361,7 @@ def test_keepalive_changes_no_outcome_wherever_the_flush_is(shape_groups: int, f
 
 @EVERY_GROUPING
 def test_commit_right_after_a_keepalive_is_not_confirmed_by_it(shape_groups: int) -> None:
-    """The next commit starts at the keepalive's wal_end: it is sent again after a reconnect, and waited for."""
+    """The next commit starts at the keepalive's wal_end: after a reconnect it is resent, and becomes pending."""
     story = Story(shape_groups)
     story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1100))
     assert story.batch(story.source.keepalive(1150)) == 1150
@@ -374,11 +374,11 @@ def test_commit_right_after_a_keepalive_is_not_confirmed_by_it(shape_groups: int
     assert story.batch(story.source.flushed("users", 1151)) == 1151
 
 
-# 12
+# Stalls
 
 
 def test_dead_writer_is_noticed_without_a_further_event() -> None:
-    """Nothing arrives any more, not even a batch: time alone makes the shape stalled, by what the tracker knows."""
+    """Nothing arrives any more, not even a batch: the tracker reports the shape as stalled by time alone."""
     group = ShapeGroup(LogOffset.before_all())
     fragment = ShapeFragment("users", LogOffset(1100, 0), LogOffset(1100, 0), is_commit=True)
     group.apply([fragment], [], now_ms=5_000, max_pending=4096)
@@ -388,8 +388,8 @@ def test_dead_writer_is_noticed_without_a_further_event() -> None:
     assert [blocking.shape_id for blocking in tracker.stalled(65_000, 60_000)] == ["users"]
 
 
-def test_progress_starts_the_grace_period_anew() -> None:
-    """A partial flush is progress, a further transaction is none, and a group without its events keeps its time."""
+def test_progress_restarts_the_grace_period() -> None:
+    """A partial flush is progress; a further transaction or a repeated flush is not."""
     group = ShapeGroup(LogOffset.before_all())
     fragments = [ShapeFragment("users", LogOffset(lsn, 0), LogOffset(lsn, 0), is_commit=True) for lsn in (1100, 1200)]
     group.apply(fragments[:1], [], now_ms=5_000, max_pending=4096)
@@ -407,11 +407,11 @@ def since_ms(group: ShapeGroup) -> int:
     return pending.since_ms
 
 
-# 13
+# Other timelines, and gaps
 
 
-def test_another_timeline_is_tracked_apart() -> None:
-    """After a promotion the LSNs overlap: what the old timeline's writers still say moves nothing of the new one."""
+def test_another_timeline_is_tracked_separately() -> None:
+    """After a promotion the LSNs overlap: a flush of the old timeline changes nothing of the new one."""
     old, new = SampleSource("7301/1/shapes"), SampleSource("7301/2/shapes", confirmed_lsn=1050)
     job = InMemoryJob(AckTable(), shape_groups=1)
     job.run_batch([old.transaction(1100, "users")])
@@ -423,14 +423,14 @@ def test_another_timeline_is_tracked_apart() -> None:
 
 
 def test_missing_fragment_is_a_gap_that_names_both_offsets() -> None:
-    """What retention has removed, or a file read out of turn leaves out, stops the job before any ack of the batch."""
+    """A fragment removed by retention, or left out by a file read out of order, stops the job before any ack."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"))
     story.source.transaction(1200, "orders")
     committed = story.job.checkpoint
     message = (
-        r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but what was seen "
-        r"ends with transaction 0/44C, read at a\.jsonl:1; what lies between is missing"
+        r"a\.jsonl:1: fragment 0/514\+0 of source 7301/1/shapes follows 0/4B0\+0, but the chain "
+        r"ends at transaction 0/44C, read at a\.jsonl:1; the fragments in between are missing"
     )
     with pytest.raises(GapError, match=message):
         story.batch(story.source.transaction(1300, "users"), story.source.flushed("users", 1300))
@@ -439,19 +439,19 @@ def test_missing_fragment_is_a_gap_that_names_both_offsets() -> None:
 
 
 def test_first_fragment_without_a_start_is_a_gap() -> None:
-    """With neither state nor ack, nobody knows what came before the first fragment."""
+    """With neither state nor ack, what came before the first fragment is unknown."""
     story = Story()
     story.source.transaction(1100, "users")
     with pytest.raises(GapError, match=r"first fragment of source 7301/1/shapes follows 0/44C\+0 and is not marked"):
         story.batch(story.source.transaction(1200, "users"))
 
 
-# 14
+# Transactions over several batches
 
 
 @EVERY_GROUPING
 def test_transaction_over_two_batches_is_neither_gap_nor_acked_between(shape_groups: int) -> None:
-    """One fragment in this batch, the commit in the next: what is open is not acknowledged, not even when flushed."""
+    """One fragment in this batch, the commit in the next: while open, it is not acknowledged, even when flushed."""
     story = Story(shape_groups)
     story.batch(story.source.transaction(1100))
     assert story.batch(story.source.fragment(1200, 2, {"users": 2}), story.source.flushed("users", 1200, 2)) == 1100
@@ -459,12 +459,12 @@ def test_transaction_over_two_batches_is_neither_gap_nor_acked_between(shape_gro
     assert story.batch(story.source.fragment(1200, 4, {"users": None}, commit=True)) == 1200
 
 
-# 15
+# Added shapes
 
 
 @EVERY_GROUPING
 def test_shape_added_while_capture_was_down_gets_nothing_of_a_resend(shape_groups: int) -> None:
-    """The new shape starts after what is resent, which lists the old shape alone; it joins with the next one."""
+    """The resend lists only the old shape, as the new one starts after it and joins with the next transaction."""
     story = Story(shape_groups)
     story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200, "users"))
     story.source.restart(confirmed_lsn=1000)

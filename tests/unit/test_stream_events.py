@@ -1,4 +1,4 @@
-"""The JSON contract: what is written is read back, and what is not readable is refused in words."""
+"""The JSON contract: events are read as they were written, and malformed ones are refused with a reason."""
 
 import contextlib
 import json
@@ -73,7 +73,7 @@ ITEMS = st.builds(LogItem, st.builds(LogOffset, BIGINTS, BIGINTS), OPERATIONS, s
 
 @st.composite
 def fragments(draw: st.DrawFn) -> FragmentEvent:
-    """Any fragment that does not contradict itself."""
+    """Any consistent fragment."""
     lsn, last_op = draw(st.integers(1, MAX_BIGINT)), draw(st.integers(0, MAX_BIGINT - 1))
     xid = draw(st.none() | st.integers(0, 2**32 - 1))
     offsets = st.builds(LogOffset, st.just(lsn), st.integers(0, last_op + 1))
@@ -128,12 +128,12 @@ def test_flush_notification_is_read_as_written(event: FlushNotification) -> None
     )
 )
 def test_shape_changes_are_read_as_written(event: ShapeChangesEvent) -> None:
-    """Through text, a value's NULL and an absent column told apart."""
+    """Through text; a value's NULL and an absent column stay distinct."""
     assert ShapeChangesEvent.from_json(event.to_json()) == event
 
 
 @EVERY_EVENT
-def test_the_contract_example_is_written_as_it_stands(event: dict[str, Any], read: Callable[[str], Any]) -> None:
+def test_the_contract_example_is_written_back_unchanged(event: dict[str, Any], read: Callable[[str], Any]) -> None:
     """Keys, their order and their values are those of the contract, in one line."""
     text = read(json.dumps(event)).to_json()
     assert text == json.dumps(event, separators=(",", ":"), ensure_ascii=False)
@@ -142,13 +142,13 @@ def test_the_contract_example_is_written_as_it_stands(event: dict[str, Any], rea
 
 @EVERY_EVENT
 def test_unknown_keys_are_ignored(event: dict[str, Any], read: Callable[[str], Any]) -> None:
-    """A later producer may say more."""
+    """A later producer may send more."""
     assert read(json.dumps({**event, "later": [1]})) == read(json.dumps(event))
 
 
 @EVERY_EVENT
 def test_every_missing_key_is_named(event: dict[str, Any], read: Callable[[str], Any]) -> None:
-    """Each key of version 1 is needed."""
+    """Each key of version 1 is required."""
     for name in event.keys() - {"v"}:
         with pytest.raises(DecodeError, match=f"^{name} is missing$"):
             read(json.dumps({key: value for key, value in event.items() if key != name}))
@@ -158,13 +158,13 @@ def test_every_missing_key_is_named(event: dict[str, Any], read: Callable[[str],
 
 @EVERY_EVENT
 def test_every_wrong_type_is_named(event: dict[str, Any], read: Callable[[str], Any]) -> None:
-    """No key takes a fraction, and a truth value is no number."""
+    """No key accepts a float, and a boolean is not a number."""
     for name in event.keys() - {"v"}:
-        with pytest.raises(DecodeError, match=f"^{name} is a float, expected a (str|int|dict|bool|list)$"):
+        with pytest.raises(DecodeError, match=f"^{name} has type float, expected (str|int|dict|bool|list)$"):
             read(json.dumps({**event, name: 1.5}))
     for name, value in event.items():
         if type(value) is int and name != "v":
-            with pytest.raises(DecodeError, match=f"^{name} is a bool, expected a int$"):
+            with pytest.raises(DecodeError, match=f"^{name} has type bool, expected int$"):
                 read(json.dumps({**event, name: True}))
 
 
@@ -184,7 +184,7 @@ def test_every_wrong_type_is_named(event: dict[str, Any], read: Callable[[str], 
         ('{"v": 1.0}', "has v 1.0, this program reads v 1"),
     ],
 )
-def test_what_is_no_event_is_refused(
+def test_anything_but_an_event_is_refused(
     event: dict[str, Any], read: Callable[[str | bytes], Any], text: str | bytes, message: str
 ) -> None:
     """Not JSON, not an object, not this version."""
@@ -199,21 +199,21 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lsn": -1}, f"lsn is -1, expected 0 to {MAX_BIGINT}"),
     ({"lsn": MAX_BIGINT + 1}, f"lsn is {MAX_BIGINT + 1}, expected 0 to {MAX_BIGINT}"),
     ({"xid": -1}, f"xid is -1, expected 0 to {MAX_BIGINT}"),
-    ({"lsn": 23997289}, "last_log_offset 0/16E2B68+6 is not of the transaction at lsn 23997289"),
+    ({"lsn": 23997289}, "last_log_offset 0/16E2B68+6 is not in the transaction at lsn 23997289"),
     ({"follows": FRAGMENT["last_log_offset"]}, "follows 0/16E2B68+6 is not below last_log_offset 0/16E2B68+6"),
     ({"follows": {"tx_offset": -2, "op_offset": 0}}, f"follows: tx_offset is -2, expected -1 to {MAX_BIGINT}"),
     ({"follows": {"tx_offset": 5}}, "follows: op_offset is missing"),
-    ({"last_log_offset": {"tx_offset": "5", "op_offset": 0}}, "last_log_offset: tx_offset is a str, expected a int"),
+    ({"last_log_offset": {"tx_offset": "5", "op_offset": 0}}, "last_log_offset: tx_offset has type str, expected int"),
     (
         {"last_log_offset": {"tx_offset": -1, "op_offset": 0}},
         f"last_log_offset: tx_offset is -1, expected 0 to {MAX_BIGINT}",
     ),
-    ({"xid": None}, "a keepalive (xid null) has shapes or no commit"),
-    ({"xid": None, "shapes": [], "commit": None}, "a keepalive (xid null) has shapes or no commit"),
+    ({"xid": None}, "a keepalive (xid null) must have a commit and no shapes"),
+    ({"xid": None, "shapes": [], "commit": None}, "a keepalive (xid null) must have a commit and no shapes"),
     ({"commit": {"end_lsn": 5}}, "commit_timestamp is missing"),
     ({"commit": {"commit_timestamp": "", "end_lsn": 5}}, "commit_timestamp is empty"),
     ({"commit": {"commit_timestamp": "x", "end_lsn": -1}}, f"end_lsn is -1, expected 0 to {MAX_BIGINT}"),
-    ({"shapes": [None]}, "shapes holds something that is not an object"),
+    ({"shapes": [None]}, "shapes has an element that is not an object"),
     ({"shapes": [{"last_offset": None, "change_count": 0}]}, "shape_id is missing"),
     ({"shapes": [{"shape_id": "a", "last_offset": None}]}, "change_count is missing"),
     (
@@ -247,12 +247,12 @@ def test_fragment_that_contradicts_itself_is_refused(fields: dict[str, Any], mes
     [
         ({"type": "flush"}, "type is 'flush', expected 'flushed' or 'removed'"),
         ({"shape_id": ""}, "shape_id is empty"),
-        ({"offset": None}, "offset is a NoneType, expected a dict"),
+        ({"offset": None}, "offset has type NoneType, expected dict"),
         ({"offset": {"tx_offset": 1, "op_offset": -1}}, f"offset: op_offset is -1, expected 0 to {MAX_BIGINT}"),
     ],
 )
 def test_bad_flush_notification_is_refused(fields: dict[str, Any], message: str) -> None:
-    """Another type, no shape, no offset."""
+    """An unknown type, no shape, no offset."""
     with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
         FlushNotification.from_json(json.dumps({**FLUSH, **fields}))
 
@@ -261,20 +261,20 @@ def test_bad_flush_notification_is_refused(fields: dict[str, Any], message: str)
     ("fields", "message"),
     [
         ({"operation": "upsert"}, "operation is 'upsert', expected insert, update, delete or truncate"),
-        ({"value": {"id": 7}}, "value holds something that is neither text nor null"),
-        ({"old_value": []}, "old_value is a list, expected a dict"),
+        ({"value": {"id": 7}}, "value has a column that is neither a string nor null"),
+        ({"old_value": []}, "old_value has type list, expected dict"),
         ({"key": ""}, "key is empty"),
         ({"offset": {"tx_offset": 1}}, "offset: op_offset is missing"),
     ],
 )
 def test_bad_item_is_refused(fields: dict[str, Any], message: str) -> None:
-    """Another operation, values that are not text; the message never holds a row's value."""
+    """An unknown operation, values that are not text; the message never shows a row's value."""
     with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
         ShapeChangesEvent.from_json(json.dumps({**CHANGES, "items": [{**CHANGES["items"][0], **fields}]}))
 
 
 def test_fragment_shape_may_leave_out_a_null_offset() -> None:
-    """As Spark reads it: with no changes, an absent offset is null."""
+    """As Spark reads it: without changes, an absent offset is null."""
     event = FragmentEvent.from_json(json.dumps({**FRAGMENT, "shapes": [{"shape_id": "a", "change_count": 0}]}))
     assert event.shapes == (FragmentShape("a", None, 0),)
 
@@ -291,14 +291,14 @@ JSON = st.recursive(
 def test_random_json_raises_nothing_but_decode_error(
     event: dict[str, Any], read: Callable[[str | bytes], Any], data: st.DataObject
 ) -> None:
-    """An event with any value anywhere in it is read, or refused as such."""
+    """An event with any value anywhere in it is parsed or refused."""
     broken = data.draw(JSON) if data.draw(st.booleans()) else replaced(data, json.loads(json.dumps(event)))
     with contextlib.suppress(DecodeError):
         read(json.dumps(broken))
 
 
 def replaced(data: st.DataObject, event: Any) -> Any:
-    """The same JSON with one value in it replaced or left out, at any depth."""
+    """The same JSON with one value replaced or removed, at any depth."""
     if not isinstance(event, (dict, list)) or not event:
         return data.draw(JSON)
     name: Any = data.draw(st.sampled_from(sorted(event)) if isinstance(event, dict) else st.integers(0, len(event) - 1))
@@ -314,7 +314,7 @@ def replaced(data: st.DataObject, event: Any) -> Any:
 def test_random_text_and_bytes_raise_nothing_but_decode_error(
     event: dict[str, Any], read: Callable[[str | bytes], Any], text: str | bytes
 ) -> None:
-    """Whatever a topic or a file holds."""
+    """Whatever a topic or a file contains."""
     assert event
     with pytest.raises(DecodeError):
         read(text)
@@ -322,7 +322,7 @@ def test_random_text_and_bytes_raise_nothing_but_decode_error(
 
 @EVERY_EVENT
 def test_numbers_too_long_and_values_too_deep_are_refused(event: dict[str, Any], read: Callable[[str], Any]) -> None:
-    """What Python's own reader refuses, or can read and then not print, is a ``DecodeError`` as well."""
+    """Input that Python's parser refuses, or can parse but not print, is a ``DecodeError`` too."""
     first, *_ = event.keys() - {"v", "source"}
     texts = [f'{{"v": 1, "source": "a", "{first}": {"9" * digits}}}' for digits in (30, 4300, 5000)]
     texts += [f'{{"v": {"[" * depth}{"]" * depth}}}' for depth in (10, 900, 980, 990, 1000, 5000)]

@@ -11,14 +11,14 @@ DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), 
 
 
 def read(folder: Path, text: str | bytes, **environ: str) -> YamlMapping:
-    """The mapping of a file with this text, where ``environ`` is all the environment there is."""
+    """The mapping of a file with this text, with ``environ`` as the whole environment."""
     path = folder / "x.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return read_yaml(path, environ)
 
 
 def refusal(folder: Path, text: str | bytes, **environ: str) -> str:
-    """What a file is refused with when it is opened, without the folder's name."""
+    """The error when a file is opened, without its folder."""
     with pytest.raises(ConfigError) as caught:
         read(folder, text, **environ)
     return shown(folder, caught)
@@ -31,7 +31,7 @@ def shown(folder: Path, caught: pytest.ExceptionInfo[ConfigError]) -> str:
 
 
 def test_a_value_is_read_by_its_type(tmp_path: Path) -> None:
-    """Texts, numbers, durations, lists and mappings come back as what they are."""
+    """Texts, numbers, durations, lists and mappings are returned with their types."""
     root = read(tmp_path, 'text: a\nnumber: 16\nwait: "2 minutes"\nlist: [a, b]\ninner: {key: v}\nempty: ""\n')
 
     assert root.text("text").value == "a"
@@ -43,7 +43,7 @@ def test_a_value_is_read_by_its_type(tmp_path: Path) -> None:
 
 
 def test_an_absent_key_has_its_default(tmp_path: Path) -> None:
-    """What is optional may be left out."""
+    """Optional keys may be left out."""
     root = read(tmp_path, "text: a\n")
 
     assert root.integer("number", default=7, at_least=1) == 7
@@ -55,28 +55,28 @@ def test_an_absent_key_has_its_default(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path) -> None:
-    """A typo is answered with what was probably meant, anything else with what is known."""
+    """A typo gets a suggestion, anything else the list of known keys."""
     inner = read(tmp_path, "state:\n  checkpoint: data\n  shape_group: 4\n").mapping("state")
     with pytest.raises(ConfigError) as caught:
         inner.allow("checkpoint", "shape_groups")
-    assert shown(tmp_path, caught) == "x.yaml line 3: state.shape_group is not known; did you mean shape_groups?"
+    assert shown(tmp_path, caught) == "x.yaml line 3: state.shape_group is not a known key; did you mean shape_groups?"
 
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "a: 1\nqqq: 2\n").allow("a", "source")
-    assert shown(tmp_path, caught) == "x.yaml line 2: qqq is not known; known here: a, source"
+    assert shown(tmp_path, caught) == "x.yaml line 2: qqq is not a known key; known keys: a, source"
 
 
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    """YAML would silently take the last one."""
-    assert refusal(tmp_path, "a: 1\nb: 2\na: 3\n") == "x.yaml line 3: a stands here twice, first in line 1"
+def test_a_duplicate_key_is_refused(tmp_path: Path) -> None:
+    """YAML would silently use the last one."""
+    assert refusal(tmp_path, "a: 1\nb: 2\na: 3\n") == "x.yaml line 3: duplicate key a, first on line 1"
     inner = "s:\n  k: 1\n  k: 1\n"
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, inner).mapping("s")
-    assert shown(tmp_path, caught) == "x.yaml line 3: s.k stands here twice, first in line 2"
+    assert shown(tmp_path, caught) == "x.yaml line 3: duplicate key s.k, first on line 2"
 
 
 def test_a_missing_key_is_named_with_the_line_of_its_mapping(tmp_path: Path) -> None:
-    """There is no line of a key that is not there."""
+    """A missing key has no line of its own."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "a: 1\nstate:\n  x: 1\n").mapping("state").text("checkpoint")
     assert shown(tmp_path, caught) == "x.yaml line 2: state.checkpoint is missing"
@@ -85,22 +85,22 @@ def test_a_missing_key_is_named_with_the_line_of_its_mapping(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("value", "fact"),
     [
-        ("12", "key is a number; put it in quotes if a text is meant"),
-        ("no", "key is true or false; put it in quotes if a text is meant"),
-        ("2026-11-21", "key is a date; put it in quotes if a text is meant"),
+        ("12", "key is a number; put it in quotes if a string is meant"),
+        ("no", "key is a boolean; put it in quotes if a string is meant"),
+        ("2026-11-21", "key is a date; put it in quotes if a string is meant"),
         ("", "key has no value; give it one or leave the key out"),
         ("~", "key has no value; give it one or leave the key out"),
         ('""', "key is empty"),
         ("[a]", "key is a list, not a single value"),
         ("{a: b}", "key is a mapping, not a single value"),
-        ("!!python/name:os.system x", "key is tagged python/name:os.system, which is not known, not a single value"),
-        ("!secret x", "key is tagged !secret, which is not known, not a single value"),
-        (r'"a\0b"', "key has a NUL or half a surrogate pair, which no name, path or text can hold"),
-        (r'"\ud800"', "key has a NUL or half a surrogate pair, which no name, path or text can hold"),
+        ("!!python/name:os.system x", "key is a node with the unknown tag python/name:os.system, not a single value"),
+        ("!secret x", "key is a node with the unknown tag !secret, not a single value"),
+        (r'"a\0b"', "key contains a NUL or an unpaired surrogate, which no name, path or text can contain"),
+        (r'"\ud800"', "key contains a NUL or an unpaired surrogate, which no name, path or text can contain"),
     ],
 )
-def test_what_is_no_text_is_refused_with_its_kind(tmp_path: Path, value: str, fact: str) -> None:
-    """YAML turns many bare words into something else; the message says into what."""
+def test_a_value_that_is_not_text_is_refused_with_its_kind(tmp_path: Path, value: str, fact: str) -> None:
+    """YAML turns many bare words into something else; the message has the kind."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"first: 1\nkey: {value}\n").text("key")
     assert shown(tmp_path, caught) == f"x.yaml line 2: {fact}"
@@ -123,39 +123,39 @@ def test_what_is_no_text_is_refused_with_its_kind(tmp_path: Path, value: str, fa
         ("", "n has no value; give it one or leave the key out"),
     ],
 )
-def test_what_is_no_whole_number_within_its_limits_is_refused(tmp_path: Path, value: str, fact: str) -> None:
-    """Octal, sexagesimal and quoted numbers are refused too: none is what the writer meant."""
+def test_a_value_that_is_not_a_whole_number_in_range_is_refused(tmp_path: Path, value: str, fact: str) -> None:
+    """Octal, sexagesimal and quoted numbers are refused too: none is what the author meant."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"n: {value}\n").integer("n", default=5, at_least=1)
     assert shown(tmp_path, caught) == f"x.yaml line 1: {fact}"
 
 
 @pytest.mark.parametrize("value", ["60", "60 fortnights", "0 seconds", "1.5 seconds", "-1 seconds", "mss", "1 mss"])
-def test_what_is_no_duration_is_refused(tmp_path: Path, value: str) -> None:
+def test_a_malformed_duration_is_refused(tmp_path: Path, value: str) -> None:
     """A duration without its unit could mean anything."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f'wait: "{value}"\n').optional_duration_ms("wait")
     assert shown(tmp_path, caught) == (f"x.yaml line 1: wait is '{value}', not " + DURATION)
 
 
-def test_a_list_is_refused_with_the_place_of_its_bad_item(tmp_path: Path) -> None:
-    """Items are counted from 0, as in the file's own order, and each has its line."""
+def test_a_list_is_refused_with_the_position_of_its_bad_item(tmp_path: Path) -> None:
+    """Items are counted from 0, in the order of the file, and each has its line."""
     root = read(tmp_path, "a: [x, 1]\nb:\n  - x\n  - y\n  - x\nc: x\nd: [{k: 1}, x]\n")
     for key, message in (
-        ("a", "x.yaml line 1: a[1] is a number; put it in quotes if a text is meant"),
-        ("b", "x.yaml line 5: b names 'x' twice"),
-        ("c", "x.yaml line 6: c is a text, not a list"),
+        ("a", "x.yaml line 1: a[1] is a number; put it in quotes if a string is meant"),
+        ("b", "x.yaml line 5: b lists 'x' twice"),
+        ("c", "x.yaml line 6: c is a string, not a list"),
     ):
         with pytest.raises(ConfigError) as caught:
             root.optional_texts(key)
         assert shown(tmp_path, caught) == message
     with pytest.raises(ConfigError) as caught:
         root.mappings("d")
-    assert shown(tmp_path, caught) == "x.yaml line 7: d[1] is a text, not a mapping of keys to values"
+    assert shown(tmp_path, caught) == "x.yaml line 7: d[1] is a string, not a mapping of keys to values"
 
 
 def test_a_variable_is_filled_in(tmp_path: Path) -> None:
-    """In the middle of a text, more than once, as a number; what it holds is not looked at again."""
+    """In the middle of a text, more than once, as a number; its value is not expanded again."""
     root = read(tmp_path, 'path: "${A}/x/${B}"\nn: ${N}\nliteral: "$${A} $5"\n', A="s3://b", B="${A}", N="8")
 
     assert root.text("path").value == "s3://b/x/${A}"
@@ -167,9 +167,9 @@ def test_a_variable_is_filled_in(tmp_path: Path) -> None:
     ("value", "fact"),
     [
         ("${MISSING}", "key names the environment variable MISSING, which is not set"),
-        ("${A-b}", "key has a ${ that is not ${NAME}; a literal one is written $${"),
-        ("a${", "key has a ${ that is not ${NAME}; a literal one is written $${"),
-        ("${EMPTY}", "key is empty, filled in from '${EMPTY}'"),
+        ("${A-b}", "key contains a ${ that is not ${NAME}; write a literal one as $${"),
+        ("a${", "key contains a ${ that is not ${NAME}; write a literal one as $${"),
+        ("${EMPTY}", "key is empty, expanded from '${EMPTY}'"),
     ],
 )
 def test_a_variable_that_cannot_be_filled_in_is_refused(tmp_path: Path, value: str, fact: str) -> None:
@@ -179,8 +179,8 @@ def test_a_variable_that_cannot_be_filled_in_is_refused(tmp_path: Path, value: s
     assert shown(tmp_path, caught) == f"x.yaml line 2: {fact}"
 
 
-def test_no_message_shows_what_a_variable_holds(tmp_path: Path) -> None:
-    """It may be a secret: the variable is named instead, also in the error's causes."""
+def test_no_message_shows_the_value_of_a_variable(tmp_path: Path) -> None:
+    """It may be a secret: messages and their causes name the variable instead."""
     root = read(tmp_path, 'n: ${S}\nwait: "${S}"\nlist: ["${S}", "${S}"]\nchoice: "${S}"\n', S="hunter2")
     errors = [root.wrong("choice", "this or that")]
     for read_key in (
@@ -196,7 +196,7 @@ def test_no_message_shows_what_a_variable_holds(tmp_path: Path) -> None:
         "line 4: choice is '${S}', not this or that",
         "line 1: n is '${S}', not a whole number",
         "line 2: wait is '${S}', not " + DURATION,
-        "line 3: list names '${S}' twice",
+        "line 3: list lists '${S}' twice",
     ]
     assert all(error.__cause__ is None and "hunter2" not in str(error) for error in errors)
 
@@ -206,7 +206,7 @@ def test_no_message_shows_what_a_variable_holds(tmp_path: Path) -> None:
     [
         ("", "x.yaml is empty"),
         ("# nothing\n", "x.yaml is empty"),
-        ("- a\n", "x.yaml line 1: a mapping of keys to values is expected"),
+        ("- a\n", "x.yaml line 1: expected a mapping of keys to values"),
         ("a: b: c\n", "x.yaml line 1: not YAML: mapping values are not allowed here"),
         (
             "a: [b\n",
@@ -217,19 +217,19 @@ def test_no_message_shows_what_a_variable_holds(tmp_path: Path) -> None:
             "x.yaml line 2: not YAML: expected a single document in the stream, but found another document",
         ),
         ("a: *nobody\n", "x.yaml line 1: not YAML: found undefined alias 'nobody'"),
-        ("a: 1\nb: \x07\n", "x.yaml line 2: not YAML: it has the control character U+0007"),
-        ("a: 1\n[x]: 2\n", "x.yaml line 2: the file has a key that is not a text"),
+        ("a: 1\nb: \x07\n", "x.yaml line 2: not YAML: it contains the control character U+0007"),
+        ("a: 1\n[x]: 2\n", "x.yaml line 2: the file has a key that is not a string"),
         (b"a: 1\nb: \xff\n", "x.yaml line 2: not UTF-8 text"),
         ("a: " + "[" * 5000, "x.yaml is nested too deeply"),
     ],
 )
-def test_what_is_no_mapping_in_yaml_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
-    """One line each, whatever the file holds."""
+def test_anything_but_a_yaml_mapping_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    """In one line, whatever the file contains."""
     assert refusal(tmp_path, text) == message
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Missing, or a folder: the system's own reason is told."""
+    """If it is missing or a folder, the message has the system's own reason."""
     with pytest.raises(ConfigError) as caught:
         read_yaml(tmp_path / "none.yaml")
     assert shown(tmp_path, caught) == "none.yaml cannot be read: No such file or directory"
@@ -239,8 +239,8 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert shown(tmp_path, caught) == "folder cannot be read: Is a directory"
 
 
-def test_aliases_cost_nothing_however_often_they_are_nested(tmp_path: Path) -> None:
-    """A billion texts in ten lines are a refusal like any other, and a list within itself ends too."""
+def test_nested_aliases_cost_nothing(tmp_path: Path) -> None:
+    """A billion texts in ten lines are refused like anything else, and so is a list within itself."""
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 31)]
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "\n".join(lines)).optional_texts("a30")
@@ -250,13 +250,13 @@ def test_aliases_cost_nothing_however_often_they_are_nested(tmp_path: Path) -> N
     assert shown(tmp_path, caught) == "x.yaml line 1: a[0] is a list, not a single value"
 
 
-def test_an_alias_is_the_value_it_stands_for(tmp_path: Path) -> None:
-    """Anchors are allowed: they save nobody from a check."""
+def test_an_alias_is_read_as_its_value(tmp_path: Path) -> None:
+    """Anchors are allowed, and their values are checked as usual."""
     root = read(tmp_path, "a: &a x\nb: *a\n")
     assert root.text("b").value == "x"
 
 
-def test_a_scalar_is_the_text_that_stands_there(tmp_path: Path) -> None:
-    """Options pass through to a library, for which 500000, true and "x" are texts alike."""
+def test_a_scalar_is_kept_as_written(tmp_path: Path) -> None:
+    """Options are passed on to a library, for which 500000, true and "x" are all text."""
     root = read(tmp_path, 'a: {n: 500000, b: true, t: "x", f: 0.50, v: "${V}"}', V="s")
     assert root.mapping("a").scalars() == {"n": "500000", "b": "true", "t": "x", "f": "0.50", "v": "s"}

@@ -1,4 +1,4 @@
-"""A shape's ``where``: which rows it takes."""
+"""A shape's ``where``: which rows match it."""
 
 import math
 import operator
@@ -76,7 +76,7 @@ def to_sql(tree: object) -> str:
 
 
 def naive(tree: object, row: Row) -> bool | None:
-    """Unknown stands between false and true: AND is the least, OR the greatest, NOT the mirror image."""
+    """Unknown ranks between false and true: AND is the minimum, OR the maximum, NOT the mirror image."""
     rank = {False: 0, None: 1, True: 2}
     match tree:
         case ("NOT", inner):
@@ -102,7 +102,7 @@ TREES = st.recursive(
 def test_any_tree_of_conditions_agrees_with_the_naive_reading(
     tree: object, values: tuple[str | None, str | None, str | None]
 ) -> None:
-    """However AND, OR and NOT are nested, the outcome is that of the least, the greatest and the mirror image."""
+    """However AND, OR and NOT are nested, the outcome is the minimum, the maximum or the mirror image."""
     row = {**NULLS, **dict(zip(("b", "b2", "b3"), values, strict=True))}
     assert parse_where(to_sql(tree)).bind(relation())(row) is naive(tree, row)
 
@@ -188,7 +188,7 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         ("tz < TIMESTAMP WITH TIME ZONE '2026-11-21 00:00-01'", {"tz": "2026-11-21 00:59:59+00"}, True),
         ("tz = '1850-01-01+00'", {"tz": "1850-01-01 00:19:32+00:19:32"}, True),
         ("tz < 'infinity'::timestamptz", {"tz": "2026-11-21 00:00:00+00"}, True),
-        # what is asked of other types
+        # NULL tests of other types
         ("doc IS NULL", {"doc": "{}"}, False),
         ("raw IS NOT NULL", {"raw": r"\x00"}, True),
         # a condition as a value
@@ -234,44 +234,44 @@ def test_values_compare_as_in_postgresql(
     ],
 )
 def test_like_covers_the_whole_text(pattern: str, text: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table above
-    """``%`` and ``_`` match newlines too, a backslash takes them literally, and a match is anchored at both ends."""
+    """``%`` and ``_`` match newlines too, a backslash escapes them, and a match is anchored at both ends."""
     assert outcome(f"t LIKE '{pattern}'", t=text) is expected
     assert outcome(f"t NOT LIKE '{pattern}'", t=text) is not expected
 
 
-def test_ilike_ignores_the_case_of_ascii_letters_alone() -> None:
-    """Other letters are matched by wildcards, and signs without case by themselves."""
+def test_ilike_ignores_only_the_case_of_ascii_letters() -> None:
+    """Other letters match only wildcards; characters without case match themselves."""
     assert outcome("t ILIKE 'aB%日'", t="Abé日") is True
     assert outcome("t NOT ILIKE 'ab'", t="AB") is False
 
 
 def test_like_of_null_is_unknown() -> None:
-    """A text or a pattern that is NULL."""
+    """Both for a text and for a pattern that is NULL."""
     assert outcome("t LIKE 'a'") is None
     assert outcome("t NOT LIKE NULL", t="a") is None
 
 
-def test_like_takes_no_longer_for_many_wildcards() -> None:
+def test_like_is_not_slowed_by_many_wildcards() -> None:
     """A pattern that makes a backtracking matcher run for years is decided at once."""
     pattern = LikePattern.parse("%a" * 30 + "%b")
     assert not pattern.matches("a" * 10_000)
 
 
 def test_columns_are_named_as_in_the_catalog() -> None:
-    """Unquoted names are folded, of which PostgreSQL folds the ASCII letters alone; quoted names stay."""
+    """Unquoted names are folded, of which PostgreSQL folds only the ASCII letters; quoted names are kept."""
     where = parse_where('Region = \'x\' AND "Line/No" > 1 AND Ärger IS NULL AND "a""b" IN (1) AND NOT REGION = \'y\'')
     assert where.columns == {"region", "Line/No", "Ärger", 'a"b'}
     assert parse_where("1 = 1").columns == frozenset()
 
 
 def test_a_name_that_is_a_keyword_elsewhere_is_a_column() -> None:
-    """Common column names that the parser knows as types or commands."""
+    """These are common column names, but types or commands to the parser."""
     for name in ("date", "timestamp", "text", "name", "type", "status", "key", "value", "level", "comment", "format"):
         assert parse_where(f"{name} = 'x'").columns == {name}
 
 
-def test_an_unchanged_where_is_equal_and_travels() -> None:
-    """A condition can be sent to another process, and two of the same text are one."""
+def test_an_unchanged_where_is_equal_and_can_be_pickled() -> None:
+    """A condition can be sent to another process, and two with the same text are equal."""
     where = parse_where("i4 IN (1, 2) AND t LIKE 'a%'")
     copy = pickle.loads(pickle.dumps(where))  # noqa: S301 - our own bytes
     assert copy == where
@@ -279,7 +279,7 @@ def test_an_unchanged_where_is_equal_and_travels() -> None:
     assert copy.bind(relation())({**NULLS, "i4": "2", "t": "ab"}) is True
 
 
-def test_long_chains_and_lists_are_taken() -> None:
+def test_long_chains_and_lists_are_accepted() -> None:
     """Thousands of alternatives, as programs write them, need no deep recursion."""
     for count in (1_000, 5_000):
         predicate = parse_where(" OR ".join(f"i4 = {number}" for number in range(count))).bind(relation())
@@ -290,14 +290,14 @@ def test_long_chains_and_lists_are_taken() -> None:
     assert predicate({**NULLS, "i4": "10000"}) is False
 
 
-def test_twenty_levels_of_parentheses_are_taken() -> None:
-    """The limit that the error names."""
+def test_twenty_levels_of_parentheses_are_accepted() -> None:
+    """That is the limit in the error's message."""
     assert outcome("NOT (" * 20 + "b" + ")" * 20, b="t") is True
 
 
 @pytest.mark.parametrize("number", [0, Decimal(1), Decimal("Infinity"), 1.5, math.inf])
-def test_nan_stands_above_every_number(number: object) -> None:
-    """From either side of each comparison, and against each kind of number."""
+def test_nan_is_above_every_number(number: object) -> None:
+    """On either side of each comparison, and against each kind of number."""
     for compare, expected in (("lt", True), ("le", True), ("eq", False), ("ne", True), ("ge", False), ("gt", False)):
         assert getattr(operator, compare)(number, NAN) is expected
         mirrored = {"lt": "gt", "le": "ge", "ge": "le", "gt": "lt"}.get(compare, compare)

@@ -1,4 +1,4 @@
-"""What a shape's ``where`` refuses, always by name: when it is defined, when its table is known, and in a row."""
+"""What a shape's ``where`` refuses, always by name: on definition, when its table becomes known, and in a row."""
 
 import logging
 
@@ -55,12 +55,12 @@ from tests.support.where_table import COLUMNS, NULLS, relation
         ("n = 'x'::numeric(3, 1)", "numeric(...)"),
         ("t = 'x'::char", "a cast to CHAR"),
         ("t = 'x'::myschema.mytype", "a cast to myschema.mytype"),
-        ("t = '1'::int::text", "a cast of a literal that has another type"),
-        ("t = 1::text", "a cast of a literal that has another type"),
+        ("t = '1'::int::text", "a cast of a literal of another type"),
+        ("t = 1::text", "a cast of a literal of another type"),
         ("t LIKE v", "LIKE with a pattern that is not a string literal"),
         ("t LIKE 'a' ESCAPE '!'", "ESCAPE"),
         ("t LIKE 'a\\'", "LIKE with a pattern that ends in its escape character"),
-        ("t ILIKE 'É'", "ILIKE with a letter outside ASCII"),
+        ("t ILIKE 'É'", "ILIKE with a non-ASCII letter"),
         ("t = E'a'", "a byte string"),
         ("t = $$a$$", "a heredoc string"),
         ("t = U&'a'", "a unicode string"),
@@ -70,15 +70,15 @@ from tests.support.where_table import COLUMNS, NULLS, relation
         ("i4 IN i8", "IN without a list"),
         ("i4 IN (1, i8)", "IN with an item that is not a literal"),
         ("i4 BETWEEN SYMMETRIC 2 AND 1", "SYMMETRIC"),
-        ("i4 % 0 = 1", "% by anything but a number other than zero"),
-        ("i4 % 0.0 = 1", "% by anything but a number other than zero"),
-        ("i4 % i8 = 1", "% by anything but a number other than zero"),
-        ("i4 % NULL = 1", "% by anything but a number other than zero"),
+        ("i4 % 0 = 1", "% by anything but a nonzero number literal"),
+        ("i4 % 0.0 = 1", "% by anything but a nonzero number literal"),
+        ("i4 % i8 = 1", "% by anything but a nonzero number literal"),
+        ("i4 % NULL = 1", "% by anything but a nonzero number literal"),
         ("i4 IS 5", "IS with a literal"),
         ("doc IS JSON", "IS with JSON"),
         ("t.i4 = 1", "a column qualified by a table"),
         ("t.* IS NULL", "a column qualified by a table"),
-        ("user = 'me'", "user, a value of the session"),
+        ("user = 'me'", "user, a session value"),
         ("current_date = d", "CURRENT DATE"),
         ("i4 = 1 = b", "= as an operand without parentheses"),
         ("i4 < 1 < 2", "< as an operand without parentheses"),
@@ -87,7 +87,7 @@ from tests.support.where_table import COLUMNS, NULLS, relation
         ("i4 = 1e999999", 'the number "1e999999"'),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(where: str, construct: str) -> None:
+def test_an_unsupported_construct_is_refused_by_name(where: str, construct: str) -> None:
     """When the shape is defined, before any table is known, in one line."""
     with pytest.raises(ShapeError) as raised:
         parse_where(where)
@@ -96,8 +96,8 @@ def test_what_is_not_supported_is_refused_by_name(where: str, construct: str) ->
     assert "\n" not in str(raised.value)
 
 
-def test_a_statement_in_the_place_of_a_condition_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """Also where the parser would take it as a command of another dialect."""
+def test_a_statement_instead_of_a_condition_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Even if the parser accepts it as a command of another dialect."""
     with caplog.at_level(logging.CRITICAL, logger="sqlglot"), pytest.raises(ShapeError, match="a statement"):
         parse_where("if = 1")
 
@@ -113,7 +113,7 @@ def test_a_statement_in_the_place_of_a_condition_is_refused(caplog: pytest.LogCa
         ("t < 'a'", ['column "t" (text) < ', "collation"]),
         ("c >= 'a'", ['column "c" (character) >= ', "collation"]),
         ("v BETWEEN 'a' AND 'b'", ['column "v" (character varying) BETWEEN ', "collation"]),
-        ("t = 1", ['column "t" (text) = the literal "1" (integer)', "do not go together"]),
+        ("t = 1", ['column "t" (text) = the literal "1" (integer)', "whose types are incompatible"]),
         ("t = c", ['column "t" (text) = column "c" (character)']),
         ("b = i4", ['column "b" (boolean) = column "i4" (integer)']),
         ("i4 IN (1, TRUE)", ["IN", "boolean"]),
@@ -148,8 +148,8 @@ def test_a_statement_in_the_place_of_a_condition_is_refused(caplog: pytest.LogCa
         ("-'5' = 1", ["- before the literal"]),
     ],
 )
-def test_what_does_not_fit_the_table_is_refused_with_its_place(where: str, facts: list[str]) -> None:
-    """When the table becomes known: the message names the table, the column and the construct, in one line."""
+def test_a_where_that_does_not_fit_the_table_is_refused(where: str, facts: list[str]) -> None:
+    """When the table becomes known: the message has the table, the column and the construct, in one line."""
     parsed = parse_where(where)
     with pytest.raises(ShapeError) as raised:
         parsed.bind(relation())
@@ -178,8 +178,8 @@ def test_what_does_not_fit_the_table_is_refused_with_its_place(where: str, facts
         ("tz", "2026-11-21 00:00:00+99"),
     ],
 )
-def test_a_value_that_is_not_of_its_type_stops_with_its_place(column: str, value: str) -> None:
-    """The error names table, column and type; neither it nor its cause ever shows the value."""
+def test_a_malformed_value_is_an_error_with_its_column(column: str, value: str) -> None:
+    """The error has table, column and type; neither it nor its cause ever shows the value."""
     predicate = parse_where(f"{column} = {column}").bind(relation())
     with pytest.raises(DecodeError) as raised:
         predicate({**NULLS, column: value})
@@ -190,8 +190,8 @@ def test_a_value_that_is_not_of_its_type_stops_with_its_place(column: str, value
     assert raised.value.__suppress_context__
 
 
-def test_a_row_without_a_column_that_is_read_stops() -> None:
-    """An absent column is unknown to the reader, not NULL, so no outcome would be right."""
+def test_a_row_without_a_required_column_is_an_error() -> None:
+    """An absent column is unknown, not NULL, so no outcome would be right."""
     predicate = parse_where("t IS NULL").bind(relation())
     with pytest.raises(DecodeError, match=r'public\.t: column "t" is absent'):
         predicate({"i4": "1"})
@@ -210,6 +210,6 @@ def test_a_row_without_a_column_that_is_read_stops() -> None:
     ids=["parentheses", "many parentheses", "NOT", "minus", "sum", "mixed"],
 )
 def test_deep_nesting_is_refused(where: str) -> None:
-    """With an error of ours, never a RecursionError."""
+    """With a ShapeError, never a RecursionError."""
     with pytest.raises(ShapeError, match="nested too deeply"):
         parse_where(where)

@@ -1,11 +1,11 @@
 """The ``where`` of a shape: SQL in PostgreSQL's dialect, compiled into a predicate over the text of a row.
 
-A condition has three outcomes, true, false and unknown (``None``), as in SQL; only true takes a row. What would depend
-on something that the change stream does not tell is refused, not guessed: the order of text (the database's collation),
-a timestamp without an offset beside ``timestamptz`` (the session's time zone), every type whose operators are not
-known here. Numbers are compared and calculated without rounding and without PostgreSQL's overflow errors.
+A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
+information outside the change stream is refused, not guessed: the order of text (the database's collation), a timestamp
+without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not known
+here. Numbers are compared and computed without rounding and without PostgreSQL's overflow errors.
 
-Text is equal when its characters are equal, which a column with a nondeterministic collation would see otherwise.
+Text is equal if its characters are equal; a column with a nondeterministic collation may compare differently.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from flushtracker.wal.changes import Relation, Row
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition, read but not yet bound to a table. ``columns`` are the names it reads, as in the catalog.
+    """A condition, parsed but not yet bound to a table. ``columns`` are the names it reads, as in the catalog.
 
-    Conditions of one ``form`` differ in their literals alone; where it is ``None``, there is none that is known so.
+    Conditions of the same ``form`` differ only in their literals; ``None`` if no such form is known.
     """
 
     text: str
@@ -34,23 +34,23 @@ class Where:
     def bind(self, relation: Relation) -> Callable[[Row], bool | None]:
         """The predicate for rows of ``relation``, typed by its type OIDs; bind again when the relation changes.
 
-        Raises ``ShapeError`` for a column that the table lacks, and for types and literals that do not go together.
-        The predicate raises ``DecodeError`` for a value that is not of its column's type, and for a row in which a
-        column of ``columns`` is absent. Values are read as PostgreSQL sends them with ``DateStyle`` ISO.
+        Raises ``ShapeError`` for a column that the table lacks, and for incompatible types and literals. The predicate
+        raises ``DecodeError`` for a value that is not of its column's type, and for a row that lacks a column of
+        ``columns``. Values are parsed as PostgreSQL sends them with ``DateStyle`` ISO.
         """
         return bind(self._condition, relation)
 
     def required_values(self, relation: Relation) -> RequiredValues:
-        """The values that a row of ``relation`` must have to be taken, for an index.
+        """The values that a row of ``relation`` must have to match, for an index.
 
-        ``relation`` is one to which a condition of this form can be bound. Raises ``ValueError`` where this one cannot,
-        for its literals.
+        A condition of this form can be bound to ``relation``. Raises ``ValueError`` if this one cannot, because of its
+        literals.
         """
         return required_values(self._condition, relation)
 
 
 def parse_where(text: str) -> Where:
-    """Reads a condition; raises ``ShapeError`` naming the construct that is not supported.
+    """Parse a condition; raises ``ShapeError`` naming the construct that is not supported.
 
     >>> sorted(parse_where('Region = \\'eu\\' AND NOT "line/no" > 5').columns)
     ['line/no', 'region']

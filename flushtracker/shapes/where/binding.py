@@ -1,7 +1,7 @@
-"""A condition made into a predicate for one table: the types of its operands settled, its literals read.
+"""Compiles a condition into a predicate for one table: resolves the types of its operands and parses its literals.
 
 Operands get their types as in PostgreSQL: a column from the catalog, a number from its size, a quoted literal and NULL
-from what they stand beside. Nothing is converted that PostgreSQL does not convert by itself.
+from the other operands. Nothing is converted that PostgreSQL does not convert implicitly.
 """
 
 import operator
@@ -46,7 +46,7 @@ _NUMBERS, _TEXTS = ("exact", "float"), ("text", "character")
 
 
 def bind(condition: Node, relation: Relation) -> Callable[[Row], bool | None]:
-    """The predicate for rows of ``relation``; each column is read once for a row, wherever it occurs."""
+    """The predicate for rows of ``relation``; each column is read once per row, however often it occurs."""
     binder = _Binder(relation)
     evaluate = binder.condition(condition, "the whole condition")
     readers = tuple(binder.readers)
@@ -55,7 +55,7 @@ def bind(condition: Node, relation: Relation) -> Callable[[Row], bool | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """``type`` is ``None`` for a literal that takes its type from the others; ``constant`` is set for any literal."""
+    """``type`` is ``None`` for a literal typed by the other operands; ``constant`` is set for every literal."""
 
     type: SqlType | None
     evaluate: Evaluate
@@ -67,18 +67,18 @@ class _Operand:
 
 
 def _reader(table: str, name: str, sql_type: SqlType | None) -> Callable[[Row], Value]:
-    """Reads a column of a row; without a type, its text as it is. Errors never show the value."""
+    """A function that reads a column of a row; without a type, as raw text. Errors never show the value."""
 
     def read(row: Row) -> Value:
         if name not in row:
-            raise DecodeError(f'{table}: column "{name}" is absent from a row that its where needs; send whole rows')
+            raise DecodeError(f'{table}: column "{name}" is absent from a row, but where reads it; send whole rows')
         text = row[name]
         if text is None or sql_type is None:
             return text
         try:
             return sql_type.parse(text)
         except ValueError:
-            # The cause is left out, for it could quote the value.
+            # The cause is dropped because it could quote the value.
             raise DecodeError(
                 f'{table}: column "{name}" holds a value that cannot be read as {sql_type.name}; '
                 "check the column's type and that the connection sets DateStyle to ISO"
@@ -88,9 +88,9 @@ def _reader(table: str, name: str, sql_type: SqlType | None) -> Callable[[Row], 
 
 
 def read_literal(constant: Constant, target: SqlType) -> Value:
-    """The value of a literal; one with a type of its own has to be of that before it is taken as another.
+    """The value of a literal; one with its own type must be valid in that type before it is converted.
 
-    Raises ``ValueError`` where it is not.
+    Raises ``ValueError`` if it is not.
     """
     if constant.text is None:
         return None
@@ -100,7 +100,7 @@ def read_literal(constant: Constant, target: SqlType) -> Value:
 
 
 class _Binder:
-    """Compiles the nodes of one condition, and collects the readers of the columns that they use."""
+    """Compiles the nodes of one condition and collects readers for the columns that they use."""
 
     def __init__(self, relation: Relation) -> None:
         self.readers: list[Callable[[Row], Value]] = []
@@ -121,7 +121,7 @@ class _Binder:
         if name not in self._type_oids:
             raise self._refused(
                 f'reads column "{name}", which the table does not have',
-                "correct the name, in double quotes if it has capitals",
+                "correct the name, and put it in double quotes if it has capitals",
             )
         return self._type_oids[name]
 
@@ -136,7 +136,7 @@ class _Binder:
         if oid not in TYPES:
             raise self._refused(
                 f'reads column "{name}" of the type with OID {oid}, which is not supported',
-                f'"{name}" IS [NOT] NULL is all that can be asked of it',
+                f'test it only with "{name}" IS [NOT] NULL',
             )
         return _Operand(TYPES[oid], self._slot(name, TYPES[oid]), f'column "{name}"')
 
@@ -166,7 +166,7 @@ class _Binder:
             ) from error
 
     def _typed(self, operand: _Operand, target: SqlType) -> Evaluate:
-        """What evaluates the operand as ``target``, the type it is compared in."""
+        """The evaluation of the operand as ``target``, the type it is compared in."""
         if operand.constant is not None:
             return constantly(self._literal(operand, target))
         if operand.type is not None and (operand.type.family, target.family) == ("exact", "float"):
@@ -174,7 +174,7 @@ class _Binder:
         return operand.evaluate
 
     def _common(self, operands: Sequence[_Operand], construct: str) -> SqlType:
-        """The type that all operands are compared in; literals alone are text."""
+        """The type that all operands are compared in; text if they are all untyped literals."""
         common, first = None, operands[0]
         for operand in operands:
             if operand.type is None:
@@ -185,7 +185,7 @@ class _Binder:
             common = sql_values.common_type(common, operand.type)
             if common is None:
                 raise self._refused(
-                    f"has {first} {construct} {operand}, which do not go together",
+                    f"has {first} {construct} {operand}, whose types are incompatible",
                     "compare a column with a literal of its own type",
                 )
         return common or TYPES[sql_values.TEXT]
@@ -193,7 +193,7 @@ class _Binder:
     def _negation(self, node: Negation) -> _Operand:
         operand = self._operand(node.operand)
         if operand.type is None or operand.type.family not in _NUMBERS:
-            raise self._refused(f"has - before {operand}", "only numbers have a negative")
+            raise self._refused(f"has - before {operand}", "only numbers can be negated")
         evaluate = mapped(sql_values.negate, self._typed(operand, operand.type))
         return _Operand(operand.type, evaluate, "an expression")
 
@@ -202,10 +202,10 @@ class _Binder:
         for operand in operands:
             if operand.type is not None and operand.type.family != "exact":
                 raise self._refused(
-                    f"calculates {node.operator} with {operand}", "it is for integers and numeric, which are exact"
+                    f"calculates {node.operator} with {operand}", "use integers and numeric, which are exact"
                 )
         if all(operand.type is None for operand in operands):
-            raise self._refused(f"calculates {node.operator} with quoted literals alone", "write numbers unquoted")
+            raise self._refused(f"calculates {node.operator} with quoted literals only", "write numbers unquoted")
         common = self._common(operands, node.operator)
         left, right = (self._typed(operand, common) for operand in operands)
         return _Operand(common, combined(sql_values.exact_arithmetic(node.operator), left, right), "an expression")
@@ -237,7 +237,7 @@ class _Binder:
 
     def _is_null(self, node: Node) -> Condition:
         if isinstance(node, ColumnRef):
-            # Any type will do: the text is not read.
+            # Any type will do: the value is not parsed.
             self._type_oid(node.name)
             tested = self._slot(node.name, None)
         else:
@@ -252,7 +252,7 @@ class _Binder:
             self._check_real(operands, node.written_as)
         elif common.family in _TEXTS:
             raise self._refused(
-                f"has {operands[0]} {node.written_as} {operands[1]}, and the order of text is the collation's",
+                f"has {operands[0]} {node.written_as} {operands[1]}, but the order of text depends on the collation",
                 "compare text with =, <>, IN or LIKE",
             )
         left, right = (self._typed(operand, common) for operand in operands)
@@ -269,20 +269,22 @@ class _Binder:
         return member(self._typed(operands[0], common), [self._literal(item, common) for item in operands[1:]])
 
     def _check_real(self, operands: Sequence[_Operand], construct: str) -> None:
-        """Refuses ``real = 0.1``: false for every row, as there is no such real, and IN sees it otherwise than =."""
+        """Refuse ``real = 0.1``: no real equals 0.1, so it is false for every row, and IN would differ from =."""
         real = next((operand for operand in operands if operand.type is TYPES[sql_values.FLOAT4]), None)
         for operand in operands if real else ():
             if operand.constant is None or operand.type is None or operand.type.family != "exact":
                 continue
             value = self._literal(operand, operand.type)
             if value is not None and not sql_values.is_single(value):
-                raise self._refused(f"has {real} {construct} {operand}, which is no real", "put the literal in quotes")
+                raise self._refused(
+                    f"has {real} {construct} {operand}, which no real equals", "put the literal in quotes"
+                )
 
     def _like(self, node: Like) -> Condition:
         operand = self._operand(node.operand)
         if operand.type is not None and operand.type.family not in _TEXTS:
-            raise self._refused(f"has {operand} {node.written_as} a pattern", f"{node.written_as} is for text")
-        # In LIKE, and nowhere else, the trailing blanks of character(n) count; so a column's text is taken as it is.
+            raise self._refused(f"has {operand} {node.written_as} a pattern", f"use {node.written_as} with text")
+        # Trailing blanks of character(n) count in LIKE, and only there, so a column is read as raw text.
         if isinstance(node.operand, ColumnRef):
             text = self._slot(node.operand.name, None)
         else:

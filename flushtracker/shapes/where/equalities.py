@@ -1,7 +1,7 @@
-"""Reads ``column = literal AND column = literal …`` twenty times as fast as a parser: there may be a million of them.
+"""Reads ``column = literal AND column = literal …`` twenty times as fast as the parser: there may be a million of them.
 
-Nothing is decided here. The parser reads each *form* once, which is such a condition with other literals in their
-places; what it makes of the form is what the condition means with its own literals.
+The parser still determines the meaning. It parses each *form*, the condition with placeholder literals, once; the
+condition is the result with its own literals filled in.
 """
 
 import re
@@ -12,12 +12,12 @@ from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.syntax import read_condition
 from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Node
 
-# Literals without a quote, a sign, a point or an exponent in them: all of a kind are read alike.
+# Literals without quotes, signs, decimal points or exponents: all of one kind are parsed alike.
 _EQUALITY = re.compile(r"(?P<left>\w+ = )(?:(?P<number>[0-9]{1,18})|'(?P<string>[^']*)')", re.ASCII)
 
 
 def read_equalities(text: str) -> tuple[Node, frozenset[str], str] | None:
-    """What :func:`~.syntax.read_condition` returns, and the form; ``None`` for any other condition."""
+    """What :func:`~.syntax.read_condition` returns, plus the form; ``None`` for any other condition."""
     found = []
     for part in text.split(" AND "):
         equality = _EQUALITY.fullmatch(part)
@@ -39,7 +39,7 @@ def read_equalities(text: str) -> tuple[Node, frozenset[str], str] | None:
 
 @lru_cache(maxsize=1000)
 def _read_form(form: str) -> tuple[list[ColumnRef], frozenset[str]] | None:
-    """The columns compared, in their order and as a set; ``None`` where the form is read otherwise, or refused."""
+    """The columns compared, in order and as a set; ``None`` if the form parses as something else, or is refused."""
     try:
         condition, columns = read_condition(form)
     except ShapeError:

@@ -1,4 +1,4 @@
-"""The patterns of LIKE: ``%`` is any text, ``_`` any one character, and ``\\`` takes the next character as it is."""
+"""LIKE patterns: ``%`` matches any text, ``_`` any one character, and ``\\`` makes the next character literal."""
 
 import re
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LikePattern:
-    r"""A pattern cut at its ``%`` into pieces of fixed length; each is looked for after the one before.
+    r"""A pattern split at ``%`` into pieces of fixed length; each is searched for after the previous one.
 
-    Taking the leftmost place for each piece is enough, so no text takes longer than its length times the pattern's.
+    The leftmost match of each piece is sufficient, so the time is bounded by the text's length times the pattern's.
 
     >>> LikePattern.parse(r"50\%_%").matches("50%\nmore")
     True
@@ -19,10 +19,10 @@ class LikePattern:
 
     @classmethod
     def parse(cls, pattern: str, *, ignore_case: bool = False) -> "LikePattern":
-        """Raises ``ValueError`` for a pattern that ends in its escape character.
+        """Parse a pattern; raises ``ValueError`` if it ends in its escape character.
 
-        With ``ignore_case``, also for a letter outside ASCII: what its other case is depends on the collation of the
-        database. A text may hold any letters: those outside ASCII are taken as they are, and match no ASCII letter.
+        With ``ignore_case``, also for a non-ASCII letter: its case mapping depends on the database's collation. The
+        text may contain any letters: non-ASCII ones are compared as they are and match no ASCII letter.
         """
         pieces: list[list[str]] = [[]]
         characters = iter(pattern)
@@ -38,7 +38,7 @@ class LikePattern:
             else:
                 pieces[-1].append(re.escape(character))
         if ignore_case and any(c.lower() != c.upper() for c in pattern if not c.isascii()):
-            raise ValueError("a letter outside ASCII, whose other case depends on the database's collation")
+            raise ValueError("a non-ASCII letter, whose case mapping depends on the database's collation")
         flags = re.DOTALL | (re.IGNORECASE | re.ASCII if ignore_case else 0)
         return cls(tuple(re.compile("".join(piece), flags) for piece in pieces), len(pieces[-1]))
 

@@ -1,9 +1,9 @@
-"""The values that a row must have for a condition to be true: an index finds by them the conditions that it may meet.
+"""The values that a row must have for a condition to be true; an index uses them to find the conditions it may satisfy.
 
-They follow from ``column = constant``, ``column IN (constants)``, and AND and OR of such. What they say is necessary,
-not sufficient: the condition still decides. A value is what the column's type makes of its text, and the condition
-compares just these values by ``==``; so a look-up by hash finds a value if and only if the condition finds it equal.
-Where it compares the column in another type (an integer with a double) nothing is required.
+They follow from ``column = constant``, ``column IN (constants)``, and AND and OR of these. They are necessary, not
+sufficient: the condition still decides. Values are parsed by the column's type, and the condition compares exactly
+these values with ``==``, so a hash lookup finds a value if and only if the condition considers it equal. A column that
+is compared in another type (an integer with a double) has no required values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,23 +15,23 @@ from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junc
 from flushtracker.wal.changes import Relation
 
 RequiredValues: TypeAlias = Mapping[str, frozenset[Value]]
-"""For each column that is named, the values of which a row must have one: none, where no row can match."""
+"""For each column listed, the values of which a row must have one; an empty set if no row can match."""
 
 _Types: TypeAlias = Mapping[str, int]
 
 
 def required_values(condition: Node, relation: Relation) -> RequiredValues:
-    """What ``condition`` requires of the rows of ``relation``, to which it, or one of its form, can be bound.
+    """The values that ``condition`` requires of rows of ``relation``, to which it, or one of its form, can be bound.
 
-    Raises ``ValueError`` where a literal is not of the type that it is compared in.
+    Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
     return _required(condition, {column.name: column.type_oid for column in relation.columns})
 
 
 def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
-    """Makes of the column's text what :func:`required_values` holds; raises ``ValueError`` where it is not of its type.
+    """A parser from the column's text to a value as in :func:`required_values`.
 
-    ``column`` is one that is named there.
+    The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have required values.
     """
     return TYPES[next(found.type_oid for found in relation.columns if found.name == column)].parse
 

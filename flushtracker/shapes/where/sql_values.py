@@ -1,8 +1,8 @@
-"""The values of PostgreSQL that a ``where`` can compare, read from the text that the server sends.
+"""The PostgreSQL values that a ``where`` can compare, parsed from the text that the server sends.
 
-Every type maps its text to Python values that compare as PostgreSQL compares them: NaN equals itself and stands above
-every number, ``infinity`` stands outside all dates, ``character(n)`` ignores trailing blanks, and no digit is ever
-rounded away. Parsers raise ``ValueError``; who knows the table and the column turns that into an error with a place.
+Every type maps its text to Python values that compare as in PostgreSQL: NaN equals itself and is greater than every
+number, ``infinity`` lies outside all dates, ``character(n)`` ignores trailing blanks, and nothing is ever rounded.
+Parsers raise ``ValueError``; the caller, which knows the table and the column, adds them to the error.
 """
 
 import decimal
@@ -15,7 +15,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
-# What a value is depends on its type; only values of one family are ever compared, which `common_type` sees to.
+# The Python type depends on the SQL type; `common_type` ensures that only values of one family are compared.
 Value: TypeAlias = Any
 Family: TypeAlias = Literal["exact", "float", "text", "character", "boolean", "uuid", "datetime", "instant"]
 
@@ -35,12 +35,12 @@ _BOOLEANS = {
     for word in words.split()
 }
 _DAY_US = 86_400_000_000
-# Digits enough for every result, so that nothing is rounded, and no traps, so that ∞ − ∞ is NaN and not an exception.
+# Enough digits for every result, so that nothing is rounded, and no traps, so that ∞ − ∞ is NaN and not an exception.
 _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 
 
 class NotANumber:
-    """NaN as PostgreSQL orders it: equal to itself and greater than every number. There is one, ``NAN``."""
+    """NaN as PostgreSQL orders it: equal to itself and greater than every number. ``NAN`` is the only instance."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ NAN = NotANumber()
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A type by its OID. ``parse`` reads a value's text; ``rank`` grows with the range within the family."""
+    """A type by its OID. ``parse`` parses a value's text; within a family, ``rank`` grows with the range."""
 
     oid: int
     name: str
@@ -136,7 +136,7 @@ def _parse_real(text: str) -> float | NotANumber:
 
 
 def to_single(value: float) -> float:
-    """The single precision number nearest to ``value``; raises ``OverflowError`` where there is none."""
+    """The single precision number nearest to ``value``; raises ``OverflowError`` if it is out of range."""
     single: float = struct.unpack("<f", struct.pack("<f", value))[0]
     return single
 
@@ -152,7 +152,7 @@ def is_single(value: Value) -> bool:
 
 
 def to_double(value: Value) -> float | NotANumber:
-    """An exact number as double precision. Beyond its range it is an infinity, where PostgreSQL raises an error."""
+    """An exact number in double precision. Out of range it is an infinity, where PostgreSQL raises an error."""
     return value if isinstance(value, NotANumber) else float(Decimal(value))
 
 
@@ -171,7 +171,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_uuid(text: str) -> str:
-    """The canonical text, which orders as the bytes do."""
+    """The canonical text, which sorts as the bytes do."""
     value = text.lower()
     if value.startswith("{") and value.endswith("}"):
         value = value[1:-1]
@@ -181,7 +181,7 @@ def _parse_uuid(text: str) -> str:
 
 
 def _days(text: str, *, before_christ: bool) -> int:
-    """Days on the proleptic calendar. Years that ``datetime`` lacks are moved by whole cycles of 400 years."""
+    """Days on the proleptic calendar. Years that ``datetime`` lacks are shifted by whole cycles of 400 years."""
     if not (match := _DATE.fullmatch(text)):
         raise ValueError("not a date")
     year = int(match[1])
@@ -192,7 +192,7 @@ def _days(text: str, *, before_christ: bool) -> int:
 
 
 def _parse_date(text: str) -> int | float:
-    """Microseconds at the day's start, so that dates compare with timestamps."""
+    """Microseconds at the start of the day, so that dates compare with timestamps."""
     if text.lower() in ("infinity", "-infinity"):
         return math.inf if text[0] != "-" else -math.inf
     return _days(text.removesuffix(" BC"), before_christ=text.endswith(" BC")) * _DAY_US
@@ -215,7 +215,7 @@ def _timestamp_parser(*, with_time_zone: bool) -> Callable[[str], int | float]:
         if not (match := _TIMESTAMP.fullmatch(text)):
             raise ValueError("not a timestamp")
         if (match["offset"] is not None) != with_time_zone:
-            raise ValueError("an offset such as +00 is needed" if with_time_zone else "an offset has no meaning here")
+            raise ValueError("an offset such as +00 is required" if with_time_zone else "an offset is not allowed")
         hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
         if hour > 23 or minute > 59 or second > 59:
             raise ValueError("no such time of day")
@@ -251,9 +251,9 @@ TYPES = {
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
-    """The type in which two values are compared, or ``None`` where they are not.
+    """The type in which two values are compared, or ``None`` if they cannot be compared.
 
-    Where it is a float and one side is exact, that side needs ``to_double`` first; every other value fits as it is.
+    If it is a float and one side is exact, that side must be converted with ``to_double``; no other value needs it.
     ``character`` with ``text``, and dates or timestamps with ``timestamptz`` (which depends on the session's time zone)
     are among the pairs refused.
 
@@ -266,7 +266,7 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
 
 
 def number_type(text: str) -> SqlType:
-    """The type that PostgreSQL gives a number literal: the smallest that holds it, from integer on."""
+    """The type that PostgreSQL gives a number literal: the smallest that fits, starting with integer."""
     for oid in (INT4, INT8):
         try:
             TYPES[oid].parse(text)
@@ -278,7 +278,7 @@ def number_type(text: str) -> SqlType:
 
 
 def exact_arithmetic(operator: str) -> Callable[[Value, Value], Value]:
-    """``+``, ``-``, ``*`` or ``%`` over exact numbers, without any rounding; ``%`` has the sign of the dividend."""
+    """``+``, ``-``, ``*`` or ``%`` over exact numbers, without rounding; ``%`` has the sign of the dividend."""
     of_decimals = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply, "%": _EXACT.remainder}[operator]
 
     def calculate(left: Value, right: Value) -> Value:
@@ -291,7 +291,7 @@ def exact_arithmetic(operator: str) -> Callable[[Value, Value], Value]:
 
 
 def negate(value: Value) -> Value:
-    """``-value``; a plain minus would round a ``Decimal`` to the context of the thread."""
+    """``-value``; the unary minus would round a ``Decimal`` to the thread's context."""
     if value is NAN:
         return NAN
     return value.copy_negate() if isinstance(value, Decimal) else -value

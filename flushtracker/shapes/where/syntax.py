@@ -1,10 +1,10 @@
-"""What a ``where`` says: its text as a small tree, with everything that could not be kept refused by name.
+"""Parses a ``where`` into a small tree; everything that the tree cannot represent is refused by name.
 
-sqlglot reads the text, but it reads more than PostgreSQL does, and some of it otherwise. So nothing is taken over that
-is not listed here: each symbol, each kind of node, each argument of a node. And where an operator's operand stands
-without parentheses, it must bind tighter in PostgreSQL than the operator itself; a tree for which that holds throughout
-is the one that PostgreSQL reads, whatever sqlglot thinks of precedence. (It adds parentheses of its own in one place,
-around a condition before IS, which is where PostgreSQL has them.)
+sqlglot parses the text, but it accepts more than PostgreSQL does, and parses some of it differently. So only what is
+listed here is accepted: each symbol, each kind of node, each argument of a node. An operand without parentheses must
+also bind tighter in PostgreSQL than its operator. A tree in which that always holds is the tree that PostgreSQL would
+build, whatever precedence sqlglot assumes. (sqlglot adds parentheses of its own in one place, around a condition before
+IS, and PostgreSQL implies them there too.)
 """
 
 import re
@@ -34,7 +34,7 @@ from flushtracker.shapes.where.tree import (
     Not,
 )
 
-# Unquoted, these are not columns but values of the session.
+# Unquoted, these are not columns but session values.
 _SESSION_VALUES = frozenset(
     ["user", "session_user", "current_user", "system_user", "current_role", "current_catalog", "current_schema",
      "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"]
@@ -71,7 +71,7 @@ def read_condition(text: str) -> tuple[Node, frozenset[str]]:
 
 
 def _read(node: exp.Expr, binding: int, depth: int) -> Node:
-    """``binding``: how tight the node must bind at least, to stand where it does without parentheses."""
+    """``binding`` is how tightly the node must bind at least to need no parentheses here."""
     kind = type(node)
     if kind not in _GRAMMAR:
         raise refused(_name_of(node))
@@ -94,7 +94,7 @@ def _name_of(node: exp.Expr) -> str:
 
 
 def _read_junction(node: exp.Expr, depth: int) -> Node:
-    # A chain of a thousand ORs is a tree a thousand deep, so it is walked and not recursed into.
+    # A chain of a thousand ORs is a tree a thousand deep, so it is walked without recursion.
     operands, rest = [], [node]
     while rest:
         operand = rest.pop()
@@ -115,7 +115,7 @@ def _read_is(node: exp.Expr, depth: int) -> Node:
     if type(right) is exp.Boolean:
         return IsTruth(operand, bool(right.this))
     if type(right) is not exp.Null:
-        raise refused(f"IS with {_name_of(right)}", "IS takes NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+        raise refused(f"IS with {_name_of(right)}", "IS accepts NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
     return IsNull(operand)
 
 
@@ -133,7 +133,7 @@ def _read_between(node: exp.Expr, depth: int) -> Node:
 def _read_in(node: exp.Expr, depth: int) -> Node:
     items = tuple(_read(item, _LOOSEST, depth) for item in node.args.get("expressions") or ())
     if not items:
-        raise refused("IN without a list", "give IN a list of literals")
+        raise refused("IN without a list", "write IN with a list of literals")
     constants = tuple(item for item in items if isinstance(item, Constant))
     if len(constants) < len(items):
         raise refused("IN with an item that is not a literal", "compare with = and OR")
@@ -145,7 +145,7 @@ def _read_like(node: exp.Expr, depth: int) -> Node:
     pattern = _read(node.args["expression"], _RANGE + 1, depth)
     name = node.key.upper()
     if not isinstance(pattern, Constant) or pattern.type_oid not in (None, sql_values.TEXT, sql_values.VARCHAR):
-        raise refused(f"{name} with a pattern that is not a string literal", "give it one")
+        raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
     if pattern.text is None:
         return Like(operand, None, ignore_case=name == "ILIKE")
     try:
@@ -159,7 +159,7 @@ def _read_arithmetic(node: exp.Expr, depth: int) -> Node:
     left = _read(node.this, tightness, depth)
     right = _read(node.args["expression"], tightness + 1, depth)
     if operator == "%" and not _is_divisor(right):
-        raise refused("% by anything but a number other than zero", "divide by a literal")
+        raise refused("% by anything but a nonzero number literal", "divide by a literal")
     return Arithmetic(operator, left, right)
 
 
@@ -188,7 +188,7 @@ def _read_cast(node: exp.Expr, depth: int) -> Node:
     if not isinstance(operand, Constant):
         raise refused("a cast of something that is not a literal", "cast the literal that it is compared with")
     if operand.type_oid is not None and operand.type_oid != oid and not {operand.type_oid, oid} <= _NUMBERS:
-        raise refused("a cast of a literal that has another type", "write the literal in quotes")
+        raise refused("a cast of a literal of another type", "write the literal in quotes")
     return Constant(operand.text, oid)
 
 
@@ -209,16 +209,16 @@ def _read_column(node: exp.Expr, _depth: int) -> Node:
 def _column_name(node: exp.Expr) -> str:
     identifier = node.this
     if node.args.get("table"):
-        raise refused("a column qualified by a table", "write the name of the column alone")
+        raise refused("a column qualified by a table", "write only the name of the column")
     if type(identifier) is not exp.Identifier:
         raise refused(_name_of(identifier))
-    # PostgreSQL folds the letters of ASCII alone.
+    # PostgreSQL folds only ASCII letters.
     name = str(identifier.this)
     if identifier.args.get("quoted"):
         return name
     name = "".join(letter.lower() if letter.isascii() else letter for letter in name)
     if name in _SESSION_VALUES:
-        raise refused(f"{name}, a value of the session", f'for a column of that name write "{name}" in double quotes')
+        raise refused(f"{name}, a session value", f'for a column of that name, write "{name}" in double quotes')
     return name
 
 
@@ -238,7 +238,7 @@ _LOOSEST, _NOT, _IS, _COMPARISON, _RANGE, _SUM, _PRODUCT, _MINUS, _ATOM = 0, 3, 
 _PAIR = frozenset(["this", "expression"])
 _ONE = frozenset(["this"])
 _Reader: TypeAlias = Callable[[exp.Expr, int], Node]
-# Each kind of node that is taken: how tight it binds in PostgreSQL, the arguments it may have, and who reads it.
+# Each accepted kind of node: how tightly it binds in PostgreSQL, the arguments it may have, and its reader.
 _GRAMMAR: dict[type[exp.Expr], tuple[int, frozenset[str], _Reader]] = {
     exp.Or: (1, _PAIR, _read_junction),
     exp.And: (2, _PAIR, _read_junction),

@@ -1,6 +1,6 @@
 """SQL's logic of true, false and unknown (``None``), as functions over the values of a row.
 
-Every function here takes and returns functions, so that nothing about the condition is decided again for each row.
+Every function here returns a function, so that the condition is compiled once and not for each row.
 """
 
 import operator
@@ -29,7 +29,7 @@ def constantly(value: Value) -> Evaluate:
 
 
 def junction(conditions: Sequence[Condition], *, decisive: bool) -> Condition:
-    """OR where ``decisive`` is true, AND where it is false: one part with that value decides the outcome."""
+    """OR if ``decisive`` is true, AND if it is false: one part with that value decides the outcome."""
 
     def joined(values: Values) -> bool | None:
         outcome: bool | None = not decisive
@@ -52,7 +52,7 @@ def negated(condition: Condition) -> Condition:
     return opposite
 
 
-def is_truth(condition: Condition, truth: bool | None) -> Condition:  # noqa: FBT001 - one of three outcomes, no switch
+def is_truth(condition: Condition, truth: bool | None) -> Condition:  # noqa: FBT001 - one of three outcomes, not a flag
     return lambda values: condition(values) is truth
 
 
@@ -67,7 +67,7 @@ def compared(operator_text: str, left: Evaluate, right: Evaluate) -> Condition:
 
 
 def distinct(left: Evaluate, right: Evaluate) -> Condition:
-    """IS DISTINCT FROM: two NULLs are alike, and one NULL is unlike every value, so the outcome is never unknown."""
+    """IS DISTINCT FROM: two NULLs are equal, and NULL differs from every value, so the outcome is never unknown."""
 
     def is_distinct(values: Values) -> bool:
         first, second = left(values), right(values)
@@ -79,7 +79,7 @@ def distinct(left: Evaluate, right: Evaluate) -> Condition:
 
 
 def member(item: Evaluate, constants: Sequence[Value]) -> Condition:
-    """IN a list: with a NULL in the list, a value that is not in it is unknown to be."""
+    """IN a list: if the list contains NULL, the outcome for a value that is not in it is unknown."""
     members = frozenset(constant for constant in constants if constant is not None)
     otherwise = None if any(constant is None for constant in constants) else False
 
@@ -91,7 +91,7 @@ def member(item: Evaluate, constants: Sequence[Value]) -> Condition:
 
 
 def mapped(function: Callable[[Value], Value], operand: Evaluate) -> Evaluate:
-    """``function`` of a value, and NULL of NULL."""
+    """``function`` of a value; NULL stays NULL."""
 
     def evaluate(values: Values) -> Value:
         value = operand(values)
@@ -101,7 +101,7 @@ def mapped(function: Callable[[Value], Value], operand: Evaluate) -> Evaluate:
 
 
 def combined(function: Callable[[Value, Value], Value], left: Evaluate, right: Evaluate) -> Evaluate:
-    """``function`` of two values, and NULL where either is NULL."""
+    """``function`` of two values; NULL if either is NULL."""
 
     def evaluate(values: Values) -> Value:
         first, second = left(values), right(values)

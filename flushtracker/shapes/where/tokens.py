@@ -1,7 +1,7 @@
-"""What of a ``where`` has to be known before sqlglot builds a tree of it, and the words in which it is refused.
+"""Checks of a ``where`` before sqlglot builds a tree of it, and the wording of refusals.
 
-In a tree, other spellings of an operator, function calls that sqlglot resolves to operators, and depths it cannot
-recurse to can no longer be told apart or reported; in the tokens they can.
+A tree no longer shows alternative spellings of an operator or function calls that sqlglot resolves to operators, and
+there is no tree for nesting too deep for sqlglot's recursion. The tokens show all three.
 """
 
 import re
@@ -23,30 +23,30 @@ def shorten(text: str) -> str:
     return f'"{line}"' if len(line) <= 60 else f'"{line[:57]}..."'
 
 
-def refused(construct: str, advice: str = "write it with comparisons of columns and literals") -> ShapeError:
+def refused(construct: str, advice: str = "use comparisons of columns and literals") -> ShapeError:
     return ShapeError(f"where uses {construct}, which is not supported; {advice}")
 
 
 def too_deep() -> ShapeError:
     return refused(
-        "conditions nested too deeply", f"keep to {_MAX_PARENTHESES} levels of parentheses, and 100 of operators"
+        "conditions nested too deeply", f"use at most {_MAX_PARENTHESES} levels of parentheses and 100 of operators"
     )
 
 
 def place(error: SqlglotError) -> str:
     details = getattr(error, "errors", None)
     if not details or not details[0].get("line"):
-        return "it cannot be read to its end"
+        return "it cannot be parsed to its end"
     found = details[0]
     return f"line {found['line']}, column {found['col']}, near {shorten(str(found.get('highlight')))}"
 
 
 def check_tokens(tokens: list[Token]) -> None:
-    """Refuses symbols that a tree would rename, calls that it would resolve, and depths that sqlglot cannot reach."""
+    """Refuse symbols that a tree would rename, calls that it would resolve, and nesting too deep for sqlglot."""
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens = tokens[:-1]
     if not tokens:
-        raise ShapeError("where is empty; leave it out to take every row")
+        raise ShapeError("where is empty; leave it out to match every row")
     depth = prefixes = 0
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         _check_token(token, following)
@@ -65,7 +65,7 @@ def _check_token(token: Token, following: Token | None) -> None:
     kind, name = token.token_type, token.token_type.name
     called = following is not None and _symbol(following) == "("
     if kind is TokenType.SEMICOLON:
-        raise refused("several statements", "give one condition")
+        raise refused("several statements", "write a single condition")
     if kind is TokenType.SELECT:
         raise refused("a subquery")
     if kind is TokenType.CASE:
@@ -74,6 +74,6 @@ def _check_token(token: Token, following: Token | None) -> None:
         raise refused(f"a {name.replace('_', ' ').lower()}", "write a plain literal in single quotes")
     if kind is TokenType.IDENTIFIER or _WORD.fullmatch(token.text):
         if called and kind is not TokenType.STRING and token.text.upper() not in _BEFORE_PARENTHESIS:
-            raise refused(f"{token.text}(...)", "neither functions nor lengths of types are")
+            raise refused(f"{token.text}(...)", "use neither functions nor type lengths")
     elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
         raise refused(f"the operator {token.text}")

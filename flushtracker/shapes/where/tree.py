@@ -1,4 +1,4 @@
-"""What a ``where`` says, as a tree of frozen values: no types yet, and nothing left of how it was written."""
+"""The syntax tree of a ``where``: frozen values, not yet typed, and independent of how it was spelled."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,7 +13,7 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` where the other operand decides the type."""
+    """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` if the other operand determines the type."""
 
     text: str | None
     type_oid: int | None = None
@@ -33,7 +33,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``written_as`` is what to call it in an error: a BETWEEN is two comparisons."""
+    """``written_as`` is its name in errors: a BETWEEN is two comparisons."""
 
     operator: str
     left: "Node"

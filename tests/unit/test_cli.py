@@ -1,0 +1,158 @@
+"""The ``flushtracker`` command and the installed package: help, versions, extras, and the public names."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Final
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import flushtracker
+from flushtracker.cli import main
+
+ROOT: Final = Path(flushtracker.__file__).parents[1]
+COMMANDS: Final = ("track", "capture", "topics", "replay", "report", "demo")
+
+# The optional modules that each program may import: those of its extra's packages.
+EXTRAS: Final = {
+    "flushtracker.spark.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
+    "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
+    "flushtracker.capture.topics": set[str](),
+    "flushtracker.replay.program": set[str](),
+    "flushtracker.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
+}
+OPTIONAL: Final = set[str]().union(*EXTRAS.values())
+
+IMPORT_WITHOUT = """
+import importlib, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[2].split(","):
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocker())
+importlib.import_module(sys.argv[1])
+"""
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_subcommand_has_help_with_its_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Help exits with 0 and fits a terminal of 80 columns."""
+    with pytest.raises(SystemExit) as exited:
+        main([command, "--help"])
+    assert exited.value.code == 0
+    text = capsys.readouterr().out
+    assert f"flushtracker {command}" in text
+    assert "exit codes: 0 " in text
+    assert "--verbose" in text
+
+
+def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are in the order in which a newcomer needs them."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
+
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is defined only in the package itself."""
+    with pytest.raises(SystemExit) as exited:
+        main(["--version"])
+    assert exited.value.code == 0
+    assert capsys.readouterr().out == f"flushtracker {flushtracker.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["flush"], ["track"]], ids=["none", "unknown", "without its configuration"])
+def test_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The usage and the missing or unknown argument are printed."""
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 2
+    assert "usage: flushtracker" in capsys.readouterr().err
+
+
+def test_module_and_jobs_run_the_command() -> None:
+    """``python -m flushtracker`` and each file in ``jobs/`` are the same command."""
+    assert run_python("-m", "flushtracker", "track", "--help").stdout.startswith("usage: flushtracker track ")
+    for job, command in (("track_flushes", "track"), ("capture_wal", "capture")):
+        done = run_python(f"jobs/{job}.py", "--help")
+        assert (done.returncode, done.stdout.split()[:3]) == (0, ["usage:", "flushtracker", command]), done.stderr
+    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == {"track_flushes", "capture_wal"}
+
+
+@pytest.mark.parametrize("module", ["flushtracker.cli", *EXTRAS])
+def test_program_imports_with_only_the_packages_of_its_extra(module: str) -> None:
+    """The command itself, with its help, needs only the bare install."""
+    done = run_python("-c", IMPORT_WITHOUT, module, ",".join(OPTIONAL - EXTRAS.get(module, set())))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "package", "extra"),
+    [
+        ("track", ["--config", "x"], "py4j", "spark"),
+        ("capture", ["--config", "x"], "psycopg2", "capture"),
+        ("report", ["--config", "x"], "rich", "report"),
+        ("demo", [], "rich", "demo"),
+    ],
+)
+def test_missing_extra_is_named_with_the_command_that_installs_it(
+    command: str, arguments: list[str], package: str, extra: str
+) -> None:
+    """The user sees one line and the exit code of a configuration error, not a traceback."""
+    program = IMPORT_WITHOUT.replace(
+        "importlib.import_module(sys.argv[1])",
+        "from flushtracker.cli import main\nsys.exit(main(sys.argv[3:]))",
+    )
+    done = run_python("-c", program, "", package, command, *arguments)
+    expected = f"flushtracker {command}: {package} is not installed; run: pip install 'flushtracker[{extra}]'\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+
+
+def test_public_names_refer_to_what_they_name() -> None:
+    """Each is imported on first use; any other name is an ``AttributeError``."""
+    for name in flushtracker.__all__:
+        assert getattr(flushtracker, name).__name__ == name
+    with pytest.raises(AttributeError, match="module 'flushtracker' has no attribute 'Flushtracker'"):
+        _ = flushtracker.Flushtracker
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """``make`` checks Java with a Python that has no packages yet."""
+    done = run_python("-S", "-c", "import flushtracker, sys; print([n for n in sys.modules if 'flushtracker.' in n])")
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_constraints_pin_every_requirement_within_its_range() -> None:
+    """Nothing else is pinned: indirect requirements are left to the packages that have them."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    required = [Requirement(text) for text in requires("flushtracker") or []]
+    expected = {_normal(requirement.name) for requirement in required} - {"flushtracker"}
+    assert {_normal(name) for name in pins} == expected
+    versions = {_normal(name): Version(version) for name, version in pins.items()}
+    for requirement in required:
+        if requirement.name != "flushtracker":
+            assert versions[_normal(requirement.name)] in requirement.specifier, requirement
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_readme_example_prints_what_its_comments_show() -> None:
+    """Its Python block runs, and prints what the comments beside each ``print`` show."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if "FlushTracker" in block]
+    done = run_python("-c", block)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == re.findall(r"print\(.*\)  # (.*)", block)
