@@ -105,7 +105,7 @@ def _run_entrypoint(folder: Path, *arguments: str, **environ: str) -> list[str]:
 
 
 def test_image_starts_spark_submit_with_its_arguments(tmp_path: Path) -> None:
-    """As docker-compose.yml does; Spark on Kubernetes passes `driver` first."""
+    """docker-compose.yml passes only arguments; Spark on Kubernetes passes `driver` first."""
     assert _run_entrypoint(tmp_path, "jobs/x.py", "--config", "a b") == ["spark-submit", "jobs/x.py", "--config", "a b"]
     assert _run_entrypoint(tmp_path, "driver", "--class", "x", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7") == [
         *("spark-submit", "--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.7", "--class", "x")

@@ -97,7 +97,7 @@ def test_a_line_that_would_be_read_as_two_is_refused(tmp_path: Path, line: str) 
 
 
 def test_files_are_listed_in_the_order_in_which_spark_reads_them(tmp_path: Path) -> None:
-    """By modification time, whatever their writers and names; hidden files are left out."""
+    """Files are ordered by modification time, whatever their writers and names; hidden files are left out."""
     for number, name in enumerate(["b.json", "a.json", "_ignored", ".hidden"]):
         (tmp_path / name).write_text("x\n")
         os.utime(tmp_path / name, (number, number))

@@ -75,7 +75,7 @@ def test_begin_goes_once_to_each_shape_with_its_first_change() -> None:
 
 
 def test_the_commit_goes_only_to_shapes_that_took_part() -> None:
-    """Not to shapes of other tables, nor to shapes that nothing matched."""
+    """Shapes of other tables, and shapes that nothing matched, do not get it."""
     router = EventRouter([LOW, HIGH, shape("audit", table="audit"), EVENTS])
     assert [summary(part) for part in route(router, transaction([insert(1)]))] == [{"low": "B0C"}]
 
@@ -224,7 +224,7 @@ def test_a_removal_offset_covers_everything_ever_routed() -> None:
 
 
 def test_an_id_is_never_used_twice() -> None:
-    """Neither while its shape exists nor afterwards; a shape that does not exist cannot be removed."""
+    """It cannot be reused, even after its shape was removed; a shape that does not exist cannot be removed."""
     router = EventRouter([LOW])
     with pytest.raises(ShapeError, match="shape 'low' cannot be added: its id is in use, and ids are never reused"):
         router.add_shape(shape("low"))

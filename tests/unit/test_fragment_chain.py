@@ -32,7 +32,7 @@ def test_a_batch_is_applied_in_the_order_of_follows() -> None:
 
 
 def test_an_empty_batch_changes_nothing() -> None:
-    """Neither for a new chain nor for a running one."""
+    """This holds for a new chain and for a running one."""
     for chain in (FragmentChain("7301/1/shapes"), chain_at((300, 2))):
         before = chain.stream_cursor
         chain.extend([])

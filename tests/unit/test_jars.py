@@ -97,7 +97,7 @@ def test_a_missing_java_is_refused(tmp_path: Path) -> None:
 
 
 def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
-    """As for Spark itself: a good Java on the PATH does not make up for a bad JAVA_HOME."""
+    """Spark has the same rule: a good Java on the PATH does not make up for a bad JAVA_HOME."""
     fake_java(tmp_path / "path", printing('openjdk version "17"'))
     home = tmp_path / "home"
     environ = on_path(tmp_path / "path") | {"JAVA_HOME": str(home)}

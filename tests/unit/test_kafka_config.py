@@ -100,5 +100,5 @@ def test_reserved_options_are_refused(tmp_path: Path, option: str, reason: str) 
     ],
 )
 def test_a_wrong_key_or_value_is_named(tmp_path: Path, text: str, message: str) -> None:
-    """By file, line and key."""
+    """The message has the file, the line and the key."""
     assert refusal(tmp_path, text).startswith(message)

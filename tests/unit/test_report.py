@@ -140,7 +140,7 @@ def test_the_report_shows_how_the_ack_rose_and_that_it_is_complete(
 
 
 def test_an_ack_short_of_the_last_commit_is_an_error(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """With both LSNs, the bytes between them, and the shape that held it back last."""
+    """The error has both LSNs, the bytes between them, and the shape that held the ack back last."""
     project.write_acks(ACKS[:3])
     project.write_fragments(0x2000, 0x5000)
     assert project.report() == 1
@@ -357,7 +357,7 @@ def test_a_plot_that_cannot_be_written_is_refused(project: Project, capsys: pyte
 
 
 def test_a_fragment_that_cannot_be_read_is_named(project: Project) -> None:
-    """By file and line."""
+    """The error has its file and line."""
     file = StreamWriter(project.root / "fragments").publish(["{}"])
     with pytest.raises(DecodeError) as refusal:
         last_published_commit(str(project.root / "fragments"), "s")

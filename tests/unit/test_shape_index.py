@@ -178,7 +178,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_change_evaluates_only_the_shapes_that_its_values_find(evaluated: list[str]) -> None:
-    """Of a thousand, the one for its value; for an update, those for its old and its new value, each once."""
+    """Of a thousand shapes, the one for its value; an update evaluates those for its old and its new value once."""
     router = EventRouter([*by_region(1000), users("all", None), users("some", "id > 5")])
     assert gets(router, insert("r7")).keys() == {"shape-7", "all"}
     assert sorted(evaluated) == ["all", "shape-7", "some"]

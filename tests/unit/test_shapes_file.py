@@ -130,7 +130,7 @@ def test_a_malformed_shape_is_refused(tmp_path: Path, line: str, message: str) -
     ],
 )
 def test_a_shape_that_contradicts_itself_is_refused(tmp_path: Path, line: str, message: str) -> None:
-    """With a ShapeError that has the line of the key."""
+    """The error is a ShapeError with the line of the key."""
     lines = line.strip("{}").replace("], ", "]\n").splitlines()
     place = f"shapes.yaml line {3 + len(lines)}: shape users: "
     assert refusal(tmp_path, with_users(*lines), ShapeError) == place + message

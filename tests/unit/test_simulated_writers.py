@@ -124,7 +124,7 @@ def test_writers_do_not_affect_each_other() -> None:
 
 
 def test_some_notifications_are_sent_twice() -> None:
-    """As in any transport that delivers at least once."""
+    """Any transport that delivers at least once does so."""
     shape = writers(a=FlushPolicy())
     events = [flushed(shape.take([changes("a", lsn, [0])], 0)) for lsn in range(100)]
     assert {len(event) for event in events} == {1, 2}

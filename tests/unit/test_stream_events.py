@@ -187,7 +187,7 @@ def test_every_wrong_type_is_named(event: dict[str, Any], read: Callable[[str], 
 def test_anything_but_an_event_is_refused(
     event: dict[str, Any], read: Callable[[str | bytes], Any], text: str | bytes, message: str
 ) -> None:
-    """Not JSON, not an object, not this version."""
+    """It is not JSON, not an object, or not of this version."""
     assert event
     with pytest.raises(DecodeError, match=f"{re.escape(message)}$"):
         read(text)
@@ -274,7 +274,7 @@ def test_bad_item_is_refused(fields: dict[str, Any], message: str) -> None:
 
 
 def test_fragment_shape_may_leave_out_a_null_offset() -> None:
-    """As Spark reads it: without changes, an absent offset is null."""
+    """Spark reads an absent offset as null, which is right without changes."""
     event = FragmentEvent.from_json(json.dumps({**FRAGMENT, "shapes": [{"shape_id": "a", "change_count": 0}]}))
     assert event.shapes == (FragmentShape("a", None, 0),)
 
@@ -314,7 +314,7 @@ def replaced(data: st.DataObject, event: Any) -> Any:
 def test_random_text_and_bytes_raise_nothing_but_decode_error(
     event: dict[str, Any], read: Callable[[str | bytes], Any], text: str | bytes
 ) -> None:
-    """Whatever a topic or a file contains."""
+    """A topic or a file may contain anything."""
     assert event
     with pytest.raises(DecodeError):
         read(text)

@@ -67,7 +67,7 @@ def test_the_largest_event_fits(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["fragments", "shape_changes"])
 def test_records_are_kept_for_longer_than_the_longest_stall(role: str) -> None:
-    """By age, if there is a limit; there must be none by size."""
+    """A limit by age must be longer than the stall; a limit by size is a fault."""
     (fault,) = faults(role, longest_stall_ms=DAY_MS + 1)
     assert fault == (
         "topic t: retention.ms is 86400000, but must be at least 86400001, or -1: records would be deleted before a "
@@ -116,7 +116,7 @@ def keys_of(source: str, shape_id: str) -> list[tuple[str, str]]:
 
 
 def test_no_two_keys_are_the_same() -> None:
-    """Whatever the names contain: real ones have slashes, quotes and commas."""
+    """Real names contain slashes, quotes and commas."""
     names = ["a", "a/b", 'a","b', "b", "", "ä\n", "a,b"]
     keys = [key for source in names for shape_id in names for key in keys_of(source, shape_id)]
     assert len(set(keys)) == len(keys) == len(names) ** 2 * 4

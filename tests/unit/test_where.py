@@ -305,6 +305,6 @@ def test_nan_is_above_every_number(number: object) -> None:
 
 
 def test_nan_equals_itself() -> None:
-    """As in PostgreSQL, and unlike a float's NaN."""
+    """PostgreSQL's NaN does, unlike a float's."""
     for compare, expected in (("lt", False), ("le", True), ("eq", True), ("ne", False), ("ge", True), ("gt", False)):
         assert getattr(operator, compare)(NAN, NAN) is expected

@@ -210,6 +210,6 @@ def test_a_row_without_a_required_column_is_an_error() -> None:
     ids=["parentheses", "many parentheses", "NOT", "minus", "sum", "mixed"],
 )
 def test_deep_nesting_is_refused(where: str) -> None:
-    """With a ShapeError, never a RecursionError."""
+    """The error is a ShapeError, never a RecursionError."""
     with pytest.raises(ShapeError, match="nested too deeply"):
         parse_where(where)
