@@ -1,7 +1,7 @@
 """The largest LSN that a PostgreSQL replication slot may confirm while many writers flush at their own pace.
 
-The names below are the public API: the tracker itself, and the events that writers exchange with it. Each is imported
-on first use, so that a program needs only the dependencies of the modules that it uses.
+The names below are public: the tracker itself, and the events by which a writer takes part. Each is imported on first
+use, so that a program needs only the packages of the names that it uses.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain, Link
     from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
-    from flushtracker.tracking.source_tracker import SourceTracker
+    from flushtracker.tracking.source_tracker import ChainReport, GroupReport, SourceTracker
     from flushtracker.wal.changes import Commit, LogItem
     from flushtracker.wal.log_offset import LogOffset
     from flushtracker.wal.lsn import format_lsn, parse_lsn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChainReport",
     "Commit",
     "DecodeError",
     "FlushNotification",
@@ -31,6 +32,7 @@ __all__ = [
     "FragmentEvent",
     "FragmentShape",
     "GapError",
+    "GroupReport",
     "Link",
     "LogItem",
     "LogOffset",
@@ -46,25 +48,29 @@ __all__ = [
     "record_of",
 ]
 
-_MODULES: Final = (
-    "errors",
-    "wal.lsn",
-    "wal.log_offset",
-    "wal.changes",
-    "tracking.flush_tracker",
-    "tracking.source_tracker",
-    "tracking.fragment_chain",
-    "tracking.shape_group",
-    "events.stream_events",
-    "kafka.records",
-)
+_NAMES: Final = {
+    "errors": ("DecodeError", "FlushtrackerError", "GapError"),
+    "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
+    "kafka.records": ("Record", "record_of"),
+    "tracking.flush_tracker": ("FlushTracker", "Pending"),
+    "tracking.fragment_chain": ("FragmentChain", "Link"),
+    "tracking.shape_group": ("ShapeFlush", "ShapeFragment", "ShapeGroup"),
+    "tracking.source_tracker": ("ChainReport", "GroupReport", "SourceTracker"),
+    "wal.changes": ("Commit", "LogItem"),
+    "wal.log_offset": ("LogOffset",),
+    "wal.lsn": ("format_lsn", "parse_lsn"),
+}
+_MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
-    if name in __all__:
-        for module in _MODULES:
-            found = import_module(f"flushtracker.{module}")
-            if hasattr(found, name):
-                return getattr(found, name)
-    raise AttributeError(f"module 'flushtracker' has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'flushtracker' has no attribute {name!r}")
+    value = getattr(import_module(f"flushtracker.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -46,7 +46,7 @@ class _Command:
         try:
             program = import_module(self.program)
         except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
+            package = (error.name or str(error)).partition(".")[0]
             if not self.extra or package == "flushtracker":
                 raise
             raise ConfigError(f"{package} is not installed; run: pip install 'flushtracker[{self.extra}]'") from error
@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, by default the process's own, and return its exit code."""
     arguments = _parser().parse_args(argv)
     command: _Command = arguments.command
+    if getattr(arguments, "abandon", None) and not arguments.recover:
+        arguments.parser.error("--abandon is only valid with --recover")
     return run_program(f"flushtracker {command.name}", partial(command.run, arguments), verbose=arguments.verbose)
 
 
@@ -74,7 +76,7 @@ def _parser() -> _Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(command=command)
+        subparser.set_defaults(command=command, parser=subparser)
     return parser
 
 
@@ -225,9 +227,9 @@ Reports everything that is wrong with the topics named in the configuration.
 With --create it creates missing ones with the right settings. It never alters
 or deletes an existing topic.
 """,
-        """0 all topics are correct; 1 unexpected error; 2 a topic is missing or
-wrong, the arguments or the configuration; 6 Kafka is unavailable, or refuses a
-request
+        """0 all topics are correct; 1 unexpected error; 2 a topic is
+missing or wrong, the arguments or the configuration; 6 Kafka is unavailable, or
+refuses a request
 """,
         _add_topics,
     ),

@@ -1,4 +1,4 @@
-"""Entry point of ``flushtracker capture`` for a checkout that is not installed."""
+"""Entry point of ``flushtracker capture``, next to the tracking job's."""
 
 import sys
 

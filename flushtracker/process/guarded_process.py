@@ -62,7 +62,7 @@ class GuardedProcess:
         return error
 
     def stop(self) -> None:
-        """Stop it gracefully (SIGTERM) and wait; then nothing of its process group is left."""
+        """Stop it gracefully (SIGTERM) and wait; what is left of its process group is killed."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_SECONDS)

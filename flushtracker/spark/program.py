@@ -8,7 +8,7 @@ from threading import Event
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from flushtracker.config.job_config import load_config
-from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.errors import FlushtrackerError
 from flushtracker.process.program import log_to_stderr, set_on_signals
 from flushtracker.spark.session import set_on_jvm_signals, start_session
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
@@ -17,8 +17,6 @@ from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 def run(arguments: argparse.Namespace) -> int:
     """Track until everything is read, or until SIGTERM or Ctrl-C."""
     verbose: bool = arguments.verbose
-    if arguments.abandon and not arguments.recover:
-        raise ConfigError("--abandon is only valid with --recover")
     log_to_stderr()
     # py4j logs the driver's errors again, with a traceback; they are reported below.
     logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)

@@ -1,15 +1,18 @@
-"""Fixtures of the integration tests: one Kafka broker for the whole run, and unique topic names for each test."""
+"""Fixtures of the integration tests: one Kafka broker for the whole run; topic names and capture for each test."""
 
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from flushtracker.local.broker import LocalBroker
-from tests.spark.conftest import spark  # noqa: F401  a fixture, which pytest must find here
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
-from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  likewise
+from tests.support.capture_rig import CaptureRig
+from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, which pytest must find here
+from tests.support.spark_session import spark  # noqa: F401  likewise
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +30,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def topic_name() -> Callable[[str], str]:
     """Returns a unique topic name that starts with the given one."""
     return lambda name: f"{name}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def rig(
+    postgres: LocalPostgres,  # noqa: F811  the fixture
+    broker: Broker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> Iterator[CaptureRig]:
+    """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create_with_users()
+    yield rig
+    rig.close()

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from flushtracker.local.broker import LocalBroker
-from tests.integration.test_cluster_kafka import kill, submit
 from tests.support.kafka_job import KafkaJob
 from tests.support.kafka_load import AckFaults, KafkaLoad, await_ack_after
 from tests.support.standalone_cluster import StandaloneCluster
@@ -48,7 +47,7 @@ def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: rando
     """Execute ``kills`` in order, each at a random moment after an ack that followed the previous kill."""
     started = time.monotonic()
     with KafkaLoad(job, rng.randrange(1 << 30)) as load:
-        driver = submit(cluster, job)
+        driver = cluster.submit_job(job)
         ack_lsn = await_ack_after(load, -1)
         for number, victim in enumerate(kills, start=1):
             if time.monotonic() - started > 60 * minutes:
@@ -56,8 +55,8 @@ def soak(cluster: StandaloneCluster, job: KafkaJob, kills: list[str], rng: rando
                 break
             time.sleep(rng.uniform(0, _LONGEST_DELAY_S))
             if victim == "driver":
-                kill(driver)
-                driver = submit(cluster, job)
+                cluster.kill_driver(driver)
+                driver = cluster.submit_job(job)
             else:
                 cluster.kill_an_executor()
             ack_lsn = await_ack_after(load, load.assert_sound())

@@ -32,8 +32,7 @@ def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
     run_in_transaction(
         rig.server, ["INSERT INTO users VALUES (1, 'eu', 'a')", "INSERT INTO users VALUES (2, 'us', 'b')"]
     )
-    lsn = rig.commit_lsn("CREATE TABLE other (id int)", "INSERT INTO other VALUES (1)")
-    rig.wait_for_commits(lsn)
+    rig.execute_and_wait("CREATE TABLE other (id int)", "INSERT INTO other VALUES (1)")
     capture.stop()
     first = next(event for event in rig.fragments() if event.xid is not None)
     assert {part.shape_id: part.change_count for part in first.shapes} == {"users": 2, "users-eu": 1}
@@ -48,11 +47,11 @@ def test_rows_of_a_table_without_shapes_keep_their_offsets(rig: CaptureRig) -> N
     capture = rig.start()
     user, other = "INSERT INTO users VALUES ({0}, 'eu', '')", "INSERT INTO other VALUES ({0}), (-{0})"
     run_in_transaction(rig.server, [text.format(number) for number in (1, 2, 3) for text in (other, user)])
-    execute_and_wait(rig)
+    rig.execute_and_wait()
     rig.define(shape("users"), shape("other", "public.other"))
     rig.wait(lambda: "other" in rig.registry(), "the shape on the other table")
     run_in_transaction(rig.server, [text.format(number) for number in (4, 5, 6) for text in (other, user)])
-    execute_and_wait(rig)
+    rig.execute_and_wait()
     capture.stop()
     users = [item.offset.op_offset for item in rig.items("users")]
     assert users == [4, 10, 16, 4, 10, 16]
@@ -66,7 +65,7 @@ def test_a_partition_is_known_before_other_sessions_can_see_it(rig: CaptureRig) 
     rig.server.execute("CREATE TABLE events (id int PRIMARY KEY) PARTITION BY RANGE (id)")
     rig.define(shape("events", "public.events"))
     capture = rig.start()
-    execute_and_wait(rig)
+    rig.execute_and_wait()
     rig.server.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'", "SELECT pg_reload_conf()")
     statements = ["CREATE TABLE part PARTITION OF events FOR VALUES FROM (0) TO (10)", "INSERT INTO events VALUES (1)"]
     commit = Thread(target=run_in_transaction, args=(rig.server, statements))
@@ -79,15 +78,10 @@ def test_a_partition_is_known_before_other_sessions_can_see_it(rig: CaptureRig) 
     assert rig.operations("events") == []
     rig.server.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
     commit.join()
-    execute_and_wait(rig)
+    rig.execute_and_wait()
     capture.stop()
     assert rig.operations("events") == ["insert"]
     assert rig.registry()["events"].definition.partitions == (("public", "part"),)
-
-
-def execute_and_wait(rig: CaptureRig, *statements: str) -> None:
-    """Execute the statements and wait until all their changes are published."""
-    rig.wait_for_commits(rig.commit_lsn(*statements))
 
 
 def test_changes_of_old_and_new_partitions_reach_the_shapes_on_the_root(rig: CaptureRig) -> None:
@@ -98,16 +92,14 @@ def test_changes_of_old_and_new_partitions_reach_the_shapes_on_the_root(rig: Cap
     )
     rig.define(shape("events", "public.events"), shape("first", "public.events_0"))
     capture = rig.start()
-    execute_and_wait(
-        rig,
+    rig.execute_and_wait(
         "INSERT INTO events VALUES (1, 5)",
         "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (10) TO (20)",
         "INSERT INTO events VALUES (2, 15)",
         "CREATE TABLE loose (id int, day int, PRIMARY KEY (id, day))",
         "INSERT INTO loose VALUES (3, 25)",
     )
-    execute_and_wait(
-        rig,
+    rig.execute_and_wait(
         "ALTER TABLE events ATTACH PARTITION loose FOR VALUES FROM (20) TO (30)",
         "INSERT INTO events VALUES (4, 26)",
         "TRUNCATE events",
@@ -125,8 +117,7 @@ def test_rows_enter_and_leave_a_where_and_change_their_key(rig: CaptureRig) -> N
     rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL")
     rig.define(shape("eu", where="region = 'eu'", replica="full"))
     capture = rig.start()
-    execute_and_wait(
-        rig,
+    rig.execute_and_wait(
         "INSERT INTO users VALUES (1, 'us', 'x')",
         "UPDATE users SET region = 'eu'",
         "UPDATE users SET bio = 'y'",
@@ -149,8 +140,8 @@ def test_an_unchanged_toast_value_is_left_out(rig: CaptureRig) -> None:
     rig.server.execute(USERS, "ALTER TABLE users ALTER bio SET STORAGE EXTERNAL")
     rig.define(shape("users"))
     capture = rig.start()
-    execute_and_wait(
-        rig, "INSERT INTO users VALUES (1, 'eu', repeat('x', 5000))", "UPDATE users SET region = 'us'", "TRUNCATE users"
+    rig.execute_and_wait(
+        "INSERT INTO users VALUES (1, 'eu', repeat('x', 5000))", "UPDATE users SET region = 'us'", "TRUNCATE users"
     )
     capture.stop()
     insert, update, truncate = rig.items("users")
@@ -166,7 +157,7 @@ def test_a_table_of_a_thousand_columns(rig: CaptureRig) -> None:
     rig.server.execute(f"CREATE TABLE wide (id int PRIMARY KEY, {', '.join(f'{name} int' for name in columns)})")
     rig.define(shape("wide", "public.wide"))
     capture = rig.start()
-    execute_and_wait(rig, f"INSERT INTO wide VALUES (1, {values})")  # noqa: S608  the test's own numbers
+    rig.execute_and_wait(f"INSERT INTO wide VALUES (1, {values})")  # noqa: S608  the test's own numbers
     capture.stop()
     (item,) = rig.items("wide")
     assert item.value == {"id": "1"} | {name: str(number) for number, name in enumerate(columns)}
@@ -177,10 +168,10 @@ def test_a_shape_added_while_running_gets_what_commits_later(rig: CaptureRig) ->
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
+    rig.execute_and_wait("INSERT INTO users VALUES (1)")
     rig.define(shape("users"), shape("late"))
     rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
-    execute_and_wait(rig, "INSERT INTO users VALUES (2)")
+    rig.execute_and_wait("INSERT INTO users VALUES (2)")
     capture.stop()
     assert [item.value and item.value["id"] for item in rig.items("late")] == ["2"]
     assert len(rig.items("users")) == 2
@@ -191,12 +182,12 @@ def test_a_shape_added_while_capture_is_down_gets_nothing_that_is_resent(rig: Ca
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
+    rig.execute_and_wait("INSERT INTO users VALUES (1)")
     capture.stop()
     rig.define(shape("users"), shape("late"))
     capture = rig.start()
     rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
-    execute_and_wait(rig, "INSERT INTO users VALUES (2)")
+    rig.execute_and_wait("INSERT INTO users VALUES (2)")
     capture.stop()
     first, *_ = [event for event in rig.fragments() if event.xid is not None]
     again = [event for event in rig.fragments() if event.lsn == first.lsn]
@@ -211,14 +202,14 @@ def test_a_shape_deleted_from_the_file_is_removed_past_everything_routed_to_it(r
     rig.server.execute(USERS)
     rig.define(shape("users"), shape("gone"))
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
+    rig.execute_and_wait("INSERT INTO users VALUES (1)")
     if not running:
         capture.stop()
     rig.define(shape("users"))
     if not running:
         capture = rig.start()
     rig.wait(lambda: "gone" in rig.removals(), "the removal")
-    execute_and_wait(rig, "INSERT INTO users VALUES (2)")
+    rig.execute_and_wait("INSERT INTO users VALUES (2)")
     capture.stop()
     removal = rig.removals()["gone"]
     assert all(item.offset <= removal.offset for item in rig.items("gone"))
@@ -246,14 +237,14 @@ def test_a_shape_whose_table_changes_is_ended_and_the_others_continue(
     shapes = (shape("eu", where="region = 'eu'"), shape("other", "public.other"))
     rig.define(*shapes)
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO users VALUES (1, 'eu')", "INSERT INTO other VALUES (1)")
+    rig.execute_and_wait("INSERT INTO users VALUES (1, 'eu')", "INSERT INTO other VALUES (1)")
     table = "people" if "RENAME TO" in statement and "CREATE" not in statement else "users"
-    execute_and_wait(rig, statement, f"INSERT INTO {table} (id) VALUES (2)", "INSERT INTO other VALUES (2)")  # noqa: S608  the test's own name
+    rig.execute_and_wait(statement, f"INSERT INTO {table} (id) VALUES (2)", "INSERT INTO other VALUES (2)")  # noqa: S608  the test's own name
     assert reason in (rig.registry()["eu"].ended_because or "")
     assert rig.removals()["eu"].offset.tx_offset > rig.items("eu")[0].offset.tx_offset
     capture.stop()
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO other VALUES (3)")
+    rig.execute_and_wait("INSERT INTO other VALUES (3)")
     capture.stop()
     assert (len(rig.items("eu")), len(rig.items("other"))) == (1, 3)
 
@@ -263,9 +254,9 @@ def test_a_changed_definition_under_the_same_id_is_refused(rig: CaptureRig) -> N
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO users VALUES (1)")
+    rig.execute_and_wait("INSERT INTO users VALUES (1)")
     rig.define(shape("users", where="id < 2"), shape("more"))
-    execute_and_wait(rig, "INSERT INTO users VALUES (3)")
+    rig.execute_and_wait("INSERT INTO users VALUES (3)")
     capture.stop()
     assert len(rig.items("users")) == 2
     failure = rig.start().failure()
@@ -277,7 +268,7 @@ def test_an_idle_database_sends_keepalives_and_a_commit_exactly_at_wal_end_is_no
     rig.server.execute(USERS)
     rig.define(shape("users"))
     capture = rig.start()
-    execute_and_wait(rig, "INSERT INTO users VALUES (0)")
+    rig.execute_and_wait("INSERT INTO users VALUES (0)")
     connection = rig.server.connect()
     connection.autocommit = False
     with connection.cursor() as cursor:
@@ -288,11 +279,11 @@ def test_an_idle_database_sends_keepalives_and_a_commit_exactly_at_wal_end_is_no
             rig.server.execute("SELECT pg_logical_emit_message(true, '', '')")
             cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
             ((end,),) = cursor.fetchall()
-            rig.wait_for_commits(rig.commit_lsn())
+            rig.execute_and_wait()
             connection.commit()
             cursor.execute("SELECT 1")
             wal_end = int(end.split("/")[0], 16) << 32 | int(end.split("/")[1], 16)
-            rig.wait_for_commits(rig.commit_lsn())
+            rig.execute_and_wait()
             if any(event.xid is not None and event.lsn == wal_end for event in rig.fragments()):
                 exact = wal_end
                 break

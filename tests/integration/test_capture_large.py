@@ -7,7 +7,8 @@ import pytest
 
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape, wait_until
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.waiting import wait_until
 
 ROWS = 200_000
 INSERT = "INSERT INTO users SELECT g, 'note ' || g FROM generate_series(1, {rows}) g"
@@ -36,7 +37,7 @@ def peak_kib(pid: int) -> int:
 def test_a_large_transaction_goes_through_in_bounded_memory(rig: CaptureRig) -> None:
     """All its rows arrive, in fragments, and capture's memory does not grow with the transaction."""
     process = rig.start_process()
-    rig.wait_for_commits(rig.commit_lsn("INSERT INTO users VALUES (0, 'first')"))
+    rig.execute_and_wait("INSERT INTO users VALUES (0, 'first')")
     before_kib = peak_kib(process.pid)
     lsn = rig.commit_lsn(INSERT.format(rows=ROWS))
     wait_until(lambda: process.poll() is not None or rig.fragments()[-1].lsn >= lsn - 1, "the large transaction", 120)

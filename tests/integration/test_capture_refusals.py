@@ -1,34 +1,10 @@
 """What keeps capture from starting, or stops it: each case gives one message that states what to do."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from flushtracker.local.postgres import LocalPostgres
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
-
-USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
-INSERT = "INSERT INTO users (region) VALUES ('eu')"
-
-
-@pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
-    """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.create()
-    postgres.execute(USERS)
-    rig.define(shape("users"))
-    yield rig
-    rig.close()
-
-
-def execute_and_wait(rig: CaptureRig, *statements: str) -> None:
-    """Execute the statements and wait until all their changes are published."""
-    rig.wait_for_commits(rig.commit_lsn(*statements))
+from tests.support.capture_rig import INSERT_USER, CaptureRig
 
 
 @pytest.mark.parametrize(
@@ -55,7 +31,7 @@ def test_missing_prerequisite_is_reported_with_what_to_do(rig: CaptureRig, state
 def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig, recreated: bool) -> None:  # noqa: FBT001  a parameter of the test
     """The server silently skips everything that is written while there is no publication."""
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     rig.server.execute("DROP PUBLICATION shapes" + ("; CREATE PUBLICATION shapes FOR ALL TABLES" if recreated else ""))
     assert ("was dropped and recreated" if recreated else "there is no publication") in capture.failure()
 
@@ -65,7 +41,7 @@ def test_a_source_with_acks_and_without_a_registry_is_refused(
 ) -> None:
     """Without the registry's topic, it is unknown where the shapes start."""
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     rig.acknowledge_all()
     capture.stop()
     rig.settings["kafka"]["topics"] = {role: topic_name(role) for role in rig.settings["kafka"]["topics"]}
@@ -100,7 +76,7 @@ def test_a_wrong_password_is_reported_but_not_shown(rig: CaptureRig, monkeypatch
     monkeypatch.setenv("TEST_PGPASSWORD", "right-secret")
     rig.define()
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     capture.stop()
     rig.settings["postgres"]["connection"]["password"] = "plain"  # noqa: S105  that is the test
     with pytest.raises(Exception, match="is in plain text"):

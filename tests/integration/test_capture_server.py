@@ -9,28 +9,7 @@ import pytest
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
 from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
-
-USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
-INSERT = "INSERT INTO users (region) VALUES ('eu')"
-
-
-@pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
-    """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.create()
-    postgres.execute(USERS)
-    rig.define(shape("users"))
-    yield rig
-    rig.close()
-
-
-def execute_and_wait(rig: CaptureRig, *statements: str) -> None:
-    """Execute the statements and wait until all their changes are published."""
-    rig.wait_for_commits(rig.commit_lsn(*statements))
+from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 
 
 def ids(rig: CaptureRig) -> list[int]:
@@ -41,16 +20,16 @@ def test_the_slot_advances_to_the_ack_and_no_further(rig: CaptureRig) -> None:
     """Without an ack it stays; with one, ``confirmed_flush_lsn`` is the ack + 1, and the server can remove WAL."""
     start = rig.confirmed_lsn()
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     assert rig.confirmed_lsn() == start
     first = rig.acknowledge_all()
-    execute_and_wait(rig, INSERT, INSERT)
+    rig.execute_and_wait(INSERT_USER, INSERT_USER)
     assert rig.confirmed_lsn() == first + 1
     restart_before = rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots")
     rig.acknowledge_all()
     capture.stop()
     capture = rig.start()
-    execute_and_wait(rig, "CHECKPOINT", INSERT, "CHECKPOINT", INSERT)
+    rig.execute_and_wait("CHECKPOINT", INSERT_USER, "CHECKPOINT", INSERT_USER)
     rig.acknowledge_all()
     rig.wait(
         lambda: rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots") != restart_before,
@@ -64,13 +43,13 @@ def test_the_slot_advances_to_the_ack_and_no_further(rig: CaptureRig) -> None:
 def test_capture_continues_after_a_server_restart(rig: CaptureRig, how: str) -> None:
     """It reconnects by itself, and publishes everything unconfirmed again, in a new chain."""
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     if how == "kill":
         rig.server.kill()
         rig.server.start()
     else:
         rig.server.restart()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     capture.stop()
     assert len(ids(rig)) == 2  # a sequence may skip numbers after a crash
     assert [event.start for event in rig.fragments()].count(True) == 2
@@ -81,13 +60,13 @@ def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
     rig.settings["intervals"]["heartbeat"] = "100 ms"
     rig.server.execute("CREATE DATABASE other")
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     before = rig.confirmed_lsn()
     connection = rig.server.connect(dbname="other")
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE noise AS SELECT generate_series(1, 1000) AS id")
     connection.close()
-    rig.wait_for_commits(rig.commit_lsn())
+    rig.execute_and_wait()
     rig.acknowledge_all()
     assert rig.confirmed_lsn() > before + 50_000
     end = rig.confirmed_lsn()
@@ -113,14 +92,14 @@ def test_status_updates_continue_while_the_brokers_are_unavailable(own_broker: t
     rig, broker = own_broker
     rig.server.execute("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     pid = rig.server.execute("SELECT active_pid FROM pg_replication_slots")
     broker.kill()
-    rig.server.execute(*[INSERT] * 50)
+    rig.server.execute(*[INSERT_USER] * 50)
     time.sleep(3)  # three times wal_sender_timeout; there is no event to wait for, since nothing may happen
     assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == pid
     broker.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     capture.stop()
     assert len(ids(rig)) == 52
     assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == [(None,)]
@@ -132,7 +111,7 @@ def test_capture_stops_while_the_brokers_are_unavailable(
     """Otherwise it would retry for 120 s, since the entry of a new shape must be confirmed first."""
     rig, broker = own_broker
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     broker.kill()
     rig.define(shape("users"), shape("more"))
     rig.wait(lambda: "waiting for kafka" in caplog.text, "capture waiting for the brokers")
@@ -143,13 +122,13 @@ def test_capture_stops_while_the_brokers_are_unavailable(
 def test_capture_waits_for_a_slot_that_is_still_in_use(rig: CaptureRig) -> None:
     """The server may keep the connection of a dead process; a second capture takes over once it is closed."""
     first = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     second = rig.start()
     rig.wait(lambda: second.loop.has_answered, "an attempt of the second")
     assert second.error is None
     first.stop()
     rig.wait(lambda: second.loop.source is not None, "the slot used by the second")
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     second.stop()
     assert ids(rig) == [1, 2]
 
@@ -157,19 +136,19 @@ def test_capture_waits_for_a_slot_that_is_still_in_use(rig: CaptureRig) -> None:
 def test_a_slot_that_was_advanced_by_someone_else_is_refused(rig: CaptureRig) -> None:
     """Transactions between the ack and the slot's position are in no shape, and the server never sends them again."""
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     rig.acknowledge_all()
     capture.stop()
-    rig.server.execute(INSERT, "SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
+    rig.server.execute(INSERT_USER, "SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
     failure = rig.start().failure()
     assert failure.startswith("SlotError")
     assert "another client advanced the slot" in failure
     capture = rig.start(new_epoch=True)
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     capture.stop()
     assert rig.source().endswith("/1/shapes/1")
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     capture.stop()
     assert rig.source().endswith("/1/shapes/1")
 
@@ -177,11 +156,11 @@ def test_a_slot_that_was_advanced_by_someone_else_is_refused(rig: CaptureRig) ->
 def test_a_lost_slot_is_a_final_error_that_states_what_to_do(rig: CaptureRig) -> None:
     """The server has removed WAL that the slot still needed."""
     captured_once = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     captured_once.stop()
     rig.server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     for _ in range(3):
-        rig.server.execute("SELECT pg_switch_wal()", INSERT, "CHECKPOINT")
+        rig.server.execute("SELECT pg_switch_wal()", INSERT_USER, "CHECKPOINT")
     failure = rig.start().failure()
     assert failure.startswith("SlotError: replication slot shapes is lost")
     assert "--create --new-epoch" in failure
@@ -191,14 +170,14 @@ def test_a_lost_slot_is_a_final_error_that_states_what_to_do(rig: CaptureRig) ->
 def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_folder: Path, diverged: bool) -> None:  # noqa: FBT001  a parameter of the test
     """It is behind what was published, or past it with other transactions; a new epoch continues as a new source."""
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     rig.acknowledge_all()
     capture.stop()
     rig.server.stop()
     copy = rig.server.copy_to(postgres_folder / "copy")
     rig.server.start()
     capture = rig.start()
-    execute_and_wait(rig, INSERT, INSERT)
+    rig.execute_and_wait(INSERT_USER, INSERT_USER)
     capture.stop()
     copy.settings["max_wal_senders"] = "10"
     with copy:
@@ -211,7 +190,7 @@ def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_fold
         capture = rig.start(new_epoch=True)
         rig.server.stop()
         rig.server = copy
-        execute_and_wait(rig, INSERT)
+        rig.execute_and_wait(INSERT_USER)
         capture.stop()
         assert rig.source().endswith("/1/shapes/1")
 
@@ -219,7 +198,7 @@ def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_fold
 def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: Path) -> None:
     """It has its own timeline and its own slot, so the old source's acks do not apply."""
     capture = rig.start()
-    execute_and_wait(rig, INSERT)
+    rig.execute_and_wait(INSERT_USER)
     capture.stop()
     first = rig.source()
     with rig.server.standby(postgres_folder / "standby") as standby:
@@ -228,7 +207,7 @@ def test_a_promoted_standby_is_another_source(rig: CaptureRig, postgres_folder: 
         rig.server = standby
         rig.settings["postgres"]["connection"] = dict(standby.options)
         capture = rig.start()
-        execute_and_wait(rig, INSERT)
+        rig.execute_and_wait(INSERT_USER)
         capture.stop()
     system_id, timeline, slot = rig.source().split("/")
     assert first == f"{system_id}/1/{slot}"
@@ -243,14 +222,12 @@ def test_the_installed_postgres_is_captured_too(
     with LocalPostgres(postgres_folder / "system", binaries=system_binaries()) as server:
         rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
         try:
-            rig.create()
-            server.execute(USERS)
-            rig.define(shape("users"))
+            rig.create_with_users()
             capture = rig.start()
-            execute_and_wait(rig, INSERT)
+            rig.execute_and_wait(INSERT_USER)
             rig.acknowledge_all()
             server.restart()
-            execute_and_wait(rig, INSERT)
+            rig.execute_and_wait(INSERT_USER)
             rig.acknowledge_all()
             capture.stop()
             assert len(ids(rig)) == 2

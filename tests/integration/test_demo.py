@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.wal.lsn import parse_lsn
-from tests.support.capture_rig import ROOT, wait_until
+from tests.support.capture_rig import ROOT
+from tests.support.waiting import wait_until
 
 _DEADLINE_S = 240
 _LINE = re.compile(

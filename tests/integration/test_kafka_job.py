@@ -4,8 +4,7 @@ import logging
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -15,19 +14,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import BrokerError, GapError
-from flushtracker.files.recording import read_recording
 from flushtracker.local.broker import LocalBroker
-from flushtracker.replay.replay import Replay
-from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support import in_memory_job
 from tests.support.brokers import Broker
 from tests.support.in_memory_job import InMemoryJob
 from tests.support.kafka_job import KafkaJob
+from tests.support.recorded_workload import SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
+from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
-_SOURCE: Final = "recording/1/shapes"
+_DEADLINE_S: Final = 90
 _PARTS: Final = 5
 
 
@@ -53,15 +51,10 @@ def running(spark: SparkSession, job: KafkaJob, *, shape_groups: int = 4) -> Ite
     assert failures == []
 
 
-def _await(what: str, condition: Callable[[], bool], *, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"gave up after {timeout_s:.0f} s: {what}"
-        time.sleep(0.1)
-
-
 def _await_ack(job: KafkaJob, source: str, ack_lsn: int) -> None:
-    _await(f"ack {ack_lsn} of {source}", lambda: max(job.ack_lsns(source).values(), default=-1) == ack_lsn)
+    wait_until(
+        lambda: max(job.ack_lsns(source).values(), default=-1) == ack_lsn, f"ack {ack_lsn} of {source}", _DEADLINE_S
+    )
 
 
 @pytest.mark.parametrize("shape_groups", [0, 16])
@@ -71,18 +64,16 @@ def test_recording_gives_the_same_acks_as_over_files(
     """It is published in parts; after each, the job reaches the ack of the core alone, as the job over files does."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2, options={"minPartitions": "4"})
     core = InMemoryJob(in_memory_job.AckTable())
-    replay = Replay(_SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
-    ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
+    batches, last_commit_lsn = recorded_batches(ticks_per_batch=1)
     acks = []
     with running(spark, job, shape_groups=shape_groups):
         for part in range(_PARTS):
-            for tick in ticks[len(ticks) * part // _PARTS : len(ticks) * (part + 1) // _PARTS]:
-                job.write([*tick.fragments, *tick.flushes])
-                core.run_batch([*tick.fragments, *tick.flushes])
-            acks.append(core.ack_lsn(_SOURCE))
-            _await_ack(job, _SOURCE, acks[-1])
-    assert replay.counts.last_commit is not None
-    assert acks[-1] == replay.counts.last_commit.tx_offset
+            for batch in batches[len(batches) * part // _PARTS : len(batches) * (part + 1) // _PARTS]:
+                job.write(batch)
+                core.run_batch(batch)
+            acks.append(core.ack_lsn(SOURCE))
+            _await_ack(job, SOURCE, acks[-1])
+    assert acks[-1] == last_commit_lsn
     assert len(set(acks)) > 2
 
 
@@ -106,7 +97,8 @@ def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
     output += _run("track", "--config", str(config))
     report = _run("report", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
     assert "source=recording/1/shapes ack_lsn=" in output
-    assert "everything is acknowledged" in report.lower() or "recording/1/shapes" in report
+    assert "How the ack of recording/1/shapes advanced" in report
+    assert re.search(r"^final ack \S+ = last commit: everything is acknowledged$", report, re.MULTILINE), report
 
 
 def _run(command: str, *arguments: str) -> str:
@@ -191,7 +183,8 @@ def test_broker_restarts_under_load_lose_no_ack(
                 job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
                 _await_ack(job, source.name, lsn - 2)
             broker.kill()
-            _await("the job's warning", lambda: f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text)
+            warning = f"Kafka at {broker.bootstrap_servers} does not answer"
+            wait_until(lambda: warning in caplog.text, "the job's warning", _DEADLINE_S)
             broker.start()
             job.write([source.flushed("users", 4000)])
             _await_ack(job, source.name, 4000)

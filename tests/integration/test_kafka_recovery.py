@@ -260,7 +260,7 @@ def test_other_topics_on_a_checkpoint_are_refused(spark: SparkSession, job: Kafk
     other = KafkaJob(job.root, job.bootstrap_servers)
     message = _stop_message(other, spark, StateError)
     assert f"was made for source.flushes {job.topic('flushes')} (" in message
-    assert f", and now it is {other.topic('flushes')} (" in message
+    assert f", but source.flushes is now {other.topic('flushes')} (" in message
     assert "start once with --recover" in message
     job.delete_topics()
     job.create_topics()

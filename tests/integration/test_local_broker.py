@@ -5,8 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.local.broker import LocalBroker
+from tests.support.processes import has_ended
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 60
 START_AND_WAIT = """
@@ -27,13 +27,6 @@ broker.start()
 print(broker._process.pid, flush=True)
 time.sleep(600)
 """
-
-
-def await_true(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"gave up after {DEADLINE_SECONDS} s: {what}"
-        time.sleep(0.05)
 
 
 def publish_one(servers: str, topic: str, value: bytes) -> None:
@@ -87,15 +80,7 @@ def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
             os.kill(pid, 0)
         finally:
             os.killpg(program.pid, signal.SIGKILL)
-
-    def is_gone() -> bool:
-        # Where no process reaps orphans, as in a container, a dead process stays as a zombie.
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except FileNotFoundError:
-            return True
-
-    await_true(is_gone, "the broker's end")
+    wait_until(lambda: has_ended(pid), "the broker's end", DEADLINE_SECONDS)
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import config_file, created_streams, records, streams_config, topic_names, unreachable
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
@@ -128,12 +129,14 @@ def test_ctrl_c_ends_a_replay_between_two_records(
     command += ["--kafka", str(config_file(config, tmp_path / "kafka.yaml")), "--rate", "40"]
     admin = TopicAdmin(config)
     started = time.monotonic()
+
+    def has_begun() -> bool:
+        assert program.poll() is None
+        return admin.record_count("fragments") >= 30
+
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as program:
         try:
-            while admin.record_count("fragments") < 30:
-                assert program.poll() is None
-                assert time.monotonic() - started < DEADLINE_S
-                time.sleep(0.05)
+            wait_until(has_begun, "30 fragments", DEADLINE_S)
             os.killpg(program.pid, signal.SIGINT)
             errors = program.communicate(timeout=DEADLINE_S)[1]
         finally:

@@ -12,9 +12,10 @@ import pytest
 from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
-from tests.support.standalone_cluster import wait_for
+from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
+_DEADLINE_S: Final = 600
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_one_of_two_drivers_ends_and_the_other_continues(
     drivers = [start(configs[0])]
     lsn = 2000
     job.write([source.transaction(lsn, "users")])
-    wait_for("an ack of the first", job.acks)
+    wait_until(job.acks, "an ack of the first", _DEADLINE_S)
     drivers.append(start(configs[1]))
 
     def one_has_ended() -> bool:
@@ -58,13 +59,13 @@ def test_one_of_two_drivers_ends_and_the_other_continues(
         job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
         return any(driver.poll() is not None for driver in drivers)
 
-    wait_for("one has ended", one_has_ended)
+    wait_until(one_has_ended, "one has ended", _DEADLINE_S, pause_s=0.1)
     ended = next(number for number, driver in enumerate(drivers) if driver.poll() is not None)
     log = configs[ended].with_suffix(".log").read_text()
     assert drivers[ended].returncode in {4, 5}, log
     assert "another driver" in log.splitlines()[-1]
     job.write([source.flushed("users", lsn), source.transaction(lsn + 1000)])
-    wait_for("the other's last ack", lambda: max(ack_lsn for *_, ack_lsn in job.acks()) == lsn + 1000)
+    wait_until(lambda: max(ack_lsn for *_, ack_lsn in job.acks()) == lsn + 1000, "the other's last ack", _DEADLINE_S)
     other = drivers[1 - ended]
     other.send_signal(signal.SIGTERM)
     assert other.wait(60) == 0, configs[1 - ended].with_suffix(".log").read_text()

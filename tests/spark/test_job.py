@@ -7,8 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -24,17 +23,11 @@ from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
+from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
 _JOB: Final = str(_ROOT / "jobs" / "track_flushes.py")
 _DEADLINE_S: Final = 300
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"the condition did not hold within {_DEADLINE_S} s"
-        time.sleep(0.1)
 
 
 def _run(arguments: list[str], environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -122,7 +115,11 @@ def test_ctrl_c_while_spark_starts_leaves_nothing_behind(tmp_path: Path) -> None
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
         try:
             # The first child only prints Java's version.
-            _wait_for(lambda: any("spark.deploy" in _command(child) for child in _children(process.pid)))
+            wait_until(
+                lambda: any("spark.deploy" in _command(child) for child in _children(process.pid)),
+                "Spark's JVM runs",
+                _DEADLINE_S,
+            )
             os.killpg(process.pid, signal.SIGINT)
             _, errors = process.communicate(timeout=_DEADLINE_S)
         except BaseException:
@@ -131,7 +128,7 @@ def test_ctrl_c_while_spark_starts_leaves_nothing_behind(tmp_path: Path) -> None
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert not (tmp_path / "acks").exists()
-    _wait_for(lambda: not _is_group_alive(process.pid))
+    wait_until(lambda: not _is_group_alive(process.pid), "the end of the process group", _DEADLINE_S)
 
 
 def _children(pid: int) -> list[str]:
@@ -163,7 +160,7 @@ def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     command = [submit, "--master", "local[2]", "--jars", jars, _JOB, "--config", str(job.config_file(trigger_ms=100))]
     environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environ) as process:
-        _wait_for(lambda: _has_ack(job, 2000))
+        wait_until(lambda: _has_ack(job, 2000), "the ack", _DEADLINE_S)
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=_DEADLINE_S)
     assert process.returncode == 0, output
@@ -281,9 +278,9 @@ def test_dead_writer_on_a_quiet_table_is_noticed_without_a_batch(
         return [message for message in caplog.messages if text in message]
 
     try:
-        _wait_for(lambda: bool(logged("shape stalled")))
+        wait_until(lambda: logged("shape stalled"), "the stall in the log", _DEADLINE_S)
         job.write([source.flushed("users", 2000)])
-        _wait_for(lambda: bool(logged("shape no longer stalled")))
+        wait_until(lambda: logged("shape no longer stalled"), "the stall's end in the log", _DEADLINE_S)
     finally:
         stop.set()
         thread.join(_DEADLINE_S)

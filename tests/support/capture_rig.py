@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -25,18 +24,13 @@ from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.lsn import parse_lsn
+from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 30.0
 ROOT: Final = Path(__file__).parents[2]
 SLOT: Final = "shapes"
-
-
-def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return once ``condition`` holds; fail, naming ``what``, if that takes too long."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, f"gave up after {deadline_s:.0f} s: {what}"
-        time.sleep(0.02)
+USERS: Final = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
+INSERT_USER: Final = "INSERT INTO users (region) VALUES ('eu')"
 
 
 @dataclass
@@ -121,6 +115,12 @@ class CaptureRig:
             "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
         )
 
+    def create_with_users(self) -> None:
+        """As :meth:`create`, with one table and one shape on it."""
+        self.create()
+        self.server.execute(USERS)
+        self.define(shape("users"))
+
     def create_topics(self) -> None:
         TopicAdmin(self.config.kafka).create(ROLES)
 
@@ -197,7 +197,7 @@ class CaptureRig:
                 raise self._captures[-1].error
             return bool(condition())
 
-        wait_until(holds_or_failed, what)
+        wait_until(holds_or_failed, what, DEADLINE_S)
 
     def commit_lsn(self, *statements: str) -> int:
         """Run the statements; return an LSN at or past their commits."""
@@ -207,6 +207,10 @@ class CaptureRig:
     def wait_for_commits(self, lsn: int) -> None:
         """Wait until the fragments reach ``lsn``, by a commit or a keepalive."""
         self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
+
+    def execute_and_wait(self, *statements: str) -> None:
+        """Execute the statements and wait until all their changes are published."""
+        self.wait_for_commits(self.commit_lsn(*statements))
 
     def source(self) -> str:
         """The source of the capture that was started last."""

@@ -8,13 +8,17 @@ from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_loop_parts import Sample, Tracker, Workload, Writers, required_flushes
-from tests.support.capture_rig import CaptureRig, shape, wait_until
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.waiting import wait_until
 
 SHAPES: Final = (
     shape("all", "public.rows", replica="full"),
     shape("ones", "public.rows", where="bucket = 1"),
     shape("others", "public.rows", where="bucket IN (2, 3)", depends_on=["ones"]),
 )
+
+# Each poll is a step of the load, so a longer pause would be less load.
+_PAUSE_S: Final = 0.02
 
 
 def prepare(rig: CaptureRig) -> None:
@@ -57,7 +61,7 @@ class ClosedLoop:
             self.step()
             return bool(condition())
 
-        wait_until(step_and_check, what, 120)
+        wait_until(step_and_check, what, 120, pause_s=_PAUSE_S)
 
     def finish(self) -> None:
         """Flush everything, without new work, until the slot is past the last commit."""
@@ -67,7 +71,7 @@ class ClosedLoop:
             self.step(chance=1.0)
             return self.samples[-1].confirmed_lsn >= parse_lsn(end)
 
-        wait_until(confirmed, "the slot past the last commit", 120)
+        wait_until(confirmed, "the slot past the last commit", 120, pause_s=_PAUSE_S)
 
     def check(self) -> None:
         """After :meth:`finish`: each shape's log reproduces its rows, and the slot never passed an unflushed commit."""

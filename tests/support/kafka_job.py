@@ -1,7 +1,6 @@
 """A tracking job with its own topics on a real broker."""
 
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_rules import topic_settings
 from tests.support.job_folder import JobFolder
+from tests.support.waiting import wait_until
 
 SILENT = logging.getLogger("tests.librdkafka")
 SILENT.setLevel(logging.CRITICAL)
@@ -59,13 +59,11 @@ class KafkaJob(JobFolder):
 
     def delete_topics(self) -> None:
         admin = self._admin()
-        for future in admin.delete_topics([self.topic("fragments"), self.topic("flushes")]).values():
+        topics = [self.topic("fragments"), self.topic("flushes")]
+        for future in admin.delete_topics(topics).values():
             future.result(30)
-        # The topics leave the broker's metadata a moment later.
-        deadline = time.monotonic() + 30
-        while {self.topic("fragments"), self.topic("flushes")} & set(admin.list_topics(timeout=30).topics):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        # They leave the broker's metadata a moment later.
+        wait_until(lambda: not {*topics} & {*admin.list_topics(timeout=30).topics}, "the topics are gone", 30)
 
     def alter(self, stream: str, **settings: str) -> None:
         """Change settings of a stream's topic."""
@@ -81,22 +79,24 @@ class KafkaJob(JobFolder):
         """Wait until the broker has deleted all fragments below ``kafka_offset``."""
         admin = self._admin()
         partition = TopicPartition(self.topic("fragments"), 0)
-        deadline = time.monotonic() + 60
-        while True:
+
+        def is_first() -> bool:
             earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # untyped in confluent_kafka
             found = admin.list_offsets({partition: earliest})[partition].result(30)
-            if found.offset >= kafka_offset:
-                return
-            assert time.monotonic() < deadline, found
-            time.sleep(0.2)
+            return bool(found.offset >= kafka_offset)
+
+        wait_until(is_first, f"no fragment below Kafka offset {kafka_offset}", 60)
 
     def await_compaction(self, *, below: int) -> None:
         """Wait until compaction leaves fewer than ``below`` flush records; each write triggers the cleaner."""
-        deadline = time.monotonic() + 60
-        while (count := self._count("flushes")) >= below:
-            assert time.monotonic() < deadline, count
+
+        def is_compacted() -> bool:
+            if self._count("flushes") < below:
+                return True
             self.write([], ["no notification"])
-            time.sleep(0.5)
+            return False
+
+        wait_until(is_compacted, f"fewer than {below} flush records", 60, pause_s=0.5)
 
     def _count(self, stream: str) -> int:
         """The number of records from the earliest Kafka offset on."""

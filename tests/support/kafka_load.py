@@ -1,7 +1,6 @@
 """A steady load on the streams of a :class:`KafkaJob`, and the greatest LSN that may be acknowledged at any moment."""
 
 import random
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Event, Lock, Thread
@@ -12,6 +11,7 @@ from tests.support import in_memory_job
 from tests.support.in_memory_job import InMemoryJob
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
+from tests.support.waiting import wait_until
 
 _SHAPES: Final = [f"shape-{number}" for number in range(40)]
 _PAUSE_S: Final = 0.1
@@ -110,8 +110,9 @@ class KafkaLoad:
 
 def await_ack_after(load: KafkaLoad, ack_lsn: int, *, timeout_s: float = 240) -> int:
     """Wait for an ack greater than ``ack_lsn`` and return the last one; every poll checks all acks."""
-    deadline = time.monotonic() + timeout_s
-    while (last := load.assert_sound()) <= ack_lsn:
-        assert time.monotonic() < deadline, f"no ack after {ack_lsn}, but up to {load.bound()} is allowed"
-        time.sleep(1)
-    return last
+
+    def new_ack() -> int | None:
+        last = load.assert_sound()
+        return last if last > ack_lsn else None
+
+    return wait_until(new_ack, f"an ack after {ack_lsn}; {load.bound()} was allowed at the start", timeout_s, pause_s=1)

@@ -1,7 +1,6 @@
 """Streams on a broker: their configuration as an object and as a file, single topics, and their records."""
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 60
 
@@ -59,9 +59,7 @@ def create_topic(servers: str, name: str, settings: Mapping[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, 1, config=dict(settings))])[name].result(TIMEOUT_S)
     # The topic may appear in the broker's metadata a moment later.
-    deadline = time.monotonic() + TIMEOUT_S
-    while name not in topic_names(servers):
-        assert time.monotonic() < deadline, f"topic {name} is not listed {TIMEOUT_S} s after it was created"
+    wait_until(lambda: name in topic_names(servers), f"new topic {name} is listed", TIMEOUT_S)
 
 
 def topic_names(servers: str) -> set[str]:
@@ -77,9 +75,8 @@ def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         found: dict[int, list[tuple[str, str]]] = defaultdict(list)
         open_partitions = set(partitions)
-        deadline = time.monotonic() + TIMEOUT_S
-        while open_partitions:
-            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {TIMEOUT_S} s"
+
+        def is_at_end() -> bool:
             for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:
@@ -87,6 +84,9 @@ def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     open_partitions.discard(message.partition() or 0)
+            return not open_partitions
+
+        wait_until(is_at_end, f"the end of {topic}", TIMEOUT_S)
         return dict(found)
     finally:
         consumer.close()

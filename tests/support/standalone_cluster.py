@@ -10,20 +10,22 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final
 from urllib.request import urlopen
 
 import pyspark
 
 from flushtracker.spark.dist import write_dist
+from tests.support.job_folder import JobFolder
+from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 600
+_ROOT: Final = Path(__file__).parents[2]
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # This environment variable identifies the processes of a cluster, whichever process started them.
@@ -32,17 +34,6 @@ _MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
 _FAST_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Everything that an executor's Python needs: pandas, pyarrow and their dependencies. Spark provides pyspark.
 _EXECUTOR_PACKAGES: Final = ("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata")
-
-_Found = TypeVar("_Found")
-
-
-def wait_for(what: str, find: Callable[[], _Found | None]) -> _Found:
-    """Poll ``find`` until it returns something true, and return that; fail, naming ``what``, after the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := find()):
-        assert time.monotonic() < deadline, f"gave up after {DEADLINE_S} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 class StandaloneCluster:
@@ -85,7 +76,7 @@ class StandaloneCluster:
         for number in range(self._worker_count):
             arguments = ("-c", "1", "-m", "1g", "-d", str(self.folder / f"worker-{number}"), self.master_url)
             self._start_daemon(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments)
-        wait_for("the workers are registered", lambda: _alive_workers(web) == self._worker_count)
+        wait_until(lambda: _alive_workers(web) == self._worker_count, "the workers are registered", DEADLINE_S)
 
     def _start_daemon(self, name: str, java_class: str, *arguments: str) -> None:
         command = [str(_SPARK_HOME / "bin" / "spark-class"), java_class, "--host", "127.0.0.1", "--webui-port", "0"]
@@ -118,7 +109,8 @@ class StandaloneCluster:
         }
 
     def _find_in_master_log(self, pattern: str) -> str:
-        return wait_for(f"the master logs {pattern}", lambda: re.search(pattern, self.log_of_master()))[1]
+        found = wait_until(lambda: re.search(pattern, self.log_of_master()), f"the master logs {pattern}", DEADLINE_S)
+        return found[1]
 
     def submit(self, *arguments: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
         """Start ``spark-submit`` with the README's flags, then ``arguments``: more flags, the job and its arguments.
@@ -128,6 +120,11 @@ class StandaloneCluster:
         jars = ",".join(str(path) for path in sorted((self.dist / "jars").glob("*.jar")))
         flags = ["--master", self.master_url, "--jars", jars, "--py-files", str(self.dist / "flushtracker.zip")]
         return self.start_driver("spark-submit", *flags, *arguments, cwd=cwd, **environ)
+
+    def submit_job(self, job: JobFolder) -> subprocess.Popen[bytes]:
+        """Submit the tracking job on this folder's streams; it runs until it is stopped."""
+        config = str(job.config_file(shape_groups=16, trigger_ms=100))
+        return self.submit(str(_ROOT / "jobs" / "track_flushes.py"), "--config", config, cwd=job.root)
 
     def start_driver(self, *command: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
         """Start a program that submits to this cluster, in its own session; :meth:`log_of` returns its output.
@@ -157,9 +154,15 @@ class StandaloneCluster:
 
     def kill_an_executor(self) -> int:
         """Send SIGKILL to an executor and return its process id. The master starts a replacement."""
-        pid = wait_for("an executor runs", self.executor_pids)[0]
+        pid = wait_until(self.executor_pids, "an executor runs", DEADLINE_S)[0]
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    @staticmethod
+    def kill_driver(driver: subprocess.Popen[bytes]) -> None:
+        """Send SIGKILL to a driver's Python and its JVM."""
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
 
     def is_idle(self) -> bool:
         """Whether only the master and the workers run: no executor, and no Python that an executor has started."""
@@ -167,7 +170,7 @@ class StandaloneCluster:
 
     def stop(self) -> None:
         """Kill every process of this cluster, including the drivers', and wait until all are gone."""
-        wait_for("the cluster's processes are gone", self._kill_all)
+        wait_until(self._kill_all, "the cluster's processes are gone", DEADLINE_S)
         for process in (*self._drivers, *self._daemons):
             process.wait(DEADLINE_S)
 

@@ -3,7 +3,6 @@
 import ast
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 import pytest
 
 import flushtracker
+from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parent
 CHECKOUT: Final = ROOT.parent
@@ -213,23 +213,8 @@ def test_checks_find_the_imports_that_they_look_for() -> None:
     assert {"tracking.flush_tracker", "spark.driver", "cli", "shapes.where"} <= {name for name, _ in modules()}
 
 
-IMPORT_ALL = """
-import importlib, sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in sys.argv[1].split(","):
-            raise ModuleNotFoundError(f"{name} is blocked", name=name)
-
-sys.meta_path.insert(0, Blocker())
-for module in sys.argv[2:]:
-    importlib.import_module(f"flushtracker.{module}")
-"""
-
-
 def import_without(blocked: set[str], *names: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", IMPORT_ALL, ",".join(sorted(blocked)), *names]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    return run_without(blocked, "\n".join(f"import flushtracker.{name}" for name in names))
 
 
 @pytest.mark.parametrize("package", sorted({**PURE, **ADAPTERS, "cli": frozenset()}))
@@ -248,6 +233,20 @@ def test_package_imports_with_only_its_own_third_party_packages(package: str) ->
 def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
     """The tracker reads Kafka through Spark, and the rules about topics apply to it too."""
     done = import_without({"confluent_kafka", "pyspark"}, f"kafka.{module}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("capture.collector", "capture.delivery_window", "capture.history_check", "capture.outbox"),
+        *("capture.shape_registry", "capture.shapes_watch", "capture.standby_status", "capture.status_sender"),
+        *("capture.subscriptions", "replay.replay", "replay.simulated_writers", "demo.writers", "spark.dist"),
+    ],
+)
+def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:
+    """They need neither a client nor a connection, so unit tests reach them."""
+    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "sqlglot", "yaml"}, module)
     assert done.returncode == 0, done.stderr
 
 

@@ -13,6 +13,7 @@ from packaging.version import Version
 
 import flushtracker
 from flushtracker.cli import main
+from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
 COMMANDS: Final = ("track", "capture", "topics", "replay", "report", "demo")
@@ -26,18 +27,6 @@ EXTRAS: Final = {
     "flushtracker.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
 }
 OPTIONAL: Final = set[str]().union(*EXTRAS.values())
-
-IMPORT_WITHOUT = """
-import importlib, sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in sys.argv[2].split(","):
-            raise ModuleNotFoundError(f"{name} is blocked", name=name)
-
-sys.meta_path.insert(0, Blocker())
-importlib.import_module(sys.argv[1])
-"""
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,6 +43,7 @@ def test_every_subcommand_has_help_with_its_exit_codes(command: str, capsys: pyt
     assert f"flushtracker {command}" in text
     assert "exit codes: 0 " in text
     assert "--verbose" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +70,16 @@ def test_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.Ca
     assert "usage: flushtracker" in capsys.readouterr().err
 
 
+def test_abandon_without_recover_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would have no effect, and is reported before Spark is needed."""
+    with pytest.raises(SystemExit) as exited:
+        main(["track", "--config", "x", "--abandon", "s"])
+    assert exited.value.code == 2
+    error = capsys.readouterr().err
+    assert "usage: flushtracker track" in error
+    assert error.endswith("error: --abandon is only valid with --recover\n")
+
+
 def test_module_and_jobs_run_the_command() -> None:
     """``python -m flushtracker`` and each file in ``jobs/`` are the same command."""
     assert run_python("-m", "flushtracker", "track", "--help").stdout.startswith("usage: flushtracker track ")
@@ -92,7 +92,7 @@ def test_module_and_jobs_run_the_command() -> None:
 @pytest.mark.parametrize("module", ["flushtracker.cli", *EXTRAS])
 def test_program_imports_with_only_the_packages_of_its_extra(module: str) -> None:
     """The command itself, with its help, needs only the bare install."""
-    done = run_python("-c", IMPORT_WITHOUT, module, ",".join(OPTIONAL - EXTRAS.get(module, set())))
+    done = run_without(OPTIONAL - EXTRAS.get(module, set()), f"import {module}")
     assert done.returncode == 0, done.stderr
 
 
@@ -109,11 +109,8 @@ def test_missing_extra_is_named_with_the_command_that_installs_it(
     command: str, arguments: list[str], package: str, extra: str
 ) -> None:
     """The user sees one line and the exit code of a configuration error, not a traceback."""
-    program = IMPORT_WITHOUT.replace(
-        "importlib.import_module(sys.argv[1])",
-        "from flushtracker.cli import main\nsys.exit(main(sys.argv[3:]))",
-    )
-    done = run_python("-c", program, "", package, command, *arguments)
+    program = "from flushtracker.cli import main\nsys.exit(main(sys.argv[1:]))"
+    done = run_without({package}, program, command, *arguments)
     expected = f"flushtracker {command}: {package} is not installed; run: pip install 'flushtracker[{extra}]'\n"
     assert (done.returncode, done.stderr) == (2, expected)
 

@@ -3,7 +3,6 @@
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from itertools import islice
@@ -25,6 +24,8 @@ from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.processes import has_ended
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
@@ -209,9 +210,7 @@ def test_child_that_exits_unasked_is_reported_with_its_last_line(
 ) -> None:
     """An exit without an error is a failure too if the child was not stopped."""
     process = child(tmp_path, program)
-    deadline = time.monotonic() + 30
-    while (failure := process.failure()) is None:
-        assert time.monotonic() < deadline
+    failure = wait_until(process.failure, "the child's exit", 30)
     process.stop()
     assert fact in str(failure)
     assert failure.exit_code == exit_code
@@ -221,11 +220,11 @@ def test_stopping_a_child_ends_its_whole_group(tmp_path: Path) -> None:
     """Processes that the child started, and did not stop itself, end too."""
     program = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
     process = child(tmp_path, program)
-    deadline = time.monotonic() + 30
-    while not (text := (tmp_path / "log").read_text()).endswith("\n"):
-        assert time.monotonic() < deadline
+    log = tmp_path / "log"
+    wait_until(lambda: log.read_text().endswith("\n"), "the grandchild's process id", 30)
     process.stop()
-    assert is_gone(int(text))
+    # A killed process is still there for a moment, and stopping waits only for the child.
+    wait_until(lambda: has_ended(int(log.read_text())), "the grandchild's end", 30)
 
 
 def test_first_signal_requests_the_stop_and_later_ones_change_nothing() -> None:
@@ -243,10 +242,3 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "made True\n")
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True

@@ -14,9 +14,10 @@ from flushtracker.config.job_config import (
     load_config,
 )
 from flushtracker.errors import ConfigError
+from tests.support.config_files import DURATION, ConfigFile
 
-DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
 CONF = Path(__file__).parents[2] / "conf"
+FILE = ConfigFile("job.yaml", load_config)
 
 COMPLETE = """\
 source:  {format: files, fragments: data/fragments, flushes: data/flushes, max_files_per_trigger: 7}
@@ -34,23 +35,10 @@ trigger: available_now
 """
 
 
-def load(folder: Path, text: str) -> JobConfig:
-    path = folder / "job.yaml"
-    path.write_text(text)
-    return load_config(path)
-
-
-def refusal(folder: Path, text: str) -> str:
-    """The error for the file, without its folder."""
-    with pytest.raises(ConfigError) as caught:
-        load(folder, text)
-    return str(caught.value).replace(f"{folder}/", "")
-
-
 def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No key has its default value here."""
     monkeypatch.setenv("KEY", "hunter2")
-    config = load(tmp_path, COMPLETE)
+    config = FILE.load(tmp_path, COMPLETE)
 
     assert config.transport == FilesTransport("data/fragments", "data/flushes", 7)
     assert config.transport.format == "files"
@@ -63,7 +51,7 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     """The minimal file states where things are, and when the job runs."""
-    assert load(tmp_path, MINIMAL) == JobConfig(
+    assert FILE.load(tmp_path, MINIMAL) == JobConfig(
         transport=FilesTransport("f", "g", 100),
         state=StateConfig("c", 16, 4096, 4),
         sink=SinkConfig("a", "d"),
@@ -75,7 +63,7 @@ def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
 def test_storage_options_never_show_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A configuration ends up in logs and tracebacks; its passwords must not."""
     monkeypatch.setenv("KEY", "hunter2")
-    config = load(tmp_path, COMPLETE)
+    config = FILE.load(tmp_path, COMPLETE)
 
     assert "storage_options=SecretOptions(AWS_REGION=…, KEY=…)" in repr(config)
     assert "hunter2" not in repr(config) + str(config.sink.storage_options)
@@ -144,21 +132,21 @@ def test_a_wrong_value_is_refused_with_its_line(
     monkeypatch.setenv("KEY", "hunter2")
     monkeypatch.delenv("NOT_SET_HERE", raising=False)
     assert old in COMPLETE
-    assert refusal(tmp_path, COMPLETE.replace(old, new)) == f"job.yaml {message}"
+    assert FILE.refusal(tmp_path, COMPLETE.replace(old, new)) == f"job.yaml {message}"
 
 
 @pytest.mark.parametrize("section", ["source", "state", "sink", "trigger"])
 def test_a_missing_section_is_refused(tmp_path: Path, section: str) -> None:
     """Only `stall` may be left out: its defaults make sense everywhere."""
     text = "".join(line for line in MINIMAL.splitlines(keepends=True) if not line.startswith(section))
-    assert refusal(tmp_path, text) == f"job.yaml line 1: {section} is missing"
+    assert FILE.refusal(tmp_path, text) == f"job.yaml line 1: {section} is missing"
 
 
 def test_a_secret_in_the_wrong_place_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the variable; neither it nor its causes show the value."""
     monkeypatch.setenv("KEY", "hunter2")
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, MINIMAL.replace("available_now", "${KEY}"))
+        FILE.load(tmp_path, MINIMAL.replace("available_now", "${KEY}"))
     assert "line 4: trigger is '${KEY}', not available_now" in str(caught.value)
     assert "hunter2" not in f"{caught.value} {caught.value.__cause__}"
 
@@ -176,7 +164,7 @@ def test_kafka_options_are_passed_on_unchanged(tmp_path: Path, monkeypatch: pyte
     """A topic may have the same name as a table; no option's value is ever shown."""
     monkeypatch.setenv("SERVERS", "one:9092,two:9092")
     monkeypatch.setenv("KEY", "hunter2")
-    source = load(tmp_path, KAFKA).transport
+    source = FILE.load(tmp_path, KAFKA).transport
     assert isinstance(source, KafkaTransport)
     assert (source.bootstrap_servers, source.fragments, source.flushes) == ("one:9092,two:9092", "f", "acks")
     assert dict(source.options) == {"maxOffsetsPerTrigger": "500000", "kafka.sasl.jaas.config": "hunter2"}
@@ -213,4 +201,4 @@ def test_settings_that_could_lose_records_or_conflict_are_refused(
     monkeypatch.setenv("SERVERS", "one:9092")
     monkeypatch.setenv("KEY", "hunter2")
     assert old in KAFKA
-    assert message in refusal(tmp_path, KAFKA.replace(old, new))
+    assert message in FILE.refusal(tmp_path, KAFKA.replace(old, new))

@@ -7,29 +7,18 @@ import pytest
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, kafka_config, load_kafka_config
+from tests.support.config_files import ConfigFile
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "kafka.yaml"
+FILE = ConfigFile("kafka.yaml", load_kafka_config)
 TOPICS = "topics: {fragments: f, flushes: g, shapes: s, shape_changes: c}\n"
 MINIMAL = "bootstrap_servers: kafka:9092\n" + TOPICS
-
-
-def load(folder: Path, text: str) -> KafkaConfig:
-    path = folder / "kafka.yaml"
-    path.write_text(text)
-    return load_kafka_config(path)
-
-
-def refusal(folder: Path, text: str) -> str:
-    """The error for the file, without its folder."""
-    with pytest.raises(ConfigError) as caught:
-        load(folder, text)
-    return str(caught.value).replace(f"{folder}/", "")
 
 
 def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No key has its default value here."""
     monkeypatch.setenv("PASSWORD", "hunter2")
-    config = load(
+    config = FILE.load(
         tmp_path,
         MINIMAL + 'retention: "2 days"\npartitions: 9\nreplication_factor: 2\nretry_timeout: "5 seconds"\n'
         'options: {security.protocol: SASL_SSL, sasl.password: "${PASSWORD}", linger.ms: 20}\n',
@@ -43,7 +32,7 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     """The minimal file states where the brokers and the streams are."""
-    config = load(tmp_path, MINIMAL)
+    config = FILE.load(tmp_path, MINIMAL)
     assert config == KafkaConfig("kafka:9092", Topics("f", "g", "s", "c"))
     assert (config.retention_ms, config.retry_timeout_ms) == (604_800_000, 60_000)
 
@@ -68,7 +57,7 @@ def test_the_shipped_file_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_stream_has_a_topic_of_its_own(tmp_path: Path) -> None:
     """Otherwise a reader would take another stream's records for malformed ones of its own."""
-    assert refusal(tmp_path, MINIMAL.replace("shapes: s", "shapes: f")) == (
+    assert FILE.refusal(tmp_path, MINIMAL.replace("shapes: s", "shapes: f")) == (
         "kafka.yaml line 2: topics.shapes is the same topic as fragments; each stream needs its own"
     )
 
@@ -85,7 +74,7 @@ def test_each_stream_has_a_topic_of_its_own(tmp_path: Path) -> None:
 )
 def test_reserved_options_are_refused(tmp_path: Path, option: str, reason: str) -> None:
     """The message has the reason, but not the value, which may be a secret."""
-    assert refusal(tmp_path, f"{MINIMAL}options:\n  linger.ms: 5\n  {option}: hunter2\n") == (
+    assert FILE.refusal(tmp_path, f"{MINIMAL}options:\n  linger.ms: 5\n  {option}: hunter2\n") == (
         f"kafka.yaml line 5: options.{option} cannot be set: {reason}"
     )
 
@@ -101,4 +90,4 @@ def test_reserved_options_are_refused(tmp_path: Path, option: str, reason: str) 
 )
 def test_a_wrong_key_or_value_is_named(tmp_path: Path, text: str, message: str) -> None:
     """The message has the file, the line and the key."""
-    assert refusal(tmp_path, text).startswith(message)
+    assert FILE.refusal(tmp_path, text).startswith(message)

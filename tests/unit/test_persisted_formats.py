@@ -84,6 +84,7 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
 
 def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
+    assert ack_table._FENCING_APP_ID == "flushtracker: owner of this table"
     assert ack_table.SCHEMA.names == [
         "source",
         "batch_id",

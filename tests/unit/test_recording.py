@@ -9,6 +9,7 @@ import pytest
 
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.files.recording import RecordedMessage, read_recording
+from tests.support.recording_file import encode_recording
 
 RECORDING = Path(__file__).parent.parent / "recording"
 FRAMES = [
@@ -16,10 +17,6 @@ FRAMES = [
     RecordedMessage(0, 0, b"R" * 300),
     RecordedMessage(2**64 - 1, 2**64 - 1, b""),
 ]
-
-
-def encoded(frames: list[RecordedMessage]) -> bytes:
-    return b"".join(pack(">QQI", frame.wal_start, frame.wal_end, len(frame.data)) + frame.data for frame in frames)
 
 
 def test_the_recording_is_read_to_its_end() -> None:
@@ -37,7 +34,7 @@ def test_a_recording_is_found_by_its_name_or_by_its_directory(
     tmp_path: Path, name: str, compress: Callable[[bytes], bytes]
 ) -> None:
     """Plain or compressed alike."""
-    (tmp_path / name).write_bytes(compress(encoded(FRAMES)))
+    (tmp_path / name).write_bytes(compress(encode_recording(FRAMES)))
     assert list(read_recording(tmp_path)) == FRAMES
     assert list(read_recording(tmp_path / name)) == FRAMES
 
@@ -53,7 +50,7 @@ def test_a_missing_recording_is_reported_at_once_with_the_paths_tried(tmp_path: 
 def test_a_recording_that_cannot_be_opened_is_a_config_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The missing permission is simulated, as tests may run as root."""
     file = tmp_path / "frames.bin"
-    file.write_bytes(encoded(FRAMES))
+    file.write_bytes(encode_recording(FRAMES))
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -75,8 +72,8 @@ def frames_until_damage(file: Path) -> tuple[list[RecordedMessage], str]:
 def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_path: Path) -> None:
     """Cut between two frames it is a shorter recording; anywhere else, the error has the file and the byte."""
     file = tmp_path / "frames.bin"
-    data = encoded(FRAMES)
-    ends = {len(encoded(FRAMES[:count])): count for count in (1, 2, 3)}
+    data = encode_recording(FRAMES)
+    ends = {len(encode_recording(FRAMES[:count])): count for count in (1, 2, 3)}
     for length in range(len(data)):
         file.write_bytes(data[:length])
         if length in ends:
@@ -84,7 +81,7 @@ def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_pa
             continue
         frames, message = frames_until_damage(file)
         assert frames == FRAMES[: sum(end <= length for end in ends)]
-        start = len(encoded(frames))
+        start = len(encode_recording(frames))
         position = start if length < start + 20 else start + 20
         assert message.startswith(f"recording {file}: byte {position} should start a ")
 
@@ -92,7 +89,7 @@ def test_a_recording_cut_off_anywhere_is_an_error_after_the_frames_before(tmp_pa
 def test_a_compressed_recording_cut_off_anywhere_is_an_error(tmp_path: Path) -> None:
     """The compressed data ends with a checksum, so even a cut between frames is noticed."""
     file = tmp_path / "frames.bin.gz"
-    data = gzip.compress(encoded(FRAMES))
+    data = gzip.compress(encode_recording(FRAMES))
     for length in range(len(data)):
         file.write_bytes(data[:length])
         _, message = frames_until_damage(file)
@@ -103,7 +100,7 @@ def test_a_compressed_recording_cut_off_anywhere_is_an_error(tmp_path: Path) -> 
 def test_a_damaged_compressed_recording_never_raises_a_gzip_error(tmp_path: Path, position: int) -> None:
     """Some header bytes mean nothing to the reader; any other damage is a DecodeError with the file's name."""
     file = tmp_path / "frames.bin.gz"
-    data = bytearray(gzip.compress(encoded(FRAMES), mtime=0))
+    data = bytearray(gzip.compress(encode_recording(FRAMES), mtime=0))
     at = position % len(data)
     data[at] ^= 0xFF
     file.write_bytes(data)
@@ -116,18 +113,19 @@ def test_a_damaged_compressed_recording_never_raises_a_gzip_error(tmp_path: Path
 def test_bytes_after_the_compressed_data_are_an_error(tmp_path: Path) -> None:
     """They are no part of the recording, and what they are is unknown."""
     file = tmp_path / "frames.bin.gz"
-    file.write_bytes(gzip.compress(encoded(FRAMES)) + b"more")
+    file.write_bytes(gzip.compress(encode_recording(FRAMES)) + b"more")
     frames, message = frames_until_damage(file)
     assert frames == FRAMES
     assert (
-        f"byte {len(encoded(FRAMES))} should start a frame's header of 20 bytes, found damaged compression" in message
+        f"byte {len(encode_recording(FRAMES))} should start a frame's header of 20 bytes, found damaged compression"
+        in message
     )
 
 
 def test_a_length_that_no_message_has_is_refused_before_it_is_read(tmp_path: Path) -> None:
     """PostgreSQL's messages are below 1 GiB; a damaged length must not make the reader request 4 GiB."""
     file = tmp_path / "frames.bin"
-    file.write_bytes(encoded(FRAMES[:1]) + pack(">QQI", 0, 0, 2**32 - 1) + b"data")
+    file.write_bytes(encode_recording(FRAMES[:1]) + pack(">QQI", 0, 0, 2**32 - 1) + b"data")
     frames, message = frames_until_damage(file)
     assert frames == FRAMES[:1]
     assert "byte 41 should start a length of at most 1073741823, found 4294967295" in message

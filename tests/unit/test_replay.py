@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from struct import pack
 
 import pytest
 
@@ -23,6 +22,7 @@ from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Truncate, 
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode
+from tests.support.recording_file import encode_recording
 from tests.support.tables import LSN, USERS, at, transaction
 
 ROOT = Path(__file__).parent.parent.parent
@@ -294,8 +294,7 @@ def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
 
 def write_recording(directory: Path, frames: Iterable[RecordedMessage]) -> None:
     directory.mkdir()
-    data = b"".join(pack(">QQI", frame.wal_start, frame.wal_end, len(frame.data)) + frame.data for frame in frames)
-    (directory / "frames.bin.gz").write_bytes(gzip.compress(data, 1))
+    (directory / "frames.bin.gz").write_bytes(gzip.compress(encode_recording(frames), 1))
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: int, expected: int) -> str:

@@ -8,24 +8,10 @@ import pytest
 from flushtracker.errors import ConfigError, ShapeError
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.shapes_file import load_shapes, parse_table
+from tests.support.config_files import DURATION, ConfigFile
 
-DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
+FILE = ConfigFile("shapes.yaml", load_shapes)
 TABLE = 'of the form schema.name, with double quotes where PostgreSQL needs them: "My Schema".name'
-
-
-def load(folder: Path, text: str) -> tuple[ShapeDefinition, ...]:
-    path = folder / "shapes.yaml"
-    path.write_text(text)
-    return load_shapes(path)
-
-
-def refusal(folder: Path, text: str, kind: type[ConfigError] = ConfigError) -> str:
-    """The error for the file, without its folder."""
-    with pytest.raises(ConfigError) as caught:
-        load(folder, text)
-    assert type(caught.value) is kind
-    assert "\n" not in str(caught.value)
-    return str(caught.value).replace(f"{folder}/", "")
 
 
 def with_users(*lines: str) -> str:
@@ -49,7 +35,7 @@ shapes:
     depends_on: [all-users]
     flush: {bytes: 65536, interval: "2 seconds", chunk_bytes: 1024}
 """
-    everyone, europe = load(tmp_path, text)
+    everyone, europe = FILE.load(tmp_path, text)
 
     assert everyone == ShapeDefinition(id="all-users", table=("public", "users"))
     assert everyone.flush == FlushPolicy(None, None, None)
@@ -68,7 +54,7 @@ shapes:
 
 def test_a_file_may_hold_no_shape(tmp_path: Path) -> None:
     """That is how the last one is removed."""
-    assert load(tmp_path, "shapes: []\n") == ()
+    assert FILE.load(tmp_path, "shapes: []\n") == ()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +98,7 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
 )
 def test_a_malformed_shape_is_refused(tmp_path: Path, line: str, message: str) -> None:
     """The message has the shape, the file, the line and the key."""
-    assert refusal(tmp_path, with_users(line)) == f"shapes.yaml {message}"
+    assert FILE.refusal(tmp_path, with_users(line)) == f"shapes.yaml {message}"
 
 
 @pytest.mark.parametrize(
@@ -133,12 +119,12 @@ def test_a_shape_that_contradicts_itself_is_refused(tmp_path: Path, line: str, m
     """The error is a ShapeError with the line of the key."""
     lines = line.strip("{}").replace("], ", "]\n").splitlines()
     place = f"shapes.yaml line {3 + len(lines)}: shape users: "
-    assert refusal(tmp_path, with_users(*lines), ShapeError) == place + message
+    assert FILE.refusal(tmp_path, with_users(*lines), ShapeError) == place + message
 
 
 def test_a_malformed_table_name_is_refused_with_its_line(tmp_path: Path) -> None:
     """The message has the expected form."""
-    assert refusal(tmp_path, "shapes:\n  - {id: a, table: users}\n") == (
+    assert FILE.refusal(tmp_path, "shapes:\n  - {id: a, table: users}\n") == (
         "shapes.yaml line 2: shape a: table is 'users', not " + TABLE
     )
 
@@ -160,13 +146,13 @@ def test_a_malformed_table_name_is_refused_with_its_line(tmp_path: Path) -> None
 )
 def test_an_unusable_entry_or_id_is_refused(tmp_path: Path, entry: str, message: str) -> None:
     """Until a shape has a usable id, messages count it from 0."""
-    assert refusal(tmp_path, f"shapes:\n  - {entry}\n") == f"shapes.yaml {message}"
+    assert FILE.refusal(tmp_path, f"shapes:\n  - {entry}\n") == f"shapes.yaml {message}"
 
 
 def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     """The message names both lines."""
     text = "shapes:\n  - {id: a, table: s.t}\n  - {id: b, table: s.t}\n  - {id: a, table: s.u}\n"
-    assert refusal(tmp_path, text, ShapeError) == (
+    assert FILE.refusal(tmp_path, text, ShapeError) == (
         "shapes.yaml line 4: shape a: duplicate id, first on line 2; each shape needs its own"
     )
 
@@ -181,7 +167,9 @@ shapes:
   - {id: d, table: s.t, depends_on: [b]}
   - {id: free, table: s.t}
 """
-    assert refusal(tmp_path, text, ShapeError) == ("shapes.yaml line 3: shape b: depends_on has a cycle: b → c → d → b")
+    assert FILE.refusal(tmp_path, text, ShapeError) == (
+        "shapes.yaml line 3: shape b: depends_on has a cycle: b → c → d → b"
+    )
 
 
 def test_a_long_chain_and_a_diamond_are_no_cycle(tmp_path: Path) -> None:
@@ -191,7 +179,7 @@ def test_a_long_chain_and_a_diamond_are_no_cycle(tmp_path: Path) -> None:
         f"  - {{id: s{i}, table: s.t, depends_on: [{', '.join(f's{j}' for j in range(i + 1, min(i + 3, last)))}]}}"
         for i in range(last)
     ]
-    assert len(load(tmp_path, "shapes:\n" + "\n".join(entries) + "\n")) == last
+    assert len(FILE.load(tmp_path, "shapes:\n" + "\n".join(entries) + "\n")) == last
 
 
 def test_a_secret_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,9 +190,9 @@ def test_a_secret_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("replica: '${KEY}'", "shape users: replica is '${KEY}', not default or full"),
     ):
         with pytest.raises(ConfigError) as caught:
-            load(tmp_path, with_users(line))
+            FILE.load(tmp_path, with_users(line))
         assert message in str(caught.value)
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, "shapes:\n  - {id: '${KEY}', table: '${KEY}'}\n")
+        FILE.load(tmp_path, "shapes:\n  - {id: '${KEY}', table: '${KEY}'}\n")
     assert "shape ${KEY}: table is '${KEY}', not of the form" in str(caught.value)
     assert caught.value.__cause__ is None

@@ -6,28 +6,14 @@ import pytest
 
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.errors import ConfigError
+from tests.support.config_files import DURATION, ConfigFile, shown
 
-DURATION = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
+FILE = ConfigFile("x.yaml", lambda path: read_yaml(path, {}))
 
 
 def read(folder: Path, text: str | bytes, **environ: str) -> YamlMapping:
     """The mapping of a file with this text, with ``environ`` as the whole environment."""
-    path = folder / "x.yaml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_yaml(path, environ)
-
-
-def refusal(folder: Path, text: str | bytes, **environ: str) -> str:
-    """The error when a file is opened, without its folder."""
-    with pytest.raises(ConfigError) as caught:
-        read(folder, text, **environ)
-    return shown(folder, caught)
-
-
-def shown(folder: Path, caught: pytest.ExceptionInfo[ConfigError]) -> str:
-    message = str(caught.value)
-    assert "\n" not in message
-    return message.replace(f"{folder}/", "")
+    return ConfigFile("x.yaml", lambda path: read_yaml(path, environ)).load(folder, text)
 
 
 def test_a_value_is_read_by_its_type(tmp_path: Path) -> None:
@@ -68,7 +54,7 @@ def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path) -> None:
 
 def test_a_duplicate_key_is_refused(tmp_path: Path) -> None:
     """YAML would silently use the last one."""
-    assert refusal(tmp_path, "a: 1\nb: 2\na: 3\n") == "x.yaml line 3: duplicate key a, first on line 1"
+    assert FILE.refusal(tmp_path, "a: 1\nb: 2\na: 3\n") == "x.yaml line 3: duplicate key a, first on line 1"
     inner = "s:\n  k: 1\n  k: 1\n"
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, inner).mapping("s")
@@ -225,7 +211,7 @@ def test_no_message_shows_the_value_of_a_variable(tmp_path: Path) -> None:
 )
 def test_anything_but_a_yaml_mapping_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
     """In one line, whatever the file contains."""
-    assert refusal(tmp_path, text) == message
+    assert FILE.refusal(tmp_path, text) == message
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,38 @@
+"""The recorded PostgreSQL workload as micro-batches, replayed with the shapes of ``conf/shapes.yaml``."""
+
+from pathlib import Path
+from typing import Final
+
+from flushtracker.files.recording import read_recording
+from flushtracker.replay.replay import Replay
+from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.in_memory_job import AckTable, Event, InMemoryJob
+from tests.support.job_folder import JobFolder
+
+SOURCE: Final = "recording/1/shapes"
+_ROOT: Final = Path(__file__).parents[2]
+
+
+def recorded_batches(ticks_per_batch: int) -> tuple[list[list[Event]], int]:
+    """The fragments and flushes of the workload in batches of this many ticks, and the LSN of its last commit."""
+    replay = Replay(SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
+    ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
+    batches: list[list[Event]] = []
+    for first in range(0, len(ticks), ticks_per_batch):
+        batch: list[Event] = []
+        for tick in ticks[first : first + ticks_per_batch]:
+            batch += [*tick.fragments, *tick.flushes]
+        batches.append(batch)
+    assert replay.counts.last_commit is not None
+    return batches, replay.counts.last_commit.tx_offset
+
+
+def write_recorded_workload(job: JobFolder, ticks_per_batch: int) -> list[int]:
+    """Write the workload to the job's streams; return the acks of the core alone for the same batches."""
+    core = InMemoryJob(AckTable())
+    batches, last_commit_lsn = recorded_batches(ticks_per_batch)
+    for batch in batches:
+        job.write(batch)
+        core.run_batch(batch)
+    assert core.ack_lsn(SOURCE) == last_commit_lsn
+    return core.table.acks(SOURCE)
