@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from flushtracker.capture.event_limit import MAX_BATCH_BYTES
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
+from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
 _SECRETS: Final = ("password", "sslpassword")
 
@@ -42,6 +44,7 @@ class CaptureConfig:
     storage_options: SecretOptions
     intervals: Intervals
     max_batch_size: int = 100
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_tx_size: int | None = None
 
 
@@ -52,8 +55,10 @@ def load_capture_config(path: Path) -> CaptureConfig:
         ConfigError: the file is not usable; the message names the file, the line and the key.
     """
     root = read_yaml(path)
-    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "max_batch_size", "max_tx_size")
+    limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
+    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", *limits)
     options = root.optional_mapping("storage_options")
+    max_batch_bytes = root.optional_integer("max_batch_bytes", at_least=1, at_most=MAX_BATCH_BYTES)
     return CaptureConfig(
         postgres=_slot(root.mapping("postgres")),
         kafka=kafka_config(root.mapping("kafka")),
@@ -62,6 +67,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
         storage_options=SecretOptions(None if options is None else options.scalars()),
         intervals=_intervals(root.optional_mapping("intervals")),
         max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
+        max_batch_bytes=DEFAULT_MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
         max_tx_size=root.optional_integer("max_tx_size", at_least=1),
     )
 

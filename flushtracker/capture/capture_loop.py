@@ -113,7 +113,10 @@ class CaptureLoop:
                     last_ack=self._ack_reader().last_ack(source.name),
                 )
                 subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
-                converter = FragmentConverter(self._config.max_batch_size, self._config.max_tx_size)
+                config = self._config
+                converter = FragmentConverter(
+                    config.max_batch_size, config.max_tx_size, max_batch_bytes=config.max_batch_bytes
+                )
                 collector = Collector(
                     source.name, confirmed_lsn, subscriptions, source.outbox, converter, source.last_transaction
                 )

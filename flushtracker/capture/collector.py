@@ -7,8 +7,11 @@ transaction more changes from below ``wal_end`` will follow.
 A row of a table without shapes is counted but not decoded. No shape misses it: a shape that is added now starts after
 the open transaction, and a table's partitioned ancestors are looked up when its relation arrives, before its rows. Rows
 that a table received before it became a partition do not belong to the root's shapes, even in the same transaction.
+
+A row that no topic accepts stops nothing: the shapes that it is too large for are ended (``event_limit``).
 """
 
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
@@ -45,6 +48,7 @@ class Collector:
         self._subscriptions = subscriptions
         self._outbox = outbox
         self._converter = converter
+        self._source = source
         self._sequencer = FragmentSequencer(source, confirmed_lsn)
         self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
         self._open: TransactionIdentity | None = None
@@ -107,15 +111,16 @@ class Collector:
 
     def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
         """Route to the shapes; one that cannot be kept is ended, and the others continue."""
+        limit = EventLimit(self._source, fragment)
         routed = None
         while routed is None:
-            routed = self._try_route(fragment)
+            routed = self._try_route(fragment, limit)
         return routed
 
-    def _try_route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...] | None:
+    def _try_route(self, fragment: TransactionFragment, limit: EventLimit) -> tuple[RoutedFragment, ...] | None:
         """Returns ``None`` if a shape was ended: route again without it."""
         try:
-            return self._subscriptions.router.route(fragment)
+            return self._subscriptions.router.route(fragment, check=limit.check)
         except (ShapeError, DecodeError) as error:
             if error.shape_id is None:
                 raise

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from flushtracker.capture.delivery_window import DeliveryWindow
+from flushtracker.capture.event_limit import MAX_EVENT_BYTES
 from flushtracker.errors import BrokerError
 from flushtracker.events.fragment_sequencer import SequencedFragment
 from flushtracker.events.registry_events import RegistryEntry
@@ -23,7 +24,6 @@ from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.wal.lsn import format_lsn
 
 _SHAPES_NAMED: Final = 3
-_KEY_BYTES: Final = 4_096
 _NO_TIMEOUT_S: Final = 1e9
 """The publisher applies its own ``retry_timeout`` to unavailable brokers."""
 
@@ -110,13 +110,17 @@ class Outbox:
 
 
 def _within_limit(event: FragmentEvent, text: str) -> str:
-    """Return the event's JSON, if a topic accepts its size. The character count, a cheap bound, is checked first."""
-    if 4 * len(text) <= MAX_MESSAGE_BYTES or len(text.encode()) <= MAX_MESSAGE_BYTES - _KEY_BYTES:
+    """Return the event's JSON, if a topic accepts its size. The character count, a cheap bound, is checked first.
+
+    Shape changes were checked when they were routed; what is left is a fragment that names too many shapes.
+    """
+    if 4 * len(text) <= MAX_EVENT_BYTES or len(text.encode()) <= MAX_EVENT_BYTES:
         return text
     names = [shape.shape_id for shape in event.shapes[:_SHAPES_NAMED]]
     more = len(event.shapes) - len(names)
     raise BrokerError(
         f"an event of transaction {event.xid} at {format_lsn(event.lsn)}, for {', '.join(names)}"
-        f"{f' and {more} more shapes' if more else ''}, has {len(text.encode())} bytes, over the topic limit of "
-        f"{MAX_MESSAGE_BYTES}; lower max_batch_size, or define the shape with fewer columns under a new id"
+        f"{f' and {more} more shapes' if more else ''}, has {len(text.encode())} bytes, over the limit "
+        f"of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the key); remove shapes, so that fewer are "
+        "in one transaction"
     )

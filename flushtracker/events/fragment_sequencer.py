@@ -61,15 +61,17 @@ class FragmentSequencer:
             shapes=tuple(FragmentShape(part.shape_id, part.last_offset, part.change_count) for part in routed),
         )
         self._follows, self._start = fragment.last_log_offset, False
-        return SequencedFragment(event, tuple(self._shape_changes(part) for part in routed if not part.removed))
+        return SequencedFragment(event, tuple(shape_changes(self._source, part) for part in routed if not part.removed))
 
-    def _shape_changes(self, part: RoutedFragment) -> ShapeChangesEvent:
-        return ShapeChangesEvent(
-            source=self._source,
-            shape_id=part.shape_id,
-            xid=part.xid,
-            last_log_offset=part.last_log_offset,
-            has_begin=part.has_begin,
-            commit=part.commit,
-            items=part.items,
-        )
+
+def shape_changes(source: str, part: RoutedFragment) -> ShapeChangesEvent:
+    """The event that a shape's writer gets for its part of a fragment."""
+    return ShapeChangesEvent(
+        source=source,
+        shape_id=part.shape_id,
+        xid=part.xid,
+        last_log_offset=part.last_log_offset,
+        has_begin=part.has_begin,
+        commit=part.commit,
+        items=part.items,
+    )

@@ -19,7 +19,7 @@ The cost of a change is a lookup by table, a lookup by the row's values, and a t
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from flushtracker.errors import DecodeError, ShapeError
@@ -179,11 +179,13 @@ class EventRouter:
         """After a lost connection: the open transaction will be resent from its start, perhaps after older ones."""
         self._open = None
 
-    def route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
+    def route(
+        self, fragment: TransactionFragment, *, check: Callable[[RoutedFragment], None] | None = None
+    ) -> tuple[RoutedFragment, ...]:
         """Each shape's part of ``fragment``, ordered by shape id; a keepalive goes to no shape.
 
-        If this raises, the router is unchanged. An error about a single shape has its ``shape_id``: once that shape is
-        removed, the same fragment can be routed to the others.
+        ``check`` may raise for a part that cannot be delivered. If this raises, the router is unchanged. An error about
+        a single shape has its ``shape_id``: once that shape is removed, the same fragment can be routed to the others.
 
         Raises:
             GapError: the fragment does not follow the previous one.
@@ -212,6 +214,9 @@ class EventRouter:
             )
             for shape_id, part in parts
         )
+        if check is not None:
+            for own in routed:
+                check(own)
         transaction.shapes.update(collected)
         transaction.empty.update(empty)
         transaction.last_log_offset = fragment.last_log_offset

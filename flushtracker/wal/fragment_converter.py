@@ -1,11 +1,14 @@
 """``FragmentConverter``: decoded messages in, ``TransactionFragment``s out.
 
 The server sends a transaction once it has committed: Begin (which already carries the commit LSN), its changes, Commit.
-The converter cuts it into fragments of at most ``max_batch_size`` changes, so that memory stays bounded.
+The converter cuts it into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes``, so that memory stays
+bounded, and so does the size of the events that a fragment becomes. Only a change that is larger by itself exceeds
+``max_batch_bytes``, in a fragment of its own.
 
 - ``last_log_offset`` strictly increases from fragment to fragment, so the commit fragment needs a change of its own.
   A full fragment is therefore emitted only when the change *after* it arrives. That always leaves a change for the
   commit, even in a transaction of exactly n × ``max_batch_size`` changes.
+- Where a transaction is cut is not part of its identity: with other limits, a resend cuts it elsewhere.
 - Operations are numbered 0, 2, 4, …, because an update that changes a primary key may later become two operations.
 - A row that no shape needs is not decoded (``skip_row``): it uses up its number and nothing else.
 - A Relation message applies to the changes after it, even in mid-transaction. Earlier changes keep the relation they
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
+from flushtracker.wal.change_size import change_bytes, relation_row_bytes
 from flushtracker.wal.changes import (
     Change,
     Commit,
@@ -44,17 +48,21 @@ from flushtracker.wal.pgoutput import (
 )
 from flushtracker.wal.pgoutput_reader import UNCHANGED, TupleValues
 
+DEFAULT_MAX_BATCH_BYTES: Final = 2 << 20
+"""At most 48 MiB of JSON, whatever the rows contain (``events.event_size``); topics accept events of up to 64 MiB."""
+
 _RECONNECT: Final = "reconnect, so that the server resends from the confirmed LSN"
 
 
 @dataclass(slots=True)
 class _TransactionBuffer:
-    """The open transaction: the number of its changes so far, and the changes not yet emitted in a fragment."""
+    """The open transaction: the number of its changes so far, and the changes not yet emitted, of ``byte_count``."""
 
     begin: Begin
     change_count: int = 0
     has_begin: bool = True
     changes: list[Change] = field(default_factory=list)
+    byte_count: int = 0
 
     def next_offset(self) -> LogOffset:
         return LogOffset(self.begin.final_lsn, 2 * self.change_count)
@@ -67,27 +75,41 @@ class _TransactionBuffer:
             self.begin.xid, lsn, last_log_offset, self.has_begin, commit, changes=tuple(self.changes)
         )
         self.changes.clear()
+        self.byte_count = 0
         self.has_begin = False
         return fragment
 
 
 class FragmentConverter:
-    """Cuts a stream of messages into fragments of at most ``max_batch_size`` changes each.
+    """Cuts a stream of messages into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes`` each.
 
-    It keeps the relations described so far and at most ``max_batch_size`` changes of the open transaction. Create a new
-    converter after a reconnect, because the server restarts its stream, and after any exception.
+    Bytes are those of :func:`~flushtracker.wal.change_size.change_bytes`. The converter keeps the relations described
+    so far, and of the open transaction no more changes than one fragment may have. Create a new converter after a
+    reconnect, because the server restarts its stream, and after any exception.
 
     Raises:
         ValueError: a limit is below 1.
     """
 
-    def __init__(self, max_batch_size: int = 100, max_tx_size: int | None = None) -> None:
-        for name, limit in (("max_batch_size", max_batch_size), ("max_tx_size", max_tx_size)):
+    def __init__(
+        self,
+        max_batch_size: int = 100,
+        max_tx_size: int | None = None,
+        *,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    ) -> None:
+        limits = (
+            ("max_batch_size", max_batch_size),
+            ("max_tx_size", max_tx_size),
+            ("max_batch_bytes", max_batch_bytes),
+        )
+        for name, limit in limits:
             if limit is not None and limit < 1:
                 raise ValueError(f"{name} is {limit}, but must be at least 1")
         self._max_batch_size = max_batch_size
+        self._max_batch_bytes = max_batch_bytes
         self._max_tx_size = max_tx_size
-        self._relations: dict[int, tuple[Relation, tuple[str, ...]]] = {}
+        self._relations: dict[int, tuple[Relation, tuple[str, ...], int]] = {}
         self._transaction: _TransactionBuffer | None = None
 
     @property
@@ -105,14 +127,14 @@ class FragmentConverter:
         match message:
             case InsertMessage() | UpdateMessage() | DeleteMessage():
                 transaction = self._open_transaction(type(message).__name__)
-                relation, names = self._relation(message.relation_id)
+                relation, names, row_bytes = self._relation(message.relation_id)
                 change = _row_change(message, relation, names, transaction.next_offset())
-                return self._add(transaction, change)
+                return self._add(transaction, change, change_bytes(change, row_bytes))
             case TruncateMessage(relation_ids):
                 return self._truncate(self._open_transaction("TruncateMessage"), relation_ids)
             case RelationMessage(relation):
                 names = tuple(column.name for column in relation.columns)
-                self._relations[relation.relation_id] = (relation, names)
+                self._relations[relation.relation_id] = (relation, names, relation_row_bytes(relation))
             case Begin():
                 self._begin(message)
             case CommitMessage():
@@ -137,6 +159,11 @@ class FragmentConverter:
         buffered, count = len(transaction.changes), transaction.change_count
         if buffered > min(self._max_batch_size, count):
             raise AssertionError(f"{buffered} of {count} changes are buffered, at most {self._max_batch_size} may be")
+        byte_count = sum(map(change_bytes, transaction.changes))
+        if byte_count != transaction.byte_count:
+            raise AssertionError(f"{byte_count} bytes are buffered, but {transaction.byte_count} are counted")
+        if buffered > 1 and byte_count > self._max_batch_bytes:
+            raise AssertionError(f"{byte_count} bytes are buffered, at most {self._max_batch_bytes} may be")
         offsets = [change.offset for change in transaction.changes]
         are_possible = all(
             offset.tx_offset == transaction.begin.final_lsn and offset.op_offset in range(0, 2 * count, 2)
@@ -150,7 +177,8 @@ class FragmentConverter:
             raise DecodeError(f"pgoutput {kind} arrived outside a transaction; {_RECONNECT}")
         return self._transaction
 
-    def _relation(self, relation_id: int) -> tuple[Relation, tuple[str, ...]]:
+    def _relation(self, relation_id: int) -> tuple[Relation, tuple[str, ...], int]:
+        """The relation, the names of its columns, and its ``relation_row_bytes``."""
         known = self._relations.get(relation_id)
         if known is None:
             raise DecodeError(
@@ -166,11 +194,14 @@ class FragmentConverter:
             )
         self._transaction = _TransactionBuffer(begin)
 
-    def _add(self, transaction: _TransactionBuffer, change: Change) -> tuple[TransactionFragment, ...]:
+    def _add(self, transaction: _TransactionBuffer, change: Change, size: int) -> tuple[TransactionFragment, ...]:
         self._count_change(transaction)
-        full = len(transaction.changes) >= self._max_batch_size
+        buffered = len(transaction.changes)
+        too_large = buffered > 0 and transaction.byte_count + size > self._max_batch_bytes
+        full = too_large or buffered >= self._max_batch_size
         fragments = (transaction.take_fragment(commit=None),) if full else ()
         transaction.changes.append(change)
+        transaction.byte_count += size
         return fragments
 
     def _count_change(self, transaction: _TransactionBuffer) -> None:
@@ -186,8 +217,9 @@ class FragmentConverter:
     ) -> tuple[TransactionFragment, ...]:
         fragments: list[TransactionFragment] = []
         for relation_id in relation_ids:
-            relation, _ = self._relation(relation_id)
-            fragments += self._add(transaction, Truncate(relation, transaction.next_offset()))
+            relation, _, _ = self._relation(relation_id)
+            truncate = Truncate(relation, transaction.next_offset())
+            fragments += self._add(transaction, truncate, change_bytes(truncate))
         return tuple(fragments)
 
     def _commit(self, transaction: _TransactionBuffer, message: CommitMessage) -> TransactionFragment:

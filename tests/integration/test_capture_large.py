@@ -47,3 +47,33 @@ def test_a_large_transaction_goes_through_in_bounded_memory(rig: CaptureRig) -> 
     assert sum(part.change_count for event in fragments.values() for part in event.shapes) == ROWS + 1
     process.terminate()
     assert process.wait(60) == 0, rig.log()[-2000:]
+
+
+def test_a_transaction_of_large_rows_goes_through(rig: CaptureRig) -> None:
+    """100 rows of 800 kB fit into one fragment by their number, but its event would be over the topics' limit."""
+    rig.define(shape("users"), shape("ids", columns=["id"]))
+    capture = rig.start()
+    lsn = rig.commit_lsn("INSERT INTO users SELECT g, repeat(chr(96 + g % 20), 800000) FROM generate_series(1, 100) g")
+    rig.wait_for_commits(lsn)
+    capture.stop()
+    rows = [item.value for item in rig.items("users")]
+    assert rows == [{"id": str(g), "note": chr(96 + g % 20) * 800_000} for g in range(1, 101)]
+    assert len(rig.items("ids")) == 100
+    assert {entry.removed_at for entry in rig.registry().values()} == {None}
+
+
+def test_a_row_over_the_topics_limit_ends_its_shape_alone(rig: CaptureRig) -> None:
+    """Capture continues, also over a restart that is sent the row again; the shape without the column has it."""
+    rig.define(shape("users"), shape("ids", columns=["id"]))
+    capture = rig.start()
+    rig.wait_for_commits(rig.commit_lsn("INSERT INTO users VALUES (1, 'small')"))
+    rig.wait_for_commits(rig.commit_lsn("INSERT INTO users VALUES (2, repeat('x', 70000000))"))
+    assert "makes an event of 70000001 bytes or more" in (rig.registry()["users"].ended_because or "")
+    assert rig.registry()["ids"].removed_at is None
+    assert len(rig.removals()) == 1
+    capture.stop()
+    capture = rig.start()
+    rig.wait_for_commits(rig.commit_lsn("INSERT INTO users VALUES (3, 'small')"))
+    capture.stop()
+    assert [item.value for item in rig.items("ids")] == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
+    assert [item.value for item in rig.items("users")] == [{"id": "1", "note": "small"}]

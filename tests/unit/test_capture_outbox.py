@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.event_limit import MAX_BATCH_BYTES
 from flushtracker.capture.outbox import Outbox
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.fragment_sequencer import SequencedFragment
@@ -12,6 +13,7 @@ from flushtracker.events.stream_events import FragmentEvent, FragmentShape, Shap
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_publisher import FakePublisher
 
@@ -93,7 +95,25 @@ def test_a_password_comes_only_from_the_environment(tmp_path: Path, monkeypatch:
     assert "hunter2" not in repr(config)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("max_batch_bytes: 0", "max_batch_bytes is '0', not a number of at least 1"),
+        (f"max_batch_bytes: {MAX_BATCH_BYTES + 1}", f"not a number of at most {MAX_BATCH_BYTES}"),
+    ],
+)
+def test_a_batch_that_could_become_too_large_an_event_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    """A shape would be ended because of several rows that would fit one by one."""
+    file = tmp_path / "capture.yaml"
+    file.write_text(CONFIG % "${HOME}" + line)
+    with pytest.raises(ConfigError, match=message):
+        load_capture_config(file)
+    file.write_text(CONFIG % "${HOME}" + f"max_batch_bytes: {MAX_BATCH_BYTES}")
+    assert load_capture_config(file).max_batch_bytes == MAX_BATCH_BYTES
+
+
 def test_the_shipped_configuration_is_valid() -> None:
     """``conf/capture.yaml`` loads."""
     config = load_capture_config(Path(__file__).parents[2] / "conf" / "capture.yaml")
+    assert config.max_batch_bytes == DEFAULT_MAX_BATCH_BYTES
     assert (config.postgres.slot, config.intervals.heartbeat_ms, config.max_batch_size) == ("shapes", None, 100)

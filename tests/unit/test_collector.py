@@ -1,5 +1,6 @@
 """The collector without a server or a broker: which rows it decodes, and when it cannot."""
 
+import re
 from struct import pack
 
 import pytest
@@ -9,6 +10,7 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError
 from flushtracker.kafka.kafka_config import Topics
+from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.fragment_converter import FragmentConverter
@@ -45,20 +47,20 @@ def relation(oid: int, name: str) -> bytes:
     return b"R" + pack(">I", oid) + f"public\0{name}\0d".encode() + pack(">h", 1) + b"\1id\0" + pack(">Ii", 25, -1)
 
 
-def insert(oid: int) -> bytes:
-    return b"I" + pack(">I", oid) + b"N" + pack(">hcI", 1, b"t", 1) + b"1"
+def insert(oid: int, value: bytes = b"1") -> bytes:
+    return b"I" + pack(">I", oid) + b"N" + pack(">hcI", 1, b"t", len(value)) + value
 
 
 class Capture:
-    """A collector with a shape on ``users``; ``published`` has the commit LSNs that were published."""
+    """A collector with shapes, by default one on ``users``; ``published`` has the commit LSNs that were published."""
 
-    def __init__(self) -> None:
+    def __init__(self, *shapes: ShapeDefinition) -> None:
         self.published: list[int] = []
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
         self.publisher = FakePublisher()
         outbox = Outbox(self.publisher, topics, self.published.append)
         self.subscriptions = Subscriptions("7/1/s", (), outbox, FakeTables(), LogOffset.just_before(LSN))
-        self.subscriptions.apply_definitions([ShapeDefinition("users", ("public", "users"))])
+        self.subscriptions.apply_definitions(shapes or [ShapeDefinition("users", ("public", "users"))])
         self.subscriptions.mark_source_begun()
         self.collector = Collector("7/1/s", LSN, self.subscriptions, outbox, FragmentConverter(2), None)
 
@@ -105,3 +107,55 @@ def test_a_relation_outside_a_transaction_is_refused() -> None:
     """It is unknown which transaction's changes it describes."""
     with pytest.raises(DecodeError, match=r"^a relation arrived before any transaction; connect again"):
         Capture().handle(relation(USERS, "users"))
+
+
+TOO_LARGE = b"x" * MAX_MESSAGE_BYTES
+TOO_LARGE_AS_JSON = b"\1" * (MAX_MESSAGE_BYTES // 8)
+"""Within the limit, but not its event: JSON writes each character with six bytes, and the key repeats it."""
+
+
+@pytest.mark.parametrize("value", [TOO_LARGE, TOO_LARGE_AS_JSON], ids=["values", "JSON"])
+def test_a_row_over_the_topics_limit_ends_its_shapes_and_the_others_continue(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No topic would ever accept it, so capture would stop at it again after each restart."""
+    users, other = ("public", "users"), ("public", "other")
+    capture = Capture(
+        *(ShapeDefinition(name, users) for name in ("a", "b")),
+        ShapeDefinition("ones", users, where="id = '1'"),
+        ShapeDefinition("other", other),
+    )
+    capture.handle(begin(LSN, 742), relation(USERS, "users"), relation(OTHER, "other"))
+    capture.handle(insert(USERS), insert(OTHER), insert(USERS, value), insert(OTHER), insert(USERS), commit(LSN))
+    capture.publisher.log.clear()
+    capture.handle(begin(LSN + 1000, 743), insert(USERS), insert(OTHER), commit(LSN + 1000))
+    capture.publisher.confirm()
+    assert capture.published == [LSN, LSN + 1000]
+    assert capture.publisher.log == ['c ["7/1/s","ones"]', 'c ["7/1/s","other"]', "f 7/1/s"]
+    ended = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    for shape_id, message in zip(("a", "b"), ended, strict=True):
+        assert re.fullmatch(
+            rf"shape ended shape_id={shape_id} reason=shape '{shape_id}': the insert of public\.users at 0/3E8\+4, in "
+            r"transaction 742 at 0/3E8, makes an event of \d{8,9} bytes or more, over the limit of 67104768 "
+            r"\(the topics' 67108864, less the key\); under a new id, define the shape with fewer columns, or with a "
+            r"where that leaves out such rows",
+            message,
+        )
+
+
+def test_an_ended_shape_is_removed_before_the_fragment_with_its_row() -> None:
+    """The row's fragment does not name it, and the tracker never waits for a flush of it."""
+    capture = Capture()
+    capture.handle(begin(LSN, 742), relation(USERS, "users"), insert(USERS, TOO_LARGE))
+    capture.publisher.log.clear()
+    capture.handle(commit(LSN))
+    assert capture.publisher.log == ['s ["7/1/s","users"]', "confirmed", 'l ["7/1/s","users","removed"]', "f 7/1/s"]
+
+
+def test_a_large_row_within_the_limit_is_delivered() -> None:
+    """Half of the limit is far more than a fragment of several rows may have, and still fits."""
+    capture = Capture()
+    capture.handle(begin(LSN, 742), relation(USERS, "users"), insert(USERS, TOO_LARGE[: len(TOO_LARGE) // 2 - 5000]))
+    capture.publisher.log.clear()
+    capture.handle(commit(LSN))
+    assert capture.publisher.log == ['c ["7/1/s","users"]', "f 7/1/s"]

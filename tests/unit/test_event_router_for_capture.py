@@ -4,7 +4,7 @@ import pytest
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.event_router import EventRouter, RoutedFragment
 from flushtracker.wal.changes import Insert, Truncate
 from tests.support.tables import EVENTS_P0, EVENTS_P1, LSN, USERS, at, transaction
 
@@ -52,3 +52,20 @@ def test_an_error_about_one_shape_names_it_and_the_others_continue_without_it() 
     assert raised.value.shape_id == "broken"
     router.remove_shape("broken")
     assert [part.shape_id for part in router.route(fragment)] == ["users"]
+
+
+def test_a_part_that_cannot_be_delivered_leaves_the_router_as_it_was() -> None:
+    """The caller's check sees each part first; without the shape, the fragment is routed again, and the commit too."""
+
+    def check(part: RoutedFragment) -> None:
+        if part.shape_id == "large":
+            raise ShapeError(part.shape_id)
+
+    router = EventRouter([users("large"), users("users")])
+    first, last = transaction([insert(1), insert(2)], sizes=[1])
+    with pytest.raises(ShapeError, match="large"):
+        router.route(first, check=check)
+    router.remove_shape("large")
+    router.check_invariants()
+    assert [part.shape_id for part in router.route(first, check=check)] == ["users"]
+    assert [part.shape_id for part in router.route(last, check=check)] == ["users"]

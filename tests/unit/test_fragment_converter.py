@@ -1,6 +1,7 @@
 """The converter: where transactions are cut, what rows become, and which streams it refuses."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Literal
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
+from flushtracker.wal.change_size import change_bytes
 from flushtracker.wal.changes import (
     Change,
     Column,
@@ -19,7 +21,7 @@ from flushtracker.wal.changes import (
     Truncate,
     Update,
 )
-from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES, FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import (
     Begin,
@@ -65,8 +67,11 @@ def convert(messages: Iterable[Message], converter: FragmentConverter) -> Iterat
         converter.check_invariants()
 
 
-def fragments_of(*messages: Message, max_batch_size: int = 100) -> list[TransactionFragment]:
-    return list(convert([USERS, ORDERS, AUDIT, *messages], FragmentConverter(max_batch_size)))
+def fragments_of(
+    *messages: Message, max_batch_size: int = 100, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> list[TransactionFragment]:
+    converter = FragmentConverter(max_batch_size, max_batch_bytes=max_batch_bytes)
+    return list(convert([USERS, ORDERS, AUDIT, *messages], converter))
 
 
 def only_change(message: Message) -> Change:
@@ -166,6 +171,93 @@ def test_a_truncate_of_no_relation_is_no_operation() -> None:
     assert fragment.changes == ()
 
 
+def insert_of(characters: int, text: str = "x") -> InsertMessage:
+    """A row of ``orders`` with a value of so many characters."""
+    return InsertMessage(8, (text * characters,))
+
+
+def test_a_fragment_has_at_most_so_many_bytes() -> None:
+    """100 rows of 800 kB are 80 MB: as one fragment, they would be over what a topic accepts."""
+    rows = [insert_of(800_000) for _ in range(100)]
+    fragments = fragments_of(BEGIN, *rows, COMMIT)
+    assert max(map(bytes_of, fragments)) <= DEFAULT_MAX_BATCH_BYTES
+    assert [fragment.change_count for fragment in fragments] == [2] * 50
+    assert [fragment.commit is not None for fragment in fragments] == [False] * 49 + [True]
+
+
+def test_bytes_are_those_of_utf_8() -> None:
+    """A character may have up to four."""
+    sizes = [change_bytes(only_change(insert_of(1000, text))) for text in ("x", "é", "漢", "😀")]
+    assert [size - sizes[0] for size in sizes] == [0, 1000, 2000, 3000]
+
+
+def test_a_row_that_is_larger_than_a_fragment_has_its_own() -> None:
+    """Its neighbours are not held with it; the last one still carries the commit."""
+    rows = [insert_of(size) for size in (10, 10, 5000, 10, 10, 5000)]
+    fragments = fragments_of(BEGIN, *rows, COMMIT, max_batch_bytes=1000)
+    assert [fragment.change_count for fragment in fragments] == [2, 1, 2, 1]
+    assert fragments[-1].commit is not None
+
+
+def test_the_old_row_counts_too() -> None:
+    """Both rows of an update may be in its event."""
+    old, new = ("t", "x" * 300), ("t", "y" * 500)
+    both = change_bytes(only_change(UpdateMessage(9, "O", old, new)))
+    alone = change_bytes(only_change(UpdateMessage(9, None, None, new)))
+    assert both - alone > 300
+    assert alone > 500
+
+
+@given(
+    contents=st.lists(st.lists(st.sampled_from([None, 0, 1, 50, 99, 100, 101, 300, 1000]), max_size=25), max_size=4),
+    max_batch_size=st.sampled_from([1, 2, 3, 5, 100]),
+    max_batch_bytes=st.sampled_from([1, 180, 181, 200, 500, 1000, 5000]),
+)
+def test_cutting_by_count_and_by_bytes_changes_nothing_but_the_cuts(
+    contents: list[list[int | None]], max_batch_size: int, max_batch_bytes: int
+) -> None:
+    """Of rows of any size (``None``: one that is skipped), no fragment exceeds a limit, and none could take one more.
+
+    ``convert`` checks after each message that no more is held than one fragment may have.
+    """
+    cut, whole = [
+        list(transactions_of(contents, FragmentConverter(count, max_batch_bytes=size)))
+        for count, size in ((max_batch_size, max_batch_bytes), (1000, 1 << 40))
+    ]
+    assert [change for fragment in cut for change in fragment.changes] == [c for f in whole for c in f.changes]
+    assert [fragment.xid for fragment in cut if fragment.has_begin] == list(range(len(contents)))
+    assert [fragment.xid for fragment in cut if fragment.commit is not None] == list(range(len(contents)))
+    offsets = [fragment.last_log_offset for fragment in cut]
+    assert offsets == sorted(set(offsets))
+    for fragment in cut:
+        assert fragment.change_count <= max_batch_size
+        assert bytes_of(fragment) <= max_batch_bytes or fragment.change_count == 1
+    for fragment, after in pairwise(cut):
+        if fragment.commit is None:
+            next_bytes = change_bytes(after.changes[0])
+            assert fragment.change_count == max_batch_size or bytes_of(fragment) + next_bytes > max_batch_bytes
+
+
+def bytes_of(fragment: TransactionFragment) -> int:
+    return sum(map(change_bytes, fragment.changes))
+
+
+def transactions_of(
+    contents: Iterable[Iterable[int | None]], converter: FragmentConverter
+) -> Iterator[TransactionFragment]:
+    """Fragments of transactions with rows of the given sizes."""
+    yield from convert([ORDERS], converter)
+    for index, sizes in enumerate(contents):
+        lsn = LSN + 100 * index
+        yield from convert([Begin(lsn, TIMESTAMP, index)], converter)
+        for size in sizes:
+            if size is None:
+                converter.skip_row()
+            else:
+                yield from convert([insert_of(size)], converter)
+        yield from convert([CommitMessage(lsn, lsn + 48, TIMESTAMP)], converter)
+
+
 transactions = st.lists(
     st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3]), max_size=25)  # how many relations a TRUNCATE names; 0: an insert
 )
@@ -259,7 +351,9 @@ def test_a_truncate_counts_once_for_each_relation_against_the_limit() -> None:
         converter.handle(TruncateMessage((7, 8, 9), cascade=False, restart_identity=False))
 
 
-@pytest.mark.parametrize("limits", [{"max_batch_size": 0}, {"max_batch_size": -1}, {"max_tx_size": 0}])
+@pytest.mark.parametrize(
+    "limits", [{"max_batch_size": 0}, {"max_batch_size": -1}, {"max_tx_size": 0}, {"max_batch_bytes": 0}]
+)
 def test_a_limit_below_one_is_refused(limits: dict[str, int]) -> None:
     """No change could ever pass."""
     (name,) = limits

@@ -1,0 +1,64 @@
+"""The largest event that a topic accepts, and the shapes that a row is too large for.
+
+A fragment of several changes always fits: :data:`MAX_BATCH_BYTES` is the greatest ``max_batch_bytes`` with which its
+events cannot exceed the limit, however JSON escapes them. A single row may be larger. It can never be published to the
+shapes whose event is over the limit, and without it they would be wrong, so they are ended. The others continue.
+"""
+
+from typing import Final
+
+from flushtracker.errors import ShapeError
+from flushtracker.events.event_size import fragment_bytes_within, max_event_bytes
+from flushtracker.events.fragment_sequencer import shape_changes
+from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
+from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.wal.change_size import change_bytes, utf8_bytes
+from flushtracker.wal.changes import TransactionFragment
+from flushtracker.wal.lsn import format_lsn
+
+_KEY_BYTES: Final = 4_096
+"""For the record's key and Kafka's framing, which count too."""
+
+MAX_EVENT_BYTES: Final = MAX_MESSAGE_BYTES - _KEY_BYTES
+MAX_BATCH_BYTES: Final = fragment_bytes_within(MAX_EVENT_BYTES)
+
+
+class EventLimit:
+    """The check of one fragment's parts. A part that fits is measured once, however often the fragment is routed."""
+
+    def __init__(self, source: str, fragment: TransactionFragment) -> None:
+        self._source = source
+        self._fragment = fragment
+        changes = fragment.changes
+        self._always_fits = len(changes) != 1 or max_event_bytes(change_bytes(changes[0])) <= MAX_EVENT_BYTES
+        self._fit: set[str] = set()
+
+    def check(self, part: RoutedFragment) -> None:
+        """Raise ``ShapeError``, with the shape's id, if the part's event is over the limit."""
+        if self._always_fits or part.shape_id in self._fit:
+            return
+        size = _least_event_bytes(self._source, part)
+        if size > MAX_EVENT_BYTES:
+            error = ShapeError(self._describe(part.shape_id, size))
+            error.shape_id = part.shape_id
+            raise error
+        self._fit.add(part.shape_id)
+
+    def _describe(self, shape_id: str, size: int) -> str:
+        (change,) = self._fragment.changes
+        return (
+            f"shape {shape_id!r}: the {type(change).__name__.lower()} of {'.'.join(change.relation.table)} at "
+            f"{change.offset}, in transaction {self._fragment.xid} at {format_lsn(self._fragment.lsn)}, makes an event "
+            f"of {size} bytes or more, over the limit of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the "
+            "key); under a new id, define the shape with fewer columns, or with a where that leaves out such rows"
+        )
+
+
+def _least_event_bytes(source: str, part: RoutedFragment) -> int:
+    """The size of the part's event, or just of its values if those alone are over the limit.
+
+    The values of a row can have a gigabyte, and the event several: it is not built only to be measured.
+    """
+    rows = (row for item in part.items for row in (item.value, item.old_value) if row is not None)
+    values = sum(utf8_bytes(value) for row in rows for value in row.values() if value is not None)
+    return values if values > MAX_EVENT_BYTES else len(shape_changes(source, part).to_json().encode())
