@@ -42,7 +42,7 @@ class CaptureLoop:
         self._config = config
         self._stop = stop
         self._new_epoch = new_epoch
-        self._shapes = ShapesWatch(config.shapes)
+        self._shapes = ShapesWatch(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._source: CapturedSource | None = None
         self.has_answered = False
@@ -112,6 +112,8 @@ class CaptureLoop:
                     confirmed_lsn=confirmed_lsn,
                     last_ack=self._ack_reader().last_ack(source.name),
                 )
+                if source.subscriptions is None and not self._shapes.wait_until_steady():
+                    return
                 subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
                 config = self._config
                 converter = FragmentConverter(

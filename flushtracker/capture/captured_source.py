@@ -14,7 +14,7 @@ from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, Sourc
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.records import fragment_key
 from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shapes_file import ShapesFile
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.source_name import in_epoch, last_epoch
@@ -75,20 +75,19 @@ class CapturedSource:
         self.status = status
         status.handle_published(self._published_lsn)
 
-    def begin(
-        self, tables: Tables, confirmed_lsn: int, load_definitions: Callable[[], Iterable[ShapeDefinition]]
-    ) -> Subscriptions:
-        """The source's shapes; the first call applies the definitions, and registers the source if it is new.
+    def begin(self, tables: Tables, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile]) -> Subscriptions:
+        """The source's shapes; the first call applies the shapes file, and registers the source if it is new.
 
         Raises:
-            ShapeError: a definition is refused.
+            ShapeError: a definition is refused, or too many shapes would be removed.
         """
         if self.subscriptions is not None:
             self.subscriptions.tables = tables
             return self.subscriptions
         first = None if self._prior.source_entry is not None else LogOffset.just_before(confirmed_lsn)
         subscriptions = Subscriptions(self.name, self._prior.shape_entries, self.outbox, tables, first)
-        subscriptions.apply_definitions(load_definitions())
+        shapes = load_shapes()
+        subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing)
         if first is not None:
             # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
             source_entry = SourceEntry(self.name, first)

@@ -4,13 +4,16 @@ An id stands for one definition permanently. Whatever decides which changes a sh
 flush policy and its dependencies can.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import TableName
+
+_SHAPES_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,12 @@ class ShapeRegistry:
         """The shapes that were removed or ended, permanently."""
         return tuple(entry for entry in self._entries.values() if entry.removed_at is not None)
 
-    def compare(self, definitions: Iterable[ShapeDefinition]) -> RegistryDiff:
+    def compare(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> RegistryDiff:
         """Compare the registry with ``definitions``; changes nothing.
 
         Raises:
-            ShapeError: an id was removed, or stands for another definition.
+            ShapeError: an id was removed, or stands for another definition; or more than half of the live shapes would
+                be removed, and more than ``allow_removing``.
         """
         added, updated, ended = [], [], []
         defined = {definition.id: definition for definition in definitions}
@@ -82,8 +86,20 @@ class ShapeRegistry:
             known = replace(entry.definition, depends_on=definition.depends_on, flush=definition.flush)
             if known != entry.definition:
                 updated.append(replace(entry, definition=known))
-        removed = [entry.definition.id for entry in self.live if entry.definition.id not in defined]
+        live = [entry.definition.id for entry in self.live]
+        removed = [shape_id for shape_id in live if shape_id not in defined]
+        if 2 * len(removed) > len(live) and len(removed) > allow_removing:
+            raise ShapeError(_too_many(removed, len(live)))
         return RegistryDiff(tuple(added), tuple(updated), tuple(removed), tuple(ended))
+
+
+def _too_many(removed: Sequence[str], live: int) -> str:
+    more = len(removed) - _SHAPES_NAMED
+    names = ", ".join(map(repr, removed[:_SHAPES_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"the shapes file would remove {len(removed)} of the {live} live shapes, permanently: {names}. Complete the "
+        f"file; or, if they are to be removed, add the line 'allow_removing: {len(removed)}' to it"
+    )
 
 
 def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:

@@ -1,43 +1,83 @@
-"""``ShapesWatch``: applies changes of ``conf/shapes.yaml`` while capture runs."""
+"""``ShapesWatch``: reads ``conf/shapes.yaml`` at the start, and applies its changes while capture runs.
 
+A removed shape never comes back, so a half-written file must not be taken for one that removes shapes. A change is
+therefore taken only after its content, by its hash, was the same in :data:`STEADY_CHECKS` checks in a row. At the start
+the file is read at once, unless it was written within that time. A file that removes too many shapes even then is
+refused by the registry (:meth:`~flushtracker.capture.shape_registry.ShapeRegistry.compare`).
+"""
+
+import hashlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 logger = logging.getLogger(__name__)
 
+STEADY_CHECKS: Final = 3
+"""The check that finds a change, and two more that find the same: at least four seconds at the default interval."""
+
 
 class ShapesWatch:
-    """The shapes of the file at ``path``. After the start, an error in it is logged once and the file is retried."""
+    """The shapes of the file at ``path``, checked every ``interval_s`` seconds.
 
-    def __init__(self, path: Path) -> None:
+    After the start, an error in the file is logged once, the shapes stay as they are, and the file is retried.
+    ``wait`` waits for so many seconds, and returns true if capture is to stop; ``now_s`` returns seconds since 1970.
+    """
+
+    def __init__(
+        self, path: Path, interval_s: float, wait: Callable[[float], bool], now_s: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
-        self._applied: tuple[int, int, int] | None = None
+        self._interval_s = interval_s
+        self._wait = wait
+        self._now_s = now_s
+        self._seen: str | None = None
+        self._seen_checks = 0
+        self._applied: str | None = None
         self._last_error = ""
 
-    def load(self) -> tuple[ShapeDefinition, ...]:
-        """Read the shapes at the start; raises ``ConfigError``."""
-        before = self._signature()
-        definitions = load_shapes(self._path)
-        self._applied = before
-        return definitions
+    def wait_until_steady(self) -> bool:
+        """Before :meth:`load`: wait until nobody writes the file. Returns false if capture is to stop first."""
+        if self._was_just_written():
+            logger.info("waiting until the shapes file stays the same path=%s", self._path)
+            while not self._is_steady(self._content()):
+                if self._wait(self._interval_s):
+                    return False
+        return True
 
-    def apply_file(self, apply: Callable[[tuple[ShapeDefinition, ...]], None]) -> None:
-        """Pass the shapes to ``apply`` if the file has changed since it was last applied.
+    def load(self) -> ShapesFile:
+        """Read the shapes at the start; raises ``ConfigError``."""
+        content = self._content()
+        shapes = read_shapes(self._path)
+        self._applied = content
+        return shapes
+
+    def apply_file(self, apply: Callable[[Iterable[ShapeDefinition], int], None]) -> None:
+        """Check the file, and pass its definitions and ``allow_removing`` to ``apply`` once a change is steady.
 
         Raises:
             PostgresUnavailableError: ``apply`` could not reach the server; the file counts as not applied.
         """
-        if self._signature() == self._applied:
+        content = self._content()
+        is_steady = self._is_steady(content)
+        if content == self._applied:
+            self._last_error = ""
+            return
+        if not is_steady:
             return
         try:
-            before = self._signature()
-            apply(load_shapes(self._path))
-            self._applied, self._last_error = before, ""
+            shapes = read_shapes(self._path)
+            if self._content() != content:
+                # It changed between the hash and the reading.
+                return
+            apply(shapes.definitions, shapes.allow_removing)
+            self._applied, self._last_error = content, ""
         except PostgresUnavailableError:
             raise
         except (ConfigError, PostgresError) as error:
@@ -45,9 +85,22 @@ class ShapesWatch:
                 logger.error("shapes not applied reason=%s", error)  # noqa: TRY400  the message is the whole reason
             self._last_error = str(error)
 
-    def _signature(self) -> tuple[int, int, int] | None:
+    def _is_steady(self, content: str | None) -> bool:
+        """Count a check that found ``content``; return whether it was the same for long enough."""
+        self._seen_checks = self._seen_checks + 1 if content == self._seen else 1
+        self._seen = content
+        return self._seen_checks >= STEADY_CHECKS
+
+    def _was_just_written(self) -> bool:
         try:
-            facts = self._path.stat()
+            written_s = self._path.stat().st_mtime
+        except OSError:
+            return False
+        return self._now_s() - written_s < (STEADY_CHECKS - 1) * self._interval_s
+
+    def _content(self) -> str | None:
+        """The hash of the file's content, ``None`` if it cannot be read."""
+        try:
+            return hashlib.sha256(self._path.read_bytes()).hexdigest()
         except OSError:
             return None
-        return (facts.st_mtime_ns, facts.st_size, facts.st_ino)

@@ -73,13 +73,13 @@ class Subscriptions:
         """Fragments are published from here on, so shapes added later start at the end of the WAL."""
         self._first_starts_after = None
 
-    def apply_definitions(self, definitions: Iterable[ShapeDefinition]) -> None:
+    def apply_definitions(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> None:
         """Add, update and remove shapes to match ``definitions``; if one is refused, nothing changes.
 
         Raises:
-            ShapeError: a definition is refused.
+            ShapeError: a definition is refused, or too many shapes would be removed.
         """
-        diff = self._registry.compare(definitions)
+        diff = self._registry.compare(definitions, allow_removing)
         for entry in diff.ended:
             logger.warning(
                 "shape already ended shape_id=%s removed_at=%s reason=%s",

@@ -7,6 +7,7 @@ Checks that need the table's columns (does a column exist, is the old row known)
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,19 +25,32 @@ _TABLE_FORM: Final = 'of the form schema.name, with double quotes where PostgreS
 _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
+@dataclass(frozen=True, slots=True)
+class ShapesFile:
+    """The content of a shapes file; ``allow_removing``: how many shapes it may remove if that is more than half."""
+
+    definitions: tuple[ShapeDefinition, ...]
+    allow_removing: int = 0
+
+
 def load_shapes(path: Path) -> tuple[ShapeDefinition, ...]:
-    """Load the shapes of a file, in file order.
+    """Load the shapes of a file, in file order; raises ``ConfigError``, as :func:`read_shapes` does."""
+    return read_shapes(path).definitions
+
+
+def read_shapes(path: Path) -> ShapesFile:
+    """Read a shapes file; the definitions are in file order.
 
     Raises:
         ConfigError: the file is malformed; a ``ShapeError`` if a definition contradicts itself or another one. Both
             name the file, the line and the shape.
     """
     root = read_yaml(path)
-    root.allow("shapes")
+    root.allow("shapes", "allow_removing")
     entries = _entries_by_id(root.mappings("shapes"))
     shapes = tuple(_shape(entry) for entry in entries.values())
     _check_dependencies(shapes, entries)
-    return shapes
+    return ShapesFile(shapes, root.integer("allow_removing", default=0, at_least=0))
 
 
 def parse_table(text: str) -> TableName:

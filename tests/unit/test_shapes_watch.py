@@ -1,0 +1,244 @@
+"""When a changed shapes file is taken, and which changes are refused; each check is one call, without a clock."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from flushtracker.capture.shape_registry import ShapeRegistry
+from flushtracker.capture.shapes_watch import STEADY_CHECKS, ShapesWatch
+from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, ShapeError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+
+INTERVAL_S = 2.0
+NOW_S = 1_000_000.0
+
+
+class Watched:
+    """A shapes file with the shapes ``ids``, read at the start, and the changes of it that were applied."""
+
+    def __init__(self, folder: Path, *ids: str) -> None:
+        self.path = folder / "shapes.yaml"
+        self.applied: list[list[str]] = []
+        self.error: Exception | None = None
+        self.waits = 0
+        self.during_wait: Callable[[], bool] = lambda: False
+        self.write(text_of(*ids))
+        self.watch = ShapesWatch(self.path, INTERVAL_S, self._wait, lambda: NOW_S)
+        self.watch.load()
+
+    def write(self, text: str, written_s: float = NOW_S) -> None:
+        """Replace the content in place; the modification time is that of the fake clock, the same for every write."""
+        self.path.write_text(text)
+        os.utime(self.path, (written_s, written_s))
+
+    def check(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.watch.apply_file(self._apply)
+
+    def _apply(self, definitions: Iterable[ShapeDefinition], allow_removing: int) -> None:
+        assert allow_removing >= 0
+        if self.error is not None:
+            raise self.error
+        self.applied.append([definition.id for definition in definitions])
+
+    def _wait(self, seconds: float) -> bool:
+        assert seconds == INTERVAL_S
+        self.waits += 1
+        return self.during_wait()
+
+
+def text_of(*ids: str, head: str = "") -> str:
+    """A file with a line for each shape, after ``head``."""
+    lines = [f"  - {{id: {shape_id}, table: public.users}}\n" for shape_id in ids]
+    return head + "shapes:" + ("\n" + "".join(lines) if lines else " []\n")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path, "a", "b", "c", "d")
+
+
+def test_a_change_is_taken_once_it_was_the_same_for_some_checks(watched: Watched) -> None:
+    """Its modification time and its size need not differ: the content does."""
+    watched.check(5)
+    assert watched.applied == []
+    watched.write(text_of("a", "b", "c", "e"))
+    watched.check(STEADY_CHECKS - 1)
+    assert watched.applied == []
+    watched.check(5)
+    assert watched.applied == [["a", "b", "c", "e"]]
+
+
+@pytest.mark.parametrize("half", ["", "shapes:", text_of(), text_of("a", "b"), text_of("a", "b", "c") + "  - {id"])
+def test_a_file_that_is_written_in_two_steps_is_taken_whole(
+    watched: Watched, half: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """2.5 s between the steps are one or two checks of it: the first half removes nothing, and is not even reported."""
+    watched.write(half)
+    watched.check(2)
+    watched.write(text_of("a", "b", "c", "d", "e"))
+    watched.check(STEADY_CHECKS)
+    assert watched.applied == [["a", "b", "c", "d", "e"]]
+    assert caplog.messages == []
+
+
+def test_a_file_that_keeps_changing_is_not_taken(watched: Watched) -> None:
+    """Each content starts the count again, even if it comes back."""
+    for _ in range(5):
+        watched.write(text_of("a", "b"))
+        watched.check(STEADY_CHECKS - 1)
+        watched.write(text_of("a", "c"))
+        watched.check(STEADY_CHECKS - 1)
+    assert watched.applied == []
+
+
+def test_a_file_that_is_back_to_what_was_applied_is_not_applied_again(watched: Watched) -> None:
+    """An editor may write it, and write it back."""
+    watched.write(text_of("a"))
+    watched.check()
+    watched.write(text_of("a", "b", "c", "d"))
+    watched.check(5)
+    assert watched.applied == []
+
+
+def test_a_refused_file_is_logged_once_and_retried(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """The reason may lie in the database; the shapes stay as they are. After a correction, it is reported again."""
+    watched.error = ShapeError("no")
+    for _ in range(2):
+        watched.write(text_of("a", "b", "c", "d", "e"))
+        watched.check(10)
+        watched.write(text_of("a", "b", "c", "d"))
+        watched.check()
+    assert caplog.messages == ["shapes not applied reason=no"] * 2
+    watched.write(text_of("a", "b", "c", "d", "e"))
+    watched.error = PostgresError("there is no table yet")
+    watched.check(10)
+    watched.error = None
+    watched.check(10)
+    assert watched.applied == [["a", "b", "c", "d", "e"]]
+
+
+def test_a_lost_connection_does_not_lose_the_change(watched: Watched) -> None:
+    """The file is applied over the next connection."""
+    watched.write(text_of("e"))
+    watched.error = PostgresUnavailableError("gone")
+    with pytest.raises(PostgresUnavailableError):
+        watched.check(STEADY_CHECKS)
+    watched.error = None
+    watched.check()
+    assert watched.applied == [["e"]]
+
+
+def test_a_file_that_is_gone_for_a_moment_is_not_reported(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """Some programs delete a file before they write it; one that stays away is reported, once."""
+    text = watched.path.read_text()
+    watched.path.unlink()
+    watched.check(STEADY_CHECKS - 1)
+    watched.write(text)
+    watched.check(STEADY_CHECKS)
+    assert caplog.messages == []
+    watched.path.unlink()
+    watched.check(10)
+    (message,) = caplog.messages
+    assert "cannot be read" in message
+    assert watched.applied == []
+
+
+# At the start.
+
+
+def test_an_old_file_is_read_at_once(watched: Watched) -> None:
+    """Nobody has written to it for as long as the checks take."""
+    watched.write(text_of("a"), NOW_S - (STEADY_CHECKS - 1) * INTERVAL_S)
+    assert watched.watch.wait_until_steady()
+    assert watched.waits == 0
+
+
+@pytest.mark.parametrize("written_s", [NOW_S - 1, NOW_S + 500], ids=["just now", "in the future"])
+def test_a_start_waits_until_the_file_stays_the_same(watched: Watched, written_s: float) -> None:
+    """It may have been truncated, to be filled a moment later; a clock that is wrong only makes it wait."""
+    watched.write(text_of("a"), written_s)
+
+    def fill() -> bool:
+        if watched.waits == 1:
+            watched.write(text_of("a", "b"), written_s)
+        return False
+
+    watched.during_wait = fill
+    assert watched.watch.wait_until_steady()
+    assert watched.waits == STEADY_CHECKS
+    assert [definition.id for definition in watched.watch.load().definitions] == ["a", "b"]
+
+
+def test_a_stop_ends_the_wait_at_the_start(watched: Watched) -> None:
+    """And nothing is applied: the file may be half of what it will be."""
+    watched.during_wait = lambda: True
+    assert not watched.watch.wait_until_steady()
+    assert watched.waits == 1
+
+
+def test_an_unreadable_file_is_an_error_at_the_start(watched: Watched) -> None:
+    """It ends capture: there are no older shapes to keep."""
+    watched.path.unlink()
+    assert watched.watch.wait_until_steady()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        watched.watch.load()
+
+
+# What a change may remove.
+
+
+def registry(*live: str, ended: Iterable[str] = ()) -> ShapeRegistry:
+    """Live shapes, and some that have ended and do not count."""
+    entries = [ShapeEntry("7/1/s", shape(shape_id), 1, LogOffset(100, 0)) for shape_id in live]
+    gone = [ShapeEntry("7/1/s", shape(shape_id), 1, LogOffset(100, 0), LogOffset(200, 0), "gone") for shape_id in ended]
+    return ShapeRegistry([*entries, *gone])
+
+
+def shape(shape_id: str) -> ShapeDefinition:
+    return ShapeDefinition(shape_id, ("public", "users"))
+
+
+@pytest.mark.parametrize(
+    ("live", "left", "allow_removing", "removed"),
+    [
+        ("abcd", "abcd", 0, ""),
+        ("abcd", "ab", 0, "cd"),
+        ("abcd", "a", 0, None),
+        ("abcd", "axyz", 0, None),
+        ("abcd", "", 0, None),
+        ("a", "", 0, None),
+        ("a", "b", 0, None),
+        ("", "", 0, ""),
+        ("abcd", "a", 2, None),
+        ("abcd", "a", 3, "bcd"),
+        ("abcd", "", 3, None),
+        ("abcd", "", 4, "abcd"),
+        ("abcd", "", 9, "abcd"),
+    ],
+)
+def test_a_file_may_remove_half_of_the_shapes_and_more_only_if_it_says_so(
+    live: str, left: str, allow_removing: int, removed: str | None
+) -> None:
+    """An empty list, or the first half of a file, is refused with what to do; shapes that it adds do not count."""
+    compare = registry(*live, ended="uvw").compare
+    definitions = [shape(shape_id) for shape_id in left]
+    if removed is not None:
+        assert compare(definitions, allow_removing).removed == tuple(removed)
+        return
+    count = len(set(live) - set(left))
+    with pytest.raises(
+        ShapeError, match=rf"^the shapes file would remove {count} of the {len(live)} live shapes, permanently: '"
+    ) as raised:
+        compare(definitions, allow_removing)
+    assert str(raised.value).endswith(f"add the line 'allow_removing: {count}' to it")
+
+
+def test_the_refusal_names_some_of_the_shapes() -> None:
+    """There may be many thousands."""
+    with pytest.raises(ShapeError, match=r"permanently: 'a', 'b', 'c' and 3 more\. Complete the file; or, "):
+        registry(*"abcdef").compare([])
