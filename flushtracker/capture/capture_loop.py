@@ -115,13 +115,8 @@ class CaptureLoop:
                 if source.subscriptions is None and not self._shapes.wait_until_steady():
                     return
                 subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
-                config = self._config
-                converter = FragmentConverter(
-                    config.max_batch_size, config.max_tx_size, max_batch_bytes=config.max_batch_bytes
-                )
-                collector = Collector(
-                    source.name, confirmed_lsn, subscriptions, source.outbox, converter, source.last_transaction
-                )
+                converter, last = self._converter(), source.last_transaction
+                collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
                 logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
                 CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, self._stop)
 
@@ -130,6 +125,10 @@ class CaptureLoop:
             self._source = CapturedSource(self._config, base, self._publisher, new_epoch=self._new_epoch)
             self._new_epoch = False
         return self._source
+
+    def _converter(self) -> FragmentConverter:
+        config = self._config
+        return FragmentConverter(config.max_batch_size, config.max_tx_size, max_batch_bytes=config.max_batch_bytes)
 
     def _ack_reader(self) -> AckReader:
         return AckReader(self._config.acks, self._config.storage_options)

@@ -95,7 +95,7 @@ class ShapeRegistry:
 
 def _too_many(removed: Sequence[str], live: int) -> str:
     more = len(removed) - _SHAPES_NAMED
-    names = ", ".join(map(repr, removed[:_SHAPES_NAMED])) + (f" and {more} more" if more > 0 else "")
+    names = ", ".join(map(repr, sorted(removed)[:_SHAPES_NAMED])) + (f" and {more} more" if more > 0 else "")
     return (
         f"the shapes file would remove {len(removed)} of the {live} live shapes, permanently: {names}. Complete the "
         f"file; or, if they are to be removed, add the line 'allow_removing: {len(removed)}' to it"

@@ -1,10 +1,12 @@
 """What keeps capture from starting, or stops it: each case gives one message that states what to do."""
 
 from collections.abc import Callable
+from time import sleep
 
 import pytest
+import yaml
 
-from tests.support.capture_rig import INSERT_USER, CaptureRig
+from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 
 
 @pytest.mark.parametrize(
@@ -81,3 +83,65 @@ def test_a_wrong_password_is_reported_but_not_shown(rig: CaptureRig, monkeypatch
     rig.settings["postgres"]["connection"]["password"] = "plain"  # noqa: S105  that is the test
     with pytest.raises(Exception, match="is in plain text"):
         assert rig.config
+
+
+SHAPES = [shape("users"), *(shape(f"users-{region}", where=f"id > {region}") for region in range(3))]
+
+
+def live(rig: CaptureRig) -> set[str]:
+    return {shape_id for shape_id, entry in rig.registry().items() if entry.removed_at is None}
+
+
+def test_a_shapes_file_that_is_written_in_two_steps_removes_nothing(rig: CaptureRig) -> None:
+    """Half of the file removes half of the shapes at most, which is allowed, but it does not stay the same."""
+    rig.settings["intervals"]["shapes"] = "1 second"
+    rig.define(*SHAPES)
+    capture = rig.start()
+    rig.wait(lambda: len(live(rig)) == len(SHAPES), "the shapes")
+    with rig.shapes_file.open("w") as file:
+        file.write(yaml.safe_dump({"shapes": SHAPES[:2]}))
+        file.flush()
+        # Longer than the interval, so that capture has looked at it.
+        sleep(1.25)
+        file.write(yaml.safe_dump([*SHAPES[2:], shape("late")]))
+    rig.wait(lambda: "late" in live(rig), "the new shape")
+    capture.stop()
+    assert rig.removals() == {}
+    assert live(rig) == {*(definition["id"] for definition in SHAPES), "late"}
+
+
+def test_an_emptied_shapes_file_is_refused_while_running_and_at_a_start(
+    rig: CaptureRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While running, the shapes stay, and it is logged once. A start ends with exit 2; with the file back, it works."""
+    rig.define(*SHAPES)
+    capture = rig.start()
+    rig.wait(lambda: len(live(rig)) == len(SHAPES), "the shapes")
+    rig.define()
+    refusal = (
+        "the shapes file would remove 4 of the 4 live shapes, permanently: 'users', 'users-0', 'users-1' and 1 more"
+    )
+    rig.wait(lambda: refusal in caplog.text, "the refusal")
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert caplog.text.count("shapes not applied reason=") == 1
+    process = rig.start_process()
+    assert process.wait(60) == 2
+    assert refusal in rig.log().splitlines()[-1]
+    rig.define(*SHAPES)
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert rig.removals() == {}
+    assert len(rig.items("users")) == 2
+
+
+def test_a_shapes_file_may_remove_as_many_shapes_as_it_says(rig: CaptureRig) -> None:
+    """All of them, too."""
+    rig.define(*SHAPES)
+    capture = rig.start()
+    rig.wait(lambda: len(live(rig)) == len(SHAPES), "the shapes")
+    rig.define(allow_removing=len(SHAPES))
+    rig.wait(lambda: len(rig.removals()) == len(SHAPES), "the removals")
+    capture.stop()
+    assert live(rig) == set()

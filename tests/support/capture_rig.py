@@ -101,10 +101,10 @@ class CaptureRig:
         self.config_file.write_text(yaml.safe_dump(self.settings))
         return load_capture_config(self.config_file)
 
-    def define(self, *shapes: dict[str, Any]) -> None:
-        """Replace the shapes file by a rename, so that capture never reads half of it."""
+    def define(self, *shapes: dict[str, Any], **keys: object) -> None:
+        """Replace the shapes file, with further ``keys``, by a rename, so that capture never reads half of it."""
         new = self.shapes_file.with_suffix(".new")
-        new.write_text(yaml.safe_dump({"shapes": list(shapes)}))
+        new.write_text(yaml.safe_dump({"shapes": list(shapes), **keys}))
         new.rename(self.shapes_file)
 
     def create(self) -> None:
