@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.files.recording import read_recording
+from flushtracker.wal.change_size import change_bytes
 from flushtracker.wal.changes import Change, Delete, Insert, Row, TransactionFragment, Truncate, Update
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
@@ -141,3 +142,19 @@ def test_the_batch_size_changes_where_a_transaction_is_cut_and_nothing_else(
         assert (cut[-1].lsn, cut[-1].commit) == (reference[-1].lsn, reference[-1].commit)
         assert cut[-1].last_log_offset == reference[-1].last_log_offset
         assert sum(fragment.has_begin for fragment in cut) == 1
+
+
+@pytest.mark.parametrize("max_batch_bytes", [1, 300, 1_000, 10_000])
+def test_the_byte_limit_changes_where_a_transaction_is_cut_and_nothing_else(
+    max_batch_bytes: int, transactions: list[list[TransactionFragment]]
+) -> None:
+    """Also in a real workload, with rows of many sizes, no fragment of several changes exceeds it."""
+    converter = FragmentConverter(max_batch_bytes=max_batch_bytes)
+    for cut, reference in zip(by_transaction(converter), transactions, strict=True):
+        for fragment in cut:
+            size = sum(map(change_bytes, fragment.changes))
+            assert size <= max_batch_bytes or fragment.change_count == 1
+        assert [c for fragment in cut for c in fragment.changes] == [c for f in reference for c in f.changes]
+        assert (cut[-1].commit, cut[-1].last_log_offset) == (reference[-1].commit, reference[-1].last_log_offset)
+        assert sum(fragment.has_begin for fragment in cut) == 1
+        assert cut[-1].changes or not reference[-1].changes

@@ -109,7 +109,7 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
 )
 def test_a_malformed_shape_is_refused(tmp_path: Path, line: str, message: str) -> None:
     """The message has the shape, the file, the line and the key."""
-    assert FILE.FILE.refusal(tmp_path, with_users(line)) == f"shapes.yaml {message}"
+    assert FILE.refusal(tmp_path, with_users(line)) == f"shapes.yaml {message}"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_a_shape_that_contradicts_itself_is_refused(tmp_path: Path, line: str, m
     """The error is a ShapeError with the line of the key."""
     lines = line.strip("{}").replace("], ", "]\n").splitlines()
     place = f"shapes.yaml line {3 + len(lines)}: shape users: "
-    assert FILE.FILE.refusal(tmp_path, with_users(*lines), ShapeError) == place + message
+    assert FILE.refusal(tmp_path, with_users(*lines), ShapeError) == place + message
 
 
 def test_a_malformed_table_name_is_refused_with_its_line(tmp_path: Path) -> None:
     """The message has the expected form."""
-    assert FILE.FILE.refusal(tmp_path, "shapes:\n  - {id: a, table: users}\n") == (
+    assert FILE.refusal(tmp_path, "shapes:\n  - {id: a, table: users}\n") == (
         "shapes.yaml line 2: shape a: table is 'users', not " + TABLE
     )
 
@@ -157,13 +157,13 @@ def test_a_malformed_table_name_is_refused_with_its_line(tmp_path: Path) -> None
 )
 def test_an_unusable_entry_or_id_is_refused(tmp_path: Path, entry: str, message: str) -> None:
     """Until a shape has a usable id, messages count it from 0."""
-    assert FILE.FILE.refusal(tmp_path, f"shapes:\n  - {entry}\n") == f"shapes.yaml {message}"
+    assert FILE.refusal(tmp_path, f"shapes:\n  - {entry}\n") == f"shapes.yaml {message}"
 
 
 def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     """The message names both lines."""
     text = "shapes:\n  - {id: a, table: s.t}\n  - {id: b, table: s.t}\n  - {id: a, table: s.u}\n"
-    assert FILE.FILE.refusal(tmp_path, text, ShapeError) == (
+    assert FILE.refusal(tmp_path, text, ShapeError) == (
         "shapes.yaml line 4: shape a: duplicate id, first on line 2; each shape needs its own"
     )
 
@@ -178,7 +178,7 @@ shapes:
   - {id: d, table: s.t, depends_on: [b]}
   - {id: free, table: s.t}
 """
-    assert FILE.FILE.refusal(tmp_path, text, ShapeError) == (
+    assert FILE.refusal(tmp_path, text, ShapeError) == (
         "shapes.yaml line 3: shape b: depends_on has a cycle: b → c → d → b"
     )
 
