@@ -3,9 +3,8 @@
 ``max_event_bytes`` bounds one :class:`~flushtracker.events.stream_events.ShapeChangesEvent` by the fragment's
 :func:`~flushtracker.wal.change_size.change_bytes`. The worst case is 24 bytes of JSON for one byte of a row:
 
-- JSON escapes a control character with six bytes (``\\u0001``). Everything else takes less: in a key, a double quote is
-  doubled and each of the two is escaped, which makes four; other characters take their UTF-8 bytes, at most two of them
-  escaped as ``\\"`` or ``\\\\``.
+- JSON escapes a control character with six bytes (``\\u0001``). Nothing else takes that many for each byte: in a key, a
+  double quote is doubled and both are escaped, which makes four; most characters take their UTF-8 bytes.
 - A value appears at most four times. An update that changes the key is a delete and an insert, each with a key and a
   row; and an unchanged TOAST column of the old row is in both. A column's name appears at most twice, in both rows.
 - Around each name and value are at most 13 bytes of quotes, colons, slashes and commas. The byte counted for each

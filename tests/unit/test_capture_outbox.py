@@ -113,7 +113,9 @@ def test_a_batch_that_could_become_too_large_an_event_is_refused(tmp_path: Path,
 
 
 def test_the_shipped_configuration_is_valid() -> None:
-    """``conf/capture.yaml`` loads."""
-    config = load_capture_config(Path(__file__).parents[2] / "conf" / "capture.yaml")
+    """``conf/capture.yaml`` loads, and states the limit that is enforced."""
+    file = Path(__file__).parents[2] / "conf" / "capture.yaml"
+    config = load_capture_config(file)
+    assert f"at most {MAX_BATCH_BYTES}," in file.read_text()
     assert config.max_batch_bytes == DEFAULT_MAX_BATCH_BYTES
     assert (config.postgres.slot, config.intervals.heartbeat_ms, config.max_batch_size) == ("shapes", None, 100)
