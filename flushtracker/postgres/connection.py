@@ -2,6 +2,9 @@
 
 Options are libpq's own keywords (host, port, dbname, user, sslmode, passfile, …) and are passed through; libpq itself
 reads PGPASSFILE and its other environment variables. Messages show the values of host, port and dbname only.
+
+Every connection has the same session settings, whatever the database, the role, the options and the environment say:
+the server writes values as text with them, also in the replication stream, and shapes compare and store those texts.
 """
 
 import select
@@ -41,6 +44,19 @@ _DEFAULTS: Final = {
     "keepalives_interval": "5",
     "keepalives_count": "4",
 }
+# A keyword and not a setting below, because psycopg2 must know it as well.
+_CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
+# Those of PostgreSQL's own subscriber (libpqwalreceiver), and what else changes the texts. They are set by statements
+# and not by libpq's `options`, which PGDATESTYLE and PGTZ would override, and which remain the user's.
+_SETTINGS: Final = {
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+}
+# An empty search path makes the texts of regclass and its like independent of it, as in PostgreSQL's subscriber.
+_REPLICATION_SETTINGS: Final = {**_SETTINGS, "search_path": ""}
 
 
 def connect(options: Mapping[str, str]) -> Connection:
@@ -52,12 +68,12 @@ def connect(options: Mapping[str, str]) -> Connection:
     """
     connection = _connect(options, Connection)
     connection.autocommit = True
-    return connection
+    return _with_settings(connection, _SETTINGS)
 
 
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
     """Open a connection for logical replication; raises as :func:`connect` does."""
-    return _connect(options, LogicalReplicationConnection)
+    return _with_settings(_connect(options, LogicalReplicationConnection), _REPLICATION_SETTINGS)
 
 
 def rows(connection: Connection, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -107,7 +123,7 @@ def server_name(options: Mapping[str, str]) -> str:
 
 
 def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connection:
-    keywords: dict[str, Any] = {**_DEFAULTS, **options}
+    keywords: dict[str, Any] = {**_DEFAULTS, **options, **_CLIENT_ENCODING}
     try:
         return psycopg2.connect(connection_factory=factory, **keywords)
     except psycopg2.OperationalError as error:
@@ -117,3 +133,16 @@ def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connectio
         raise (PostgresError(fact) if is_permanent else PostgresUnavailableError(fact)) from error
     except psycopg2.Error as error:
         raise PostgresError(f"the connection options are refused: {one_line(str(error))}") from error
+
+
+def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Connection:
+    try:
+        _set(connection, settings)
+    except PostgresError:
+        connection.close()
+        raise
+    return connection
+
+
+def _set(connection: Connection, settings: Mapping[str, str]) -> None:
+    rows(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))

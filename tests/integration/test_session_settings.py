@@ -1,0 +1,172 @@
+"""The texts of the stream are the same whatever the database, the role, the options and the environment set."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import connect
+from flushtracker.postgres.replication_frames import WalData
+from flushtracker.postgres.replication_stream import ReplicationStream
+from flushtracker.wal.pgoutput import decode
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape, wait_until
+
+# None is the default, and each changes the text of at least one value below.
+OTHERWISE: Final = {
+    "extra_float_digits": "-10",
+    "datestyle": "SQL, DMY",
+    "intervalstyle": "sql_standard",
+    "bytea_output": "escape",
+    "timezone": "Asia/Kolkata",
+    "client_encoding": "LATIN1",
+    "search_path": "pg_catalog",
+}
+TABLE: Final = """
+CREATE TABLE public."café" (id int PRIMARY KEY, f real, d float8, fs float8[], day date, ts timestamp, tz timestamptz,
+    tt timetz, span interval, raw bytea, "größe" text, during tstzrange, relation regclass)
+"""
+FULL: Final = 'ALTER TABLE public."café" REPLICA IDENTITY FULL'
+ROWS: Final = (
+    r"""INSERT INTO public."café" VALUES (1, 0.1, 0.1::float8 + 0.2, '{0.1, 1e-300}', '2026-01-02',
+    '2026-01-02 03:04:05.678', '2026-01-02 03:04:05+00', '03:04:05+02', '-1 year 2 days 03:04:05.6', '\x00ff27',
+    'é£ÿ', '[2026-01-02 00:00+00,)', 'public."café"')""",
+    r"""INSERT INTO public."café" VALUES (2, 16777216.5, 1e22, '{}', '0044-03-15 BC', '0044-03-15 12:00 BC',
+    '1850-01-01 00:00+00', '00:00-15:59', '100 days', '\xdeadbeef', 'ascii', 'empty', 'pg_class')""",
+    r"""INSERT INTO public."café" VALUES (3, 'NaN', '-Infinity', NULL, 'infinity', '-infinity', 'infinity',
+    '12:00+00', '-00:00:01', '', '', '(,)', 'public."café"')""",
+    """UPDATE public."café" SET "größe" = "größe" || '§' WHERE id = 1""",
+)
+WHERES: Final = {
+    "float": "d = 0.30000000000000004",
+    "real": "f = '0.1'",
+    "day": "day >= '2026-01-02'",
+    "instant": "tz = '2026-01-02 03:04:05+00'",
+    "text": """ "größe" <> 'é£ÿ' """,
+}
+
+
+class Database(LocalPostgres):
+    """One database of a running server."""
+
+    def __init__(self, server: LocalPostgres, name: str, **options: str) -> None:
+        self.__dict__.update(server.__dict__)
+        self._own = {"dbname": name, **options}
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {**super().options, **self._own}
+
+
+@contextmanager
+def slot_in(database: LocalPostgres) -> Iterator[None]:
+    """The table, the publication and the slot; the slot is the server's, so the next database needs it gone."""
+    database.execute(TABLE, FULL, "CREATE PUBLICATION shapes FOR ALL TABLES")
+    database.execute("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
+    yield
+    is_unused = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+    wait_until(lambda: database.execute(is_unused), "the slot released")
+
+
+def set_otherwise(server: LocalPostgres, subject: str) -> None:
+    """Set everything otherwise for a database or a role."""
+    server.execute(*[f"ALTER {subject} SET {name} = {value}" for name, value in quoted(OTHERWISE).items()])
+
+
+def quoted(settings: dict[str, str]) -> dict[str, str]:
+    return {name: value if name in {"datestyle", "search_path"} else f"'{value}'" for name, value in settings.items()}
+
+
+def streamed(database: LocalPostgres, options: dict[str, str]) -> list[str]:
+    """The changes of the rows, as the stream of a connection with these options has them."""
+    changes: list[str] = []
+    with slot_in(database):
+        database.execute(*ROWS)
+        with closing(ReplicationStream(options)) as stream:
+            stream.start("shapes", "shapes")
+
+            def read() -> bool:
+                frames = [frame for frame in stream.read() if isinstance(frame, WalData)]
+                changes.extend(repr(decode(frame.data)) for frame in frames if frame.data[:1] in b"IU")
+                return len(changes) == len(ROWS)
+
+            wait_until(read, "all changes")
+    return [change.partition(", ")[2] for change in changes]  # without the OID of the table
+
+
+def test_texts_do_not_depend_on_the_settings_of_a_session(
+    postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on those of the database, of the role, of libpq's options and of its environment variables."""
+    postgres.execute("CREATE ROLE other LOGIN SUPERUSER", *[f"CREATE DATABASE d{number}" for number in range(5)])
+    databases = [Database(postgres, f"d{number}") for number in range(5)]
+    expected = streamed(databases[0], databases[0].options)
+    assert "30000000000000004" in expected[0]
+    set_otherwise(postgres, "DATABASE d1")
+    assert streamed(databases[1], databases[1].options) == expected
+    set_otherwise(postgres, "ROLE other")
+    assert streamed(databases[2], {**databases[2].options, "user": "other"}) == expected
+    options = " ".join(f"-c {name}={value.replace(' ', '')}" for name, value in OTHERWISE.items())
+    assert streamed(databases[3], {**databases[3].options, "options": options, "client_encoding": "SJIS"}) == expected
+    for name, value in {"PGTZ": "Asia/Kolkata", "PGDATESTYLE": "German", "PGOPTIONS": options}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    assert streamed(databases[4], databases[4].options) == expected
+
+
+def test_other_options_of_the_user_are_kept(postgres: LocalPostgres) -> None:
+    """Only the settings that change texts are fixed."""
+    options = {**postgres.options, "options": "-c work_mem=5MB -c timezone=Asia/Kolkata"}
+    with closing(connect(options)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('work_mem'), current_setting('timezone')")
+        assert cursor.fetchall() == [("5MB", "UTC")]
+
+
+def captured(rig: CaptureRig) -> dict[str, list[object]]:
+    """What each shape gets of the rows."""
+    rig.create_topics()
+    rig.define(
+        *[shape(name, "public.café", where=where) for name, where in WHERES.items()], shape("all", "public.café")
+    )
+    with slot_in(rig.server):
+        capture = rig.start()
+        rig.wait_for_commits(rig.commit_lsn(*ROWS))
+        capture.stop()
+    return {
+        name: [(item.operation, item.key, item.value, item.old_value) for item in rig.items(name)]
+        for name in (*WHERES, "all")
+    }
+
+
+def test_shapes_of_any_database_get_the_same_rows(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    """With other settings, and with another encoding: the same rows match each `where`, with the same texts."""
+    postgres.execute(
+        "CREATE DATABASE standard",
+        "CREATE DATABASE otherwise",
+        "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    )
+    set_otherwise(postgres, "DATABASE otherwise")
+    results = []
+    for name in ("standard", "otherwise", "latin"):
+        database = Database(postgres, name)
+        rig = CaptureRig(database, broker.bootstrap_servers, tmp_path / name, topic_name)
+        rig.settings["postgres"]["connection"] = {**postgres.options, "dbname": name}
+        try:
+            results.append(captured(rig))
+        finally:
+            rig.close()
+    assert {name: len(items) for name, items in results[0].items()} == {
+        "float": 2,
+        "real": 2,
+        "day": 3,
+        "instant": 2,
+        "text": 3,
+        "all": 4,
+    }
+    assert results[1] == results[0]
+    assert results[2] == results[0]
