@@ -10,8 +10,8 @@ from flushtracker.capture.capture_config import Intervals
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.shapes_watch import ShapesWatch
+from flushtracker.capture.silence_limit import SilenceLimit
 from flushtracker.capture.status_sender import StatusSender
-from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.replication_frames import Frame, Keepalive
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
@@ -21,9 +21,6 @@ logger = logging.getLogger(__name__)
 
 _READ_WAIT_S: Final = 0.05
 _PROGRESS_LOG_S: Final = 10.0
-_SILENCE_TIMEOUT_S: Final = 20.0
-"""After this long without a frame, a reply is requested; after as long again, the connection counts as lost."""
-
 _CONTROL_CHECK_S: Final = 0.2
 """How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
 when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
@@ -52,8 +49,7 @@ class CaptureConnection:
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
         self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
-        self._last_frame_s = now_s
-        self._reply_requested_s: float | None = None
+        self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
 
     def run(self, shapes: ShapesWatch, stop: Event) -> None:
         """Capture until ``stop`` is set.
@@ -70,9 +66,10 @@ class CaptureConnection:
                 self._source.outbox.poll()
                 self._run_timers(shapes)
                 if frames:
-                    self._last_frame_s, self._reply_requested_s = time.monotonic(), None
+                    self._silence.handle_frames(time.monotonic())
                 else:
-                    self._check_silence()
+                    if self._silence.is_reply_due(time.monotonic()):
+                        self._sender.send_soon(request_reply=True)
                     self._stream.wait(_READ_WAIT_S)
         finally:
             self._source.last_transaction = self._collector.last_transaction
@@ -109,15 +106,6 @@ class CaptureConnection:
                 format_lsn(max(status.acknowledged_lsn, 0)),
                 format_lsn(status.flushed_lsn),
             )
-
-    def _check_silence(self) -> None:
-        """Request a reply when the stream is silent; a peer that has vanished sends none."""
-        now_s = time.monotonic()
-        if self._reply_requested_s is not None and now_s - self._reply_requested_s > _SILENCE_TIMEOUT_S:
-            raise PostgresUnavailableError(f"the server has sent nothing for {now_s - self._last_frame_s:.0f} s")
-        if self._reply_requested_s is None and now_s - self._last_frame_s > _SILENCE_TIMEOUT_S:
-            self._reply_requested_s = now_s
-            self._sender.send_soon(request_reply=True)
 
 
 class Timer:

@@ -35,14 +35,19 @@ _TRANSIENT_REASONS: Final = (
 )
 # SQLSTATEs of connection exceptions, shutdowns, too many connections, and a slot that another connection still holds.
 _UNAVAILABLE_STATES: Final = ("08", "57P", "53300", "55006")
+# SQLSTATEs of statements that were canceled, by statement_timeout or by an administrator, or by lock_timeout.
+_CANCELED_STATES: Final = ("57014", "55P03")
 
 _DEFAULTS: Final = {
     "application_name": APPLICATION_NAME,
     "connect_timeout": str(_CONNECT_TIMEOUT_SECONDS),
-    # A peer that vanishes is detected within half a minute.
+    # A peer that vanishes is detected within half a minute. TCP sends keepalives only while nothing is unacknowledged;
+    # capture sends a status update each second, so for the stream it is tcp_user_timeout that counts, without which the
+    # kernel would retransmit for about 15 minutes.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "4",
+    "tcp_user_timeout": "30000",
 }
 # A keyword and not a setting below, because psycopg2 must know it as well.
 _CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
@@ -76,6 +81,17 @@ def connect_for_replication(options: Mapping[str, str]) -> Connection:
     return _with_settings(_connect(options, LogicalReplicationConnection), _REPLICATION_SETTINGS)
 
 
+def limit_statements(connection: Connection, *, statement_timeout_s: float, lock_timeout_s: float) -> None:
+    """Let the server cancel statements that take longer, or that wait longer for a lock.
+
+    They then raise ``PostgresUnavailableError``.
+    """
+    _set(
+        connection,
+        {"statement_timeout": f"{statement_timeout_s * 1000:.0f}ms", "lock_timeout": f"{lock_timeout_s * 1000:.0f}ms"},
+    )
+
+
 def rows(connection: Connection, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
     """Run one statement and return all of its rows.
 
@@ -105,6 +121,10 @@ def translated_errors() -> Iterator[None]:
 
 def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
     """The error for a server's error message, or for a lost connection (no ``sqlstate``)."""
+    if sqlstate in _CANCELED_STATES:
+        return PostgresUnavailableError(
+            f"PostgreSQL canceled a statement: {one_line(text)}; pg_stat_activity and pg_locks show what it waited for"
+        )
     if sqlstate is None or sqlstate.startswith(_UNAVAILABLE_STATES):
         return PostgresUnavailableError(f"PostgreSQL is unavailable: {one_line(text)}")
     return PostgresError(f"PostgreSQL reports an error: {one_line(text)} (SQLSTATE {sqlstate})")

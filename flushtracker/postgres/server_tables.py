@@ -6,22 +6,30 @@ from typing import Final
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.connection import Connection, require_open, rows
+from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.wal.changes import TableName
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
+STATEMENT_TIMEOUT_S: Final = 30.0
+LOCK_TIMEOUT_S: Final = 10.0
+"""Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
+They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The tables of a publication
+are locked briefly to list them, which waits for the end of a migration; after a timeout capture connects again, and the
+server resends what is unconfirmed, so shorter would only cause more of that."""
+_WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
 _XIDS: Final = 2**32
 
 
 class ServerTables:
-    """Every method raises ``PostgresUnavailableError`` if the connection is lost."""
+    """Every method raises ``PostgresUnavailableError`` if the connection is lost, or a query takes too long."""
 
     def __init__(self, connection: Connection, publication: str) -> None:
+        limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         self._connection = connection
         self._catalog = Catalog(connection)
         self._publication = publication
@@ -29,6 +37,14 @@ class ServerTables:
 
     def wal_end(self) -> int:
         return wal_end(self._connection)
+
+    def wal_sender_timeout_s(self) -> float:
+        """After how long without a reply the server ends the stream; 0 for never.
+
+        A role or a database may have a value of its own; it applies to both connections.
+        """
+        ((timeout_ms,),) = rows(self._connection, _WAL_SENDER_TIMEOUT)
+        return int(timeout_ms) / 1000
 
     def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
         """The partitioned tables that a table is a partition of, once transaction ``xid`` is visible.

@@ -1,0 +1,163 @@
+"""Connections that hang, and connections that only seem to: capture gives up the former and keeps the latter."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from flushtracker.capture import silence_limit
+from flushtracker.errors import PostgresUnavailableError
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres import server_tables
+from flushtracker.postgres.connection import connect, connect_for_replication, rows
+from flushtracker.postgres.server_tables import ServerTables
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+
+INSERT = "INSERT INTO users (region) VALUES ('eu')"
+# Decoding it takes longer than half the longest wal_sender_timeout below, on a fast machine too.
+UNPUBLISHED = "INSERT INTO bulk SELECT generate_series(1, 2000000)"
+
+
+@pytest.fixture
+def rig(
+    postgres: LocalPostgres,
+    broker: Broker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[CaptureRig]:
+    """A published table with a shape and one that is not published; capture is impatient."""
+    monkeypatch.setattr(silence_limit, "REPLY_REQUEST_S", 0.2)
+    monkeypatch.setattr(silence_limit, "SHORTEST_LIMIT_S", 0.2)
+    monkeypatch.setattr(server_tables, "LOCK_TIMEOUT_S", 0.3)
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create_topics()
+    postgres.execute(
+        "CREATE TABLE users (id serial PRIMARY KEY, region text)",
+        "CREATE TABLE bulk (id int)",
+        "CREATE PUBLICATION shapes FOR TABLE users",
+        "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
+    )
+    rig.define(shape("users"))
+    yield rig
+    rig.close()
+
+
+def execute_and_wait(rig: CaptureRig, *statements: str) -> None:
+    """Execute the statements and wait until all their changes are published."""
+    rig.wait_for_commits(rig.commit_lsn(*statements))
+
+
+def set_wal_sender_timeout(rig: CaptureRig, value: str) -> None:
+    rig.server.execute(f"ALTER SYSTEM SET wal_sender_timeout = '{value}'", "SELECT pg_reload_conf()")
+
+
+def slot_pid(rig: CaptureRig) -> int | None:
+    ((pid,),) = rig.server.execute("SELECT active_pid FROM pg_replication_slots")
+    return None if pid is None else int(pid)
+
+
+def connections(rig: CaptureRig) -> int:
+    """How many connections have published something."""
+    return [event.start for event in rig.fragments()].count(True)
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """A process of the server that hangs; its kernel still answers the TCP segments."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("timeout", ["0", "2s"])
+def test_a_server_that_decodes_a_large_unpublished_transaction_is_not_given_up(rig: CaptureRig, timeout: str) -> None:
+    """It replies only every half `wal_sender_timeout`; after a reconnect it would decode it all again, forever."""
+    set_wal_sender_timeout(rig, timeout)
+    capture = rig.start()
+    execute_and_wait(rig, INSERT)
+    pid = slot_pid(rig)
+    execute_and_wait(rig, UNPUBLISHED, INSERT)
+    assert slot_pid(rig) == pid
+    capture.stop()
+    assert connections(rig) == 1
+    assert len(rig.items("users")) == 2
+
+
+def test_any_silence_is_tolerated_when_the_server_has_no_wal_sender_timeout(rig: CaptureRig) -> None:
+    """Many times as long as what is a lost connection otherwise."""
+    set_wal_sender_timeout(rig, "0")
+    capture = rig.start()
+    execute_and_wait(rig, INSERT)
+    pid = slot_pid(rig)
+    with stopped(pid):
+        lsn = rig.commit_lsn(INSERT)
+        time.sleep(2)  # there is no event to wait for, since nothing may happen
+    rig.wait_for_commits(lsn)
+    assert slot_pid(rig) == pid
+    capture.stop()
+    assert connections(rig) == 1
+
+
+def test_a_server_that_does_not_reply_within_its_wal_sender_timeout_is_given_up(
+    rig: CaptureRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Capture connects again, and continues once the slot is released."""
+    set_wal_sender_timeout(rig, "1s")
+    capture = rig.start()
+    execute_and_wait(rig, INSERT)
+    with stopped(slot_pid(rig)):
+        lsn = rig.commit_lsn(INSERT)
+        rig.wait(lambda: "by its wal_sender_timeout of 1 s" in caplog.text, "the connection given up")
+    rig.wait_for_commits(lsn)
+    capture.stop()
+    assert connections(rig) == 2
+    assert len(rig.items("users")) == 2
+
+
+def test_capture_reconnects_when_a_query_waits_too_long_for_a_lock(
+    rig: CaptureRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that reads the stream runs the query; it is canceled and retried, and then capture continues."""
+    capture = rig.start()
+    execute_and_wait(rig, INSERT)
+    with closing(rig.server.connect()) as holder, holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE")
+        rig.wait(lambda: caplog.text.count("canceling statement due to lock timeout") > 1, "a retry that fails too")
+    execute_and_wait(rig, INSERT)
+    capture.stop()
+    assert len(rig.items("users")) == 2
+
+
+def test_a_query_that_hangs_is_canceled_and_counts_as_unavailable(
+    rig: CaptureRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise capture would end with it, or wait forever."""
+    monkeypatch.setattr(server_tables, "STATEMENT_TIMEOUT_S", 0.3)
+    with closing(connect(rig.server.options)) as control:
+        ServerTables(control, "shapes")
+        with pytest.raises(PostgresUnavailableError, match="due to statement timeout; pg_stat_activity and pg_locks"):
+            rows(control, "SELECT pg_sleep(60)")
+
+
+def test_a_vanished_peer_is_found_by_tcp_on_both_connections(postgres: LocalPostgres) -> None:
+    """Also while data are unacknowledged, when no keepalives are sent; the user's own value is kept."""
+    for open_connection in (connect, connect_for_replication):
+        for options, expected_ms in (({}, 30_000), ({"tcp_user_timeout": "7000"}, 7_000)):
+            with (
+                closing(open_connection({**postgres.options, **options})) as connection,
+                socket.socket(fileno=os.dup(connection.fileno())) as endpoint,
+            ):
+                assert endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert endpoint.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+                assert endpoint.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms
