@@ -10,20 +10,31 @@ the server writes values as text with them, also in the replication stream, and 
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import psycopg2
 import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.postgres.answer_deadline import AnswerDeadline
 
-Connection: TypeAlias = psycopg2.extensions.connection
-"""psycopg2's connection."""
+
+class Connection(psycopg2.extensions.connection):
+    """psycopg2's connection; :func:`limit_statements` limits how long :func:`rows` waits for the server's answer."""
+
+    answer_timeout_s: float | None = None
+
+
+class ReplicationConnection(LogicalReplicationConnection, Connection):
+    """A connection for logical replication."""
+
 
 APPLICATION_NAME: Final = "flushtracker_capture"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _REASON_LENGTH: Final = 400
+# A server that is only slow has this much longer than statement_timeout to report that it has canceled a statement.
+_ANSWER_MARGIN_S: Final = 5.0
 # Parts of a refusal that a retry may overcome: the server is starting, stopping, recovering, or out of connections.
 _TRANSIENT_REASONS: Final = (
     "starting up",
@@ -78,28 +89,29 @@ def connect(options: Mapping[str, str]) -> Connection:
 
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
     """Open a connection for logical replication; raises as :func:`connect` does."""
-    return _with_settings(_connect(options, LogicalReplicationConnection), _REPLICATION_SETTINGS)
+    return _with_settings(_connect(options, ReplicationConnection), _REPLICATION_SETTINGS)
 
 
 def limit_statements(connection: Connection, *, statement_timeout_s: float, lock_timeout_s: float) -> None:
     """Let the server cancel statements that take longer, or that wait longer for a lock.
 
-    They then raise ``PostgresUnavailableError``.
+    They then raise ``PostgresUnavailableError``; as they do if the server does not even cancel them.
     """
     _set(
         connection,
         {"statement_timeout": f"{statement_timeout_s * 1000:.0f}ms", "lock_timeout": f"{lock_timeout_s * 1000:.0f}ms"},
     )
+    connection.answer_timeout_s = statement_timeout_s + _ANSWER_MARGIN_S
 
 
 def rows(connection: Connection, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
     """Run one statement and return all of its rows.
 
     Raises:
-        PostgresUnavailableError: the connection is lost.
+        PostgresUnavailableError: the connection is lost, or the server does not answer in time.
         PostgresError: the server rejects the statement.
     """
-    with translated_errors(), connection.cursor() as cursor:
+    with _answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
         cursor.execute(statement, tuple(parameters) or None)
         return cursor.fetchall() if cursor.description else []
 
@@ -145,7 +157,7 @@ def server_name(options: Mapping[str, str]) -> str:
 def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connection:
     keywords: dict[str, Any] = {**_DEFAULTS, **options, **_CLIENT_ENCODING}
     try:
-        return psycopg2.connect(connection_factory=factory, **keywords)
+        connection: Connection = psycopg2.connect(connection_factory=factory, **keywords)
     except psycopg2.OperationalError as error:
         text = str(error)
         fact = f"PostgreSQL at {server_name(options)} cannot be reached: {one_line(text)}"
@@ -153,6 +165,7 @@ def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connectio
         raise (PostgresError(fact) if is_permanent else PostgresUnavailableError(fact)) from error
     except psycopg2.Error as error:
         raise PostgresError(f"the connection options are refused: {one_line(str(error))}") from error
+    return connection
 
 
 def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Connection:
@@ -166,3 +179,20 @@ def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Conne
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     rows(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+
+
+@contextmanager
+def _answer_deadline(connection: Connection) -> Iterator[None]:
+    seconds = connection.answer_timeout_s
+    if seconds is None or connection.closed:
+        yield
+        return
+    with AnswerDeadline(connection.fileno(), seconds) as deadline:
+        try:
+            yield
+        except PostgresUnavailableError as error:
+            if not deadline.has_passed:
+                raise
+            raise PostgresUnavailableError(
+                f"PostgreSQL has not answered a query for {seconds:g} s, nor canceled it: its server process hangs"
+            ) from error

@@ -13,7 +13,7 @@ import pytest
 from flushtracker.capture import silence_limit
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres import server_tables
+from flushtracker.postgres import connection, server_tables
 from flushtracker.postgres.connection import connect, connect_for_replication, rows
 from flushtracker.postgres.server_tables import ServerTables
 from tests.support.brokers import Broker
@@ -150,13 +150,32 @@ def test_a_query_that_hangs_is_canceled_and_counts_as_unavailable(
             rows(control, "SELECT pg_sleep(60)")
 
 
+def test_capture_reconnects_when_the_server_process_of_its_queries_hangs(
+    rig: CaptureRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a process does not enforce a timeout either; capture continues while it still hangs."""
+    monkeypatch.setattr(server_tables, "STATEMENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connection, "_ANSWER_MARGIN_S", 0.2)
+    capture = rig.start()
+    execute_and_wait(rig, INSERT)
+    ((pid,),) = rig.server.execute(
+        "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
+        "AND application_name = 'flushtracker_capture' AND pid <> pg_backend_pid()"
+    )
+    with stopped(pid):
+        rig.wait(lambda: "has not answered a query for 0.5 s" in caplog.text, "the connection given up")
+        execute_and_wait(rig, INSERT)
+    capture.stop()
+    assert len(rig.items("users")) == 2
+
+
 def test_a_vanished_peer_is_found_by_tcp_on_both_connections(postgres: LocalPostgres) -> None:
     """Also while data are unacknowledged, when no keepalives are sent; the user's own value is kept."""
     for open_connection in (connect, connect_for_replication):
         for options, expected_ms in (({}, 30_000), ({"tcp_user_timeout": "7000"}, 7_000)):
             with (
-                closing(open_connection({**postgres.options, **options})) as connection,
-                socket.socket(fileno=os.dup(connection.fileno())) as endpoint,
+                closing(open_connection({**postgres.options, **options})) as opened,
+                socket.socket(fileno=os.dup(opened.fileno())) as endpoint,
             ):
                 assert endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
                 assert endpoint.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
