@@ -21,13 +21,16 @@ from flushtracker.postgres.answer_deadline import AnswerDeadline
 
 
 class Connection(psycopg2.extensions.connection):
-    """psycopg2's connection; :func:`limit_statements` limits how long :func:`rows` waits for the server's answer."""
+    """psycopg2's connection, with a limit for how long :func:`rows` waits for the server's answer."""
 
     answer_timeout_s: float | None = None
+    """``None`` for no limit: creating a slot waits for every running transaction."""
 
 
 class ReplicationConnection(LogicalReplicationConnection, Connection):
-    """A connection for logical replication."""
+    """A connection for logical replication; its few commands take milliseconds."""
+
+    answer_timeout_s: float | None = 35.0
 
 
 APPLICATION_NAME: Final = "flushtracker_capture"
@@ -111,7 +114,7 @@ def rows(connection: Connection, statement: str, parameters: Sequence[object] = 
         PostgresUnavailableError: the connection is lost, or the server does not answer in time.
         PostgresError: the server rejects the statement.
     """
-    with _answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
+    with answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
         cursor.execute(statement, tuple(parameters) or None)
         return cursor.fetchall() if cursor.description else []
 
@@ -120,6 +123,24 @@ def require_open(connection: Connection) -> None:
     """Raise ``PostgresUnavailableError`` if the server has closed an idle connection; costs nothing otherwise."""
     if select.select([connection.fileno()], [], [], 0)[0]:
         rows(connection, "SELECT 1")
+
+
+@contextmanager
+def answer_deadline(connection: Connection) -> Iterator[None]:
+    """Raise ``PostgresUnavailableError`` if the body blocks for longer than the connection's ``answer_timeout_s``."""
+    seconds = connection.answer_timeout_s
+    if seconds is None or connection.closed:
+        yield
+        return
+    with AnswerDeadline(connection.fileno(), seconds) as deadline:
+        try:
+            yield
+        except PostgresUnavailableError as error:
+            if not deadline.has_passed:
+                raise
+            raise PostgresUnavailableError(
+                f"PostgreSQL has not answered a query for {seconds:g} s: its server process hangs"
+            ) from error
 
 
 @contextmanager
@@ -179,20 +200,3 @@ def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Conne
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     rows(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
-
-
-@contextmanager
-def _answer_deadline(connection: Connection) -> Iterator[None]:
-    seconds = connection.answer_timeout_s
-    if seconds is None or connection.closed:
-        yield
-        return
-    with AnswerDeadline(connection.fileno(), seconds) as deadline:
-        try:
-            yield
-        except PostgresUnavailableError as error:
-            if not deadline.has_passed:
-                raise
-            raise PostgresUnavailableError(
-                f"PostgreSQL has not answered a query for {seconds:g} s, nor canceled it: its server process hangs"
-            ) from error

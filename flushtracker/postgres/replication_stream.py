@@ -8,7 +8,7 @@ from typing import Final
 from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import PostgresUnavailableError
-from flushtracker.postgres.connection import connect_for_replication, translated_errors
+from flushtracker.postgres.connection import answer_deadline, connect_for_replication, rows, translated_errors
 from flushtracker.postgres.copy_stream import CopyStream
 from flushtracker.postgres.replication_frames import Frame, decode_frame
 from flushtracker.wal.lsn import parse_lsn
@@ -37,19 +37,17 @@ class ReplicationStream:
 
     def identify_system(self) -> SystemIdentity:
         """Identify the server; only before :meth:`start`."""
-        with translated_errors(), self._connection.cursor() as cursor:
-            cursor.execute("IDENTIFY_SYSTEM")
-            system_id, timeline, wal_lsn, _ = cursor.fetchone() or ("", 0, "0/0", None)
+        ((system_id, timeline, wal_lsn, _),) = rows(self._connection, "IDENTIFY_SYSTEM")
         return SystemIdentity(str(system_id), int(timeline), parse_lsn(wal_lsn))
 
     def start(self, slot: str, publication: str) -> None:
         """Start streaming from the slot's ``confirmed_flush_lsn``.
 
         Raises:
-            PostgresUnavailableError: another connection still uses the slot.
+            PostgresUnavailableError: another connection still uses the slot, or the server does not answer.
             PostgresError: the slot is lost, or does not exist.
         """
-        with translated_errors():
+        with answer_deadline(self._connection), translated_errors():
             cursor = self._connection.cursor()
             names = quote_ident(publication, cursor).replace("'", "''")
             cursor.start_replication_expert(  # type: ignore[attr-defined]  # a replication cursor

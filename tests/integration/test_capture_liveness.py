@@ -15,6 +15,7 @@ from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import connection, server_tables
 from flushtracker.postgres.connection import connect, connect_for_replication, rows
+from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
@@ -167,6 +168,22 @@ def test_capture_reconnects_when_the_server_process_of_its_queries_hangs(
         execute_and_wait(rig, INSERT)
     capture.stop()
     assert len(rig.items("users")) == 2
+
+
+def test_a_stream_whose_server_process_hangs_before_it_starts_is_given_up(
+    rig: CaptureRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it has started, reads do not block, and the limit of silence applies."""
+    monkeypatch.setattr(connection.ReplicationConnection, "answer_timeout_s", 0.3)
+    walsender = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walsender'"
+    for command in (ReplicationStream.identify_system, lambda stream: stream.start("shapes", "shapes")):
+        with (
+            closing(ReplicationStream(rig.server.options)) as stream,
+            stopped(rig.server.execute(walsender)[0][0]),
+            pytest.raises(PostgresUnavailableError, match=r"has not answered a query for 0\.3 s"),
+        ):
+            command(stream)
+        rig.wait(lambda: rig.server.execute(walsender) == [], "the server process ended")
 
 
 def test_a_vanished_peer_is_found_by_tcp_on_both_connections(postgres: LocalPostgres) -> None:
