@@ -49,6 +49,7 @@ class CopyStream:
     def __init__(self, connection: Connection) -> None:
         self._lock = threading.Lock()
         self._connection: int | None = connection.pgconn_ptr
+        self._end: PostgresError | None = None
 
     def detach(self) -> None:
         """Stop using the connection, once no other thread is inside a call."""
@@ -62,7 +63,7 @@ class CopyStream:
         with self._lock:
             connection = self._attached()
             consumed = False
-            while len(frames) < limit:
+            while self._end is None and len(frames) < limit:
                 size = _libpq.PQgetCopyData(connection, ctypes.byref(buffer), 1)
                 if size > 0:
                     frames.append(ctypes.string_at(buffer, size))
@@ -72,10 +73,15 @@ class CopyStream:
                     consumed = True
                     if not _libpq.PQconsumeInput(connection):
                         raise self._connection_error(connection)
-                elif size in (_ENDED, _FAILED) and not frames:
-                    raise self._end_error(connection) if size == _ENDED else self._connection_error(connection)
+                elif size == _ENDED:
+                    # libpq reports the end only once, and the frames before it come first.
+                    self._end = self._end_error(connection)
+                elif size == _FAILED and not frames:
+                    raise self._connection_error(connection)
                 else:
                     break
+        if self._end is not None and not frames:
+            raise self._end
         return frames
 
     def write(self, frame: bytes) -> None:

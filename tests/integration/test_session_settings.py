@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_frames import WalData
@@ -123,6 +124,29 @@ def test_other_options_of_the_user_are_kept(postgres: LocalPostgres) -> None:
     with closing(connect(options)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('work_mem'), current_setting('timezone')")
         assert cursor.fetchall() == [("5MB", "UTC")]
+
+
+def test_text_that_is_not_utf8_ends_the_stream_with_the_servers_reason(postgres: LocalPostgres) -> None:
+    """A SQL_ASCII database holds any bytes. The reason also arrives right behind other changes, and is final."""
+    postgres.execute("CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    database = Database(postgres, "bytes")
+    with slot_in(database):
+        database.execute(
+            "CREATE TABLE texts (content text)",
+            "INSERT INTO texts VALUES ('é')",
+            "SET client_encoding = 'SQL_ASCII'; INSERT INTO texts VALUES (E'\\xe9')",
+        )
+        with closing(ReplicationStream(database.options)) as stream:
+            stream.start("shapes", "shapes")
+            in_use = "SELECT FROM pg_replication_slots WHERE active"
+            wait_until(lambda: not database.execute(in_use), "the end of the stream")
+            assert [frame.data[-2:] for frame in stream.read() if isinstance(frame, WalData)][2] == "é".encode()
+            for _ in range(2):
+                with pytest.raises(
+                    PostgresError, match=r'invalid byte sequence for encoding "UTF8": 0xe9.*22021'
+                ) as end:
+                    stream.read()
+                assert not isinstance(end.value, PostgresUnavailableError)
 
 
 def captured(rig: CaptureRig) -> dict[str, list[object]]:
