@@ -2,7 +2,8 @@
 
 One thread reads, routes and publishes; slow brokers block it, and the server with it. Status updates and acks have
 threads of their own. A lost connection is reopened, with a growing delay between attempts; the server then resends
-everything unconfirmed, and it is published again.
+everything unconfirmed, and it is published again. What the topics hold of the source is read again on each connection,
+since another process may have captured in between.
 """
 
 import logging
@@ -15,12 +16,15 @@ from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
+from flushtracker.capture.prior_state import read_prior_state
 from flushtracker.capture.shapes_watch import ShapesWatch
+from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
+from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
@@ -44,6 +48,7 @@ class CaptureLoop:
         self._new_epoch = new_epoch
         self._shapes = ShapesWatch(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
         self._publisher = KafkaPublisher(config.kafka, stop)
+        self._missing_table_log = MissingTableLog(config.acks)
         self._source: CapturedSource | None = None
         self.has_answered = False
         """Whether the server was reached and is fit for capture; from then on, an unavailable server is retried."""
@@ -59,6 +64,17 @@ class CaptureLoop:
         Raises:
             FlushtrackerError: a retry cannot fix it, or the server is unavailable on the first connection.
         """
+        try:
+            self._capture_until_stopped()
+            self._publisher.flush(STOP_TIMEOUT_S)
+        except BrokerUnavailableError as error:
+            if not self._stop.is_set():
+                raise
+            logger.warning("stopped with unconfirmed records reason=%s", error)
+        finally:
+            self._publisher.close()
+
+    def _capture_until_stopped(self) -> None:
         delay_s = _FIRST_DELAY_S
         while not self._stop.is_set():
             started = time.monotonic()
@@ -72,14 +88,6 @@ class CaptureLoop:
                 logger.warning("connection lost retry_in_s=%.1f reason=%s", delay_s, error)
                 self._stop.wait(delay_s)
                 delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-            except BrokerUnavailableError:
-                if not self._stop.is_set():
-                    raise
-        try:
-            self._publisher.flush(STOP_TIMEOUT_S)
-        except BrokerUnavailableError as error:
-            logger.warning("stopped with unconfirmed records reason=%s", error)
-        self._publisher.close()
 
     def _capture(self) -> None:
         """Capture over one connection."""
@@ -96,39 +104,43 @@ class CaptureLoop:
             stream.start(postgres.slot, postgres.publication)
             # Now that this process holds the slot, only its own status updates move it.
             confirmed_lsn = read_slot(control, postgres.slot).confirmed_lsn
-            status, acks = StandbyStatus(confirmed_lsn), self._ack_reader()
-
-            def last_ack() -> int | None:
-                return None if self._source is None else acks.last_ack(self._source.name)
-
-            sender = StatusSender(
-                stream, status, last_ack, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000
+            status = StandbyStatus(confirmed_lsn)
+            sender = connections.enter_context(
+                StatusSender(stream, status, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000)
             )
-            with sender:
-                source = self._open_source(base_source(identity.system_id, identity.timeline, postgres.slot))
-                source.connect(
-                    status,
-                    wal_lsn=identity.wal_lsn,
-                    confirmed_lsn=confirmed_lsn,
-                    last_ack=self._ack_reader().last_ack(source.name),
-                )
-                if source.subscriptions is None and not self._shapes.wait_until_steady():
-                    return
-                subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
-                converter, last = self._converter(), source.last_transaction
-                collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
-                logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
-                CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, self._stop)
+            source = self._open_source(base_source(identity.system_id, identity.timeline, postgres.slot))
+            table = AckReader(self._config.acks, self._config.storage_options)
+            acks = SourceAcks(table, source.name, self._missing_table_log)
+            source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=acks.last_ack())
+            sender.follow_acks(acks)
+            if source.subscriptions is None and not self._shapes.wait_until_steady():
+                return
+            subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
+            converter, last = self._converter(), source.last_transaction
+            collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
+            logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
+            CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, self._stop)
 
     def _open_source(self, base: str) -> CapturedSource:
-        if self._source is None or self._source.base != base:
-            self._source = CapturedSource(self._config, base, self._publisher, new_epoch=self._new_epoch)
-            self._new_epoch = False
+        """The source of this connection, as the topics have it now; the slot is held."""
+        kafka, known = self._config.kafka, self._source
+        if known is not None and known.base != base:
+            known = None
+        with closing(TopicReader(kafka)) as reader:
+            prior = read_prior_state(
+                reader,
+                kafka.topics,
+                base,
+                new_epoch=self._new_epoch,
+                least_epoch=0 if known is None else known.epoch,
+            )
+        self._new_epoch = False
+        if known is not None and known.name == prior.source:
+            known.resume(prior)
+            return known
+        self._source = CapturedSource(base, prior, self._publisher, kafka.topics)
         return self._source
 
     def _converter(self) -> FragmentConverter:
         config = self._config
         return FragmentConverter(config.max_batch_size, config.max_tx_size, max_batch_bytes=config.max_batch_bytes)
-
-    def _ack_reader(self) -> AckReader:
-        return AckReader(self._config.acks, self._config.storage_options)

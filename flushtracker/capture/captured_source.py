@@ -1,56 +1,61 @@
-"""``CapturedSource``: the state of one source, kept across reconnects for the life of the process."""
+"""``CapturedSource``: the state of one source, kept across reconnects for the life of the process.
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from operator import attrgetter
+While the process is not connected, another one may capture the same slot, add and remove shapes, and route by them. So
+:meth:`CapturedSource.resume` replaces what this process remembers by what the topics hold. It keeps only what it has
+published itself, which cannot become untrue.
+"""
 
-from flushtracker.capture.capture_config import CaptureConfig
-from flushtracker.capture.history_check import TransactionIdentity, check_positions
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
+from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions, Tables
 from flushtracker.errors import SlotError
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, parse_registry_entry
-from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.kafka.records import fragment_key
-from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.events.registry_events import SourceEntry
+from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.source_name import in_epoch, last_epoch
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
-class PriorState:
-    """What earlier processes left: the registry's entries, and the last transaction in the topic of fragments."""
-
-    source_entry: SourceEntry | None
-    shape_entries: tuple[ShapeEntry, ...]
-    last_transaction: TransactionIdentity | None
+_SHAPES_NAMED: Final = 3
 
 
 class CapturedSource:
-    """One source. Create it only while holding the slot: until then another process may change what is read here.
+    """One source. ``base`` is its name without the epoch; ``prior`` was read while holding the slot."""
 
-    ``base`` is the source's name without its epoch; ``new_epoch`` starts the next epoch.
-    """
-
-    def __init__(self, config: CaptureConfig, base: str, publisher: Publisher, *, new_epoch: bool) -> None:
+    def __init__(self, base: str, prior: PriorState, publisher: Publisher, topics: Topics) -> None:
         self.base = base
-        self._config = config
-        reader = TopicReader(config.kafka)
-        try:
-            entries = _last_entries(reader.values(config.kafka.topics.shapes))
-            epoch = last_epoch(base, [entry.source for entry in entries if isinstance(entry, SourceEntry)])
-            self.name = in_epoch(base, (epoch or 0) + new_epoch)
-            self._prior = _prior_state(self.name, entries, reader, config.kafka.topics.fragments)
-        finally:
-            reader.close()
-        self.last_transaction = self._prior.last_transaction
+        self.name = prior.source
+        self.epoch = prior.epoch
+        self._prior = prior
+        self.last_transaction = prior.last_transaction
         self.status = StandbyStatus(0)
-        self.outbox = Outbox(publisher, config.kafka.topics, self._handle_published)
+        self.outbox = Outbox(publisher, topics, self._handle_published)
         self.subscriptions: Subscriptions | None = None
+        self._has_begun = False
         self._published_lsn = -1
+
+    def resume(self, prior: PriorState) -> None:
+        """Continue from ``prior``, read again for this source after the slot was lost and regained.
+
+        Raises:
+            SlotError: the registry has lost what this process registered.
+        """
+        self._require_registered(prior)
+        own, found = self.last_transaction, prior.last_transaction
+        if found is not None and (own is None or found.lsn > own.lsn):
+            logger.warning("another process has captured in between source=%s last_transaction=%s", self.name, found)
+            self.last_transaction = found
+        if self.subscriptions is not None and set(prior.shape_entries) != set(self.subscriptions.entries):
+            logger.warning("another process has changed the shape registry source=%s", self.name)
+            self.subscriptions = None
+        self._prior = prior
 
     def connect(self, status: StandbyStatus, *, wal_lsn: int, confirmed_lsn: int, last_ack: int | None) -> None:
         """Continue over a new connection that holds the slot; its positions are kept in ``status``.
@@ -78,6 +83,9 @@ class CapturedSource:
     def begin(self, tables: Tables, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile]) -> Subscriptions:
         """The source's shapes; the first call applies the shapes file, and registers the source if it is new.
 
+        A later call does not apply them: a shape that another process has added or removed meanwhile stays so until the
+        shapes file of this process changes.
+
         Raises:
             ShapeError: a definition is refused, or too many shapes would be removed.
         """
@@ -86,45 +94,34 @@ class CapturedSource:
             return self.subscriptions
         first = None if self._prior.source_entry is not None else LogOffset.just_before(confirmed_lsn)
         subscriptions = Subscriptions(self.name, self._prior.shape_entries, self.outbox, tables, first)
-        shapes = load_shapes()
-        subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing)
+        if not self._has_begun:
+            shapes = load_shapes()
+            subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing)
         if first is not None:
             # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
-            source_entry = SourceEntry(self.name, first)
-            self.outbox.publish_entries([source_entry])
-            self._prior = PriorState(source_entry, self._prior.shape_entries, self._prior.last_transaction)
+            self.outbox.publish_entries([SourceEntry(self.name, first)])
         subscriptions.mark_source_begun()
         self.subscriptions = subscriptions
+        self._has_begun = True
         return subscriptions
+
+    def _require_registered(self, prior: PriorState) -> None:
+        """Raise ``SlotError`` if the registry no longer has an entry that was confirmed to this process."""
+        lost = []
+        if self._has_begun and prior.source_entry is None:
+            lost.append("the source's own entry")
+        if self.subscriptions is not None:
+            known = {entry.definition.id for entry in self.subscriptions.entries}
+            missing = sorted(known - {entry.definition.id for entry in prior.shape_entries})
+            lost += [f"shape {shape_id}" for shape_id in missing]
+        if lost:
+            more = f" and {len(lost) - _SHAPES_NAMED} more" if len(lost) > _SHAPES_NAMED else ""
+            raise SlotError(
+                f"source {self.name}: the shape registry no longer has {', '.join(lost[:_SHAPES_NAMED])}{more}, which "
+                "this process had registered: its topic was lost or replaced. Restore the topic, or start with "
+                "--new-epoch and new shapes"
+            )
 
     def _handle_published(self, commit_lsn: int) -> None:
         self._published_lsn = max(self._published_lsn, commit_lsn)
         self.status.handle_published(commit_lsn)
-
-
-def _last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
-    """The last entry of each key, as after compaction."""
-    entries: dict[tuple[str, str], RegistryEntry] = {}
-    for value in values:
-        entry = parse_registry_entry(value)
-        entries[entry.source, entry.definition.id if isinstance(entry, ShapeEntry) else ""] = entry
-    return list(entries.values())
-
-
-def _prior_state(
-    source: str, entries: Iterable[RegistryEntry], reader: TopicReader, fragments_topic: str
-) -> PriorState:
-    own = [entry for entry in entries if entry.source == source]
-    source_entry = next((entry for entry in own if isinstance(entry, SourceEntry)), None)
-    last: TransactionIdentity | None = None
-    for values in reader.tails(fragments_topic, fragment_key(source)) if source_entry is not None else ():
-        events = [FragmentEvent.from_json(value) for value in values]
-        transactions = [
-            TransactionIdentity(event.lsn, event.xid, event.commit.commit_timestamp)
-            for event in events
-            if event.xid is not None and event.commit is not None
-        ]
-        last = max(transactions, key=attrgetter("lsn"), default=None)
-        if last is not None:
-            break
-    return PriorState(source_entry, tuple(entry for entry in own if isinstance(entry, ShapeEntry)), last)

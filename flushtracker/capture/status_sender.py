@@ -1,17 +1,19 @@
 """``StatusSender``: confirms the slot's position to the server from separate threads, even while capture is blocked.
 
-One thread sends the status updates, well within the server's ``wal_sender_timeout``; the other reads the acks, which
-may take long if their storage is slow. Neither touches what is published.
+One thread sends the status updates, well within the server's ``wal_sender_timeout``, as soon as the slot is held. The
+other reads the acks, which may take long if their storage is slow. It starts once the connection's source is known and
+checked: the ack of another source, such as the old timeline's after a failover, would confirm what no shape has.
+Neither touches what is published.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
@@ -22,55 +24,62 @@ class StatusStream(Protocol):
     def send(self, status_update: bytes) -> None: ...
 
 
+class Acks(Protocol):
+    """The acks of the source that this connection captures."""
+
+    def last_ack(self) -> int | None:
+        """The last ack, or ``None``; raises ``SinkError`` if it cannot be read."""
+
+
 class StatusSender:
-    """Sends ``status`` over ``stream`` every ``status_s`` seconds, and reads its ack by ``last_ack`` every ``acks_s``.
+    """Sends ``status`` over ``stream`` every ``status_s`` seconds; :meth:`follow_acks` updates it every ``acks_s``.
 
     A context manager: after it, no update is sent, and an ack that is still being read is discarded.
     """
 
-    def __init__(
-        self,
-        stream: StatusStream,
-        status: StandbyStatus,
-        last_ack: Callable[[], int | None],
-        *,
-        status_s: float,
-        acks_s: float,
-    ) -> None:
+    def __init__(self, stream: StatusStream, status: StandbyStatus, *, status_s: float, acks_s: float) -> None:
         self._stream = stream
         self._status = status
-        self._last_ack = last_ack
         self._status_s = status_s
         self._acks_s = acks_s
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._request_reply = False
-        self._threads = [
-            threading.Thread(target=self._send_updates, name="status-updates", daemon=True),
-            threading.Thread(target=self._read_acks, name="acks", daemon=True),
-        ]
+        self._reply_requested = threading.Event()
+        self._status_thread = threading.Thread(target=self._send_updates, name="status-updates", daemon=True)
+        self._ack_thread: threading.Thread | None = None
+
+    def follow_acks(self, acks: Acks) -> None:
+        """Read ``acks`` from now on; they must be those of this connection's source. Call it once."""
+        if self._ack_thread is not None:
+            raise RuntimeError("this connection already follows the acks of its source")
+        self._ack_thread = threading.Thread(target=self._read_acks, args=(acks,), name="acks", daemon=True)
+        self._ack_thread.start()
 
     def send_soon(self, *, request_reply: bool = False) -> None:
-        """Send an update at once; with ``request_reply``, the server replies to it."""
-        self._request_reply = self._request_reply or request_reply
+        """Send an update at once; with ``request_reply``, the server replies to it. For any thread."""
+        if request_reply:
+            self._reply_requested.set()
         self._wake.set()
 
     def __enter__(self) -> "StatusSender":
-        for thread in self._threads:
-            thread.start()
+        self._status_thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._wake.set()
-        self._threads[0].join()
-        # Slow storage must not delay the exit: an ack that it returns later is discarded.
-        self._threads[1].join(self._acks_s)
+        self._status_thread.join()
+        if self._ack_thread is not None:
+            # Slow storage must not delay the exit: an ack that it returns later is discarded.
+            self._ack_thread.join(self._acks_s)
 
     def _send_updates(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            request_reply, self._request_reply = self._request_reply, False
+            # Cleared only if it was set, and before sending: every request is in this update or in the next one.
+            request_reply = self._reply_requested.is_set()
+            if request_reply:
+                self._reply_requested.clear()
             before = self._status.flushed_lsn
             try:
                 self._stream.send(self._status.status_update(time.time_ns() // 1000, reply_requested=request_reply))
@@ -78,13 +87,13 @@ class StatusSender:
                 # The thread that reads the stream gets the same error and handles it.
                 return
             if self._status.flushed_lsn > before:
-                logger.debug("slot confirmed confirmed_lsn=%X", self._status.flushed_lsn)
+                logger.debug("slot confirmed confirmed_lsn=%s", format_lsn(self._status.flushed_lsn))
             self._wake.wait(self._status_s)
 
-    def _read_acks(self) -> None:
+    def _read_acks(self, acks: Acks) -> None:
         while not self._stop.is_set():
             try:
-                ack_lsn = self._last_ack()
+                ack_lsn = acks.last_ack()
             except SinkError as error:
                 logger.warning("acks not readable reason=%s", error)
             else:

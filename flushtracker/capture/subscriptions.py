@@ -69,6 +69,11 @@ class Subscriptions:
             self._publish_removal(entry)
         self._arrange_layers()
 
+    @property
+    def entries(self) -> tuple[ShapeEntry, ...]:
+        """The registry's entries of all shapes, past and present, as this process knows them."""
+        return (*self._registry.live, *self._registry.removed)
+
     def mark_source_begun(self) -> None:
         """Fragments are published from here on, so shapes added later start at the end of the WAL."""
         self._first_starts_after = None

@@ -62,6 +62,11 @@ class AckReader:
         self._table: DeltaTable | None = None
         self._last_rows: dict[str, Ack] = {}
 
+    @property
+    def exists(self) -> bool:
+        """Whether the last read has found a table."""
+        return self._table is not None
+
     def last_ack(self, source: str) -> int | None:
         """The current last ack of a source, or ``None``; raises ``SinkError``.
 

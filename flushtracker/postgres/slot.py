@@ -117,7 +117,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
 
 def create_slot(connection: Connection, slot: str) -> bool:
     """Create the slot if it does not exist; returns whether it was created."""
-    if rows(connection, "SELECT FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
+    if rows(connection, "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
         return False
     rows(connection, "SELECT pg_create_logical_replication_slot(%s, %s)", (slot, PLUGIN))
     return True

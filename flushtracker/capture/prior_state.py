@@ -1,0 +1,86 @@
+"""``PriorState``: what the topics hold of a source, whichever process published it.
+
+Read it only while holding the slot: until then another process may change it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Protocol
+
+from flushtracker.capture.history_check import TransactionIdentity
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, parse_registry_entry
+from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.kafka.kafka_config import Topics
+from flushtracker.kafka.records import fragment_key
+from flushtracker.wal.source_name import in_epoch, last_epoch
+
+
+class Reader(Protocol):
+    """The part of ``TopicReader`` that is used here."""
+
+    def values(self, topic: str) -> Iterator[bytes]: ...
+
+    def tails(self, topic: str, key: str) -> Iterator[list[bytes]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PriorState:
+    """The registry's entries of ``source``, and the last transaction in the topic of fragments.
+
+    ``source_entry`` is ``None`` as long as no process has captured the source.
+    """
+
+    source: str
+    epoch: int
+    source_entry: SourceEntry | None
+    shape_entries: tuple[ShapeEntry, ...]
+    last_transaction: TransactionIdentity | None
+
+
+def read_prior_state(
+    reader: Reader, topics: Topics, base: str, *, new_epoch: bool = False, least_epoch: int = 0
+) -> PriorState:
+    """Read the state of the last epoch of ``base``, or of ``least_epoch`` if that is later.
+
+    ``new_epoch`` starts the epoch after the last one.
+
+    Raises:
+        BrokerError: a topic cannot be read.
+        DecodeError: it has an entry that cannot be parsed.
+    """
+    entries = _last_entries(reader.values(topics.shapes))
+    last = last_epoch(base, [entry.source for entry in entries if isinstance(entry, SourceEntry)])
+    epoch = max((last or 0) + new_epoch, least_epoch)
+    source = in_epoch(base, epoch)
+    own = [entry for entry in entries if entry.source == source]
+    source_entry = next((entry for entry in own if isinstance(entry, SourceEntry)), None)
+    return PriorState(
+        source,
+        epoch,
+        source_entry,
+        tuple(entry for entry in own if isinstance(entry, ShapeEntry)),
+        None if source_entry is None else _last_transaction(reader, topics.fragments, source),
+    )
+
+
+def _last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
+    """The last entry of each key, as after compaction."""
+    entries: dict[tuple[str, str], RegistryEntry] = {}
+    for value in values:
+        entry = parse_registry_entry(value)
+        entries[entry.source, entry.definition.id if isinstance(entry, ShapeEntry) else ""] = entry
+    return list(entries.values())
+
+
+def _last_transaction(reader: Reader, topic: str, source: str) -> TransactionIdentity | None:
+    for values in reader.tails(topic, fragment_key(source)):
+        events = [FragmentEvent.from_json(value) for value in values]
+        transactions = [
+            TransactionIdentity(event.lsn, event.xid, event.commit.commit_timestamp)
+            for event in events
+            if event.xid is not None and event.commit is not None
+        ]
+        if transactions:
+            return max(transactions, key=attrgetter("lsn"))
+    return None

@@ -1,0 +1,72 @@
+"""``SourceAcks``: the acks of one source, for one connection; and a warning as long as there is no ack table."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+_FIRST_INTERVAL_S: Final = 60.0
+_LONGEST_INTERVAL_S: Final = 3_600.0
+
+
+class AckTable(Protocol):
+    """The part of ``AckReader`` that is used here."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the last read has found a table."""
+
+    def last_ack(self, source: str) -> int | None: ...
+
+
+class MissingTableLog:
+    """Warns that there is no ack table at ``uri``: at once, then at growing intervals, until there is one.
+
+    A new system has none until its first ack. A wrong path looks the same, but then the slot is never confirmed, and
+    the server keeps its WAL until the disk is full. Kept across connections, so that reconnects do not repeat it.
+    """
+
+    def __init__(self, uri: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._location = uri if "://" in uri else str(Path(uri).absolute())
+        self._clock = clock
+        self._warnings = 0
+        self._next_s = 0.0
+
+    def record(self, *, exists: bool) -> None:
+        """Log the outcome of a read, if it is due."""
+        if exists:
+            if self._warnings:
+                logger.info("ack table found acks=%s", self._location)
+            self._warnings = 0
+            return
+        now_s = self._clock()
+        if self._warnings and now_s < self._next_s:
+            return
+        self._next_s = now_s + min(_FIRST_INTERVAL_S * 2**self._warnings, _LONGEST_INTERVAL_S)
+        self._warnings += 1
+        logger.warning(
+            "no ack table yet, so the slot is not confirmed and keeps its WAL acks=%s; the key acks of capture's "
+            "configuration must name the same folder as sink.acks of `flushtracker track`",
+            self._location,
+        )
+
+
+class SourceAcks:
+    """The acks of ``source``, and of no other: after a failover, the old timeline's acks mean nothing to the new slot.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, table: AckTable, source: str, missing_table_log: MissingTableLog) -> None:
+        self._table = table
+        self._source = source
+        self._missing_table_log = missing_table_log
+
+    def last_ack(self) -> int | None:
+        """The source's current last ack, or ``None``; raises ``SinkError``."""
+        ack_lsn = self._table.last_ack(self._source)
+        self._missing_table_log.record(exists=self._table.exists)
+        return ack_lsn
