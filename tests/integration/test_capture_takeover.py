@@ -1,0 +1,128 @@
+"""Capture when another server or another capture process takes over while it keeps running."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from flushtracker.local.postgres import HOST, LocalPostgres
+from flushtracker.wal.lsn import parse_lsn
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+
+USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
+INSERT = "INSERT INTO users (region) VALUES ('eu')"
+
+
+@pytest.fixture
+def rig(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[CaptureRig]:
+    """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create()
+    postgres.execute(USERS)
+    rig.define(shape("users"))
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def other(rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[CaptureRig]:
+    """A second process for the same slot and topics, with a shapes file of its own."""
+    other = CaptureRig(rig.server, rig.settings["kafka"]["bootstrap_servers"], tmp_path / "other", topic_name)
+    other.settings["kafka"] = rig.settings["kafka"]
+    other.settings["acks"] = rig.settings["acks"]
+    yield other
+    other.close()
+
+
+def routings(rig: CaptureRig) -> dict[int, list[set[str]]]:
+    """For each transaction, the shapes that it was routed to, each time that it was published."""
+    routings: dict[int, list[set[str]]] = {}
+    for event in rig.fragments():
+        if event.xid is not None:
+            routings.setdefault(event.lsn, []).append({routed.shape_id for routed in event.shapes})
+    return routings
+
+
+def test_shapes_that_another_process_added_are_known_after_a_reconnect(rig: CaptureRig, other: CaptureRig) -> None:
+    """The first is shut out, the second adds a shape and routes by it, and the first returns."""
+    server = rig.server
+    server.execute("CREATE ROLE first LOGIN REPLICATION")
+    rig.settings["postgres"]["connection"]["user"] = "first"
+    capture = rig.start()
+    rig.wait_for_commits(rig.commit_lsn(INSERT))
+    server.execute(
+        "ALTER ROLE first CONNECTION LIMIT 0",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'first'",
+    )
+    other.define(shape("users"), shape("late"))
+    process = other.start_process()
+    rig.wait(lambda: "late" in rig.registry(), "the shape of the second process")
+    starts_after = rig.registry()["late"].starts_after
+    rig.wait_for_commits(rig.commit_lsn(INSERT))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    server.execute("ALTER ROLE first CONNECTION LIMIT -1")
+    rig.wait_for_commits(rig.commit_lsn(INSERT))
+    capture.stop()
+    first, second, third = (routings(rig)[lsn] for lsn in sorted(routings(rig)))
+    assert first == [{"users"}] * 3
+    assert second == [{"users", "late"}] * 2
+    assert third == [{"users", "late"}]
+    assert (rig.registry()["late"].starts_after, rig.registry()["late"].removed_at) == (starts_after, None)
+
+
+def create_slot_on_standby(primary: LocalPostgres, standby: LocalPostgres) -> int:
+    """Create the slot; returns its position. It waits until the primary logs which transactions are running."""
+    created = Thread(
+        target=standby.execute, args=("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",), daemon=True
+    )
+    created.start()
+    while created.is_alive():
+        primary.execute("SELECT pg_log_standby_snapshot()")
+        created.join(0.1)
+    return slot_position(standby)
+
+
+def slot_position(server: LocalPostgres) -> int:
+    ((lsn,),) = server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'shapes'")
+    return parse_lsn(lsn)
+
+
+def test_the_old_timelines_acks_do_not_move_the_slot_of_a_promoted_standby(
+    rig: CaptureRig, postgres_folder: Path
+) -> None:
+    """One process captures the primary, and then the standby, whose slot is behind what was acknowledged before."""
+    with rig.server.standby(postgres_folder / "standby") as standby:
+        primary, start = rig.server, create_slot_on_standby(rig.server, standby)
+        rig.settings["postgres"]["connection"] |= {
+            "host": f"{HOST},{HOST}",
+            "port": f"{primary.port},{standby.port}",
+            "target_session_attrs": "read-write",
+        }
+        capture = rig.start()
+        old_lsn = rig.commit_lsn(INSERT, INSERT)
+        rig.wait_for_commits(old_lsn)
+        rig.acknowledge_all()
+        replayed = f"SELECT pg_last_wal_replay_lsn() >= '{old_lsn >> 32:X}/{old_lsn & 0xFFFFFFFF:X}'"
+        rig.wait(lambda: standby.execute(replayed) == [(True,)], "the standby caught up")
+        old_source = rig.source()
+        primary.kill()
+        standby.execute("SELECT pg_promote()")
+        rig.server = standby
+        lsn = rig.commit_lsn(INSERT)
+        rig.wait(lambda: rig.source() != old_source, "the new source")
+        rig.wait_for_commits(lsn)
+        updated = "SELECT reply_time FROM pg_stat_replication"
+        for _ in range(2):
+            before = standby.execute(updated)
+            rig.wait(lambda before=before: standby.execute(updated) != before, "a status update")  # type: ignore[misc]
+        assert slot_position(standby) == start
+        assert len(rig.items("users")) == 3
+        rig.acknowledge_all()
+        assert slot_position(standby) > old_lsn
+        capture.stop()
