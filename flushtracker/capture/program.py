@@ -8,11 +8,14 @@ from threading import Event
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import connect
+from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_publication, create_slot
 from flushtracker.process.program import log_to_stderr, set_on_signals
+from flushtracker.shapes.shapes_file import load_shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,14 +32,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _create(config: CaptureConfig) -> None:
-    admin = TopicAdmin(config.kafka)
-    missing = [role for role, topic in admin.facts(ROLES).items() if topic is None]
-    if missing:
-        admin.create(missing)
-        print(f"flushtracker capture: created topics for {', '.join(missing)}", file=sys.stderr)
+    """Create what is missing of topics, publication and slot.
+
+    The slot comes last, when nothing of what is checked here can keep capture from starting: from its creation on, the
+    server keeps its WAL until a capture confirms it.
+    """
+    definitions = load_shapes(config.shapes)
+    _create_topics(config.kafka)
+    require_topics(config.kafka, ROLES)
     with closing(connect(config.postgres.connection)) as connection:
         check_server(connection)
         if create_publication(connection, config.postgres.publication):
             print(f"flushtracker capture: created publication {config.postgres.publication}", file=sys.stderr)
+        tables = ServerTables(connection, config.postgres.publication)
+        for definition in definitions:
+            tables.resolve(definition)
         if create_slot(connection, config.postgres.slot):
             print(f"flushtracker capture: created slot {config.postgres.slot}", file=sys.stderr)
+
+
+def _create_topics(config: KafkaConfig) -> None:
+    admin = TopicAdmin(config)
+    missing = [role for role, topic in admin.facts(ROLES).items() if topic is None]
+    if missing:
+        admin.create(missing)
+        print(f"flushtracker capture: created topics for {', '.join(missing)}", file=sys.stderr)

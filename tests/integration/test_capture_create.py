@@ -1,0 +1,96 @@
+"""``flushtracker capture --create``: what it creates, and that a refusal leaves no slot that keeps WAL."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.slot import create_publication, create_slot
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+
+USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
+NOTHING = "SELECT 1"
+SLOTS = "SELECT slot_name FROM pg_replication_slots"
+
+
+@pytest.fixture
+def rig(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[CaptureRig]:
+    """A table and a shape on it; no topics, publication or slot."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    postgres.execute(USERS)
+    rig.define(shape("users"))
+    yield rig
+    rig.close()
+
+
+def create(rig: CaptureRig) -> int:
+    """Run ``--create``, end it once it captures, and return its exit code."""
+    before = rig.log().count("capturing source=")
+    process = rig.start_process("flushtracker", "capture", "--create")
+    rig.wait(
+        lambda: process.poll() is not None or rig.log().count("capturing source=") > before, "capture or its refusal"
+    )
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    return process.wait(30)
+
+
+def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -> None:
+    """A supervisor may pass the flag at every start."""
+    assert create(rig) == 0
+    assert [line.split(": ")[1] for line in rig.log().splitlines() if "created " in line] == [
+        "created topics for fragments, flushes, shapes, shape_changes",
+        "created publication shapes",
+        "created slot shapes",
+    ]
+    assert create(rig) == 0, rig.log()
+    assert rig.log().count("created ") == 3
+
+
+def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
+    """Each function returns whether it created something."""
+    connection = postgres.connect()
+    assert [create_publication(connection, "p"), create_slot(connection, "s")] == [True, True]
+    assert [create_publication(connection, "p"), create_slot(connection, "s")] == [False, False]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "statement", "exit_code", "message"),
+    [
+        ([shape("users"), shape("gone", "public.gone")], NOTHING, 2, "there is no table public.gone in this database"),
+        ([shape("users", columns=["nope"])], NOTHING, 2, "nope"),
+        ([shape("users", where="region = ")], NOTHING, 2, "shape 'users'"),
+        (
+            [shape("users")],
+            "CREATE PUBLICATION shapes FOR TABLE other",
+            7,
+            "table public.users has shapes, but is not in publication shapes",
+        ),
+    ],
+    ids=["missing table", "missing column", "malformed where", "publication without the table"],
+)
+def test_a_refused_shape_leaves_no_slot(
+    rig: CaptureRig, shapes: list[dict[str, object]], statement: str, exit_code: int, message: str
+) -> None:
+    """A slot without a capture keeps the server's WAL until the disk is full."""
+    rig.server.execute("CREATE TABLE other ()", statement)
+    rig.define(*shapes)
+    assert create(rig) == exit_code
+    assert message in rig.log().splitlines()[-1]
+    assert rig.server.execute(SLOTS) == []
+
+
+def test_topics_with_wrong_settings_leave_no_slot(rig: CaptureRig) -> None:
+    """They are checked before the slot is created."""
+    topics = rig.settings["kafka"]["topics"]
+    rig.create_topics()
+    # Registry and fragments exchanged: one must be compacted, the other must not.
+    topics["shapes"], topics["fragments"] = topics["fragments"], topics["shapes"]
+    assert create(rig) == 2
+    assert rig.server.execute(SLOTS) == []
