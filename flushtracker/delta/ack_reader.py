@@ -74,7 +74,7 @@ class AckReader:
         """
         try:
             if self._table is None:
-                self._table = DeltaTable(self._uri, storage_options=self._options)
+                self._table = _open_ack_table(self._uri, self._options)
             else:
                 self._table.update_incremental()
             return self._table.transaction_version(source)
@@ -136,20 +136,24 @@ def read_ack_history(
 
 def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
     try:
-        table = DeltaTable(uri, storage_options=dict(storage_options or {}))
-        have = {field.name for field in table.schema().fields}
-        if missing := [name for name in _COLUMNS if name not in have]:
-            raise SinkError(
-                f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not an ack table; "
-                "use the folder that is sink.acks of `flushtracker track`"
-            )
-        return table_rows(table, _COLUMNS)
+        return table_rows(_open_ack_table(uri, dict(storage_options or {})), _COLUMNS)
     except TableNotFoundError as error:
         raise SinkError(f"there is no ack table at {uri}; run `flushtracker track` with this configuration") from error
     except (DeltaError, OSError) as error:
         raise SinkError(
             f"ack table {uri} cannot be read: {storage_reason(error)}; fix that, or check sink.acks"
         ) from error
+
+
+def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
+    table = DeltaTable(uri, storage_options=options)
+    have = {field.name for field in table.schema().fields}
+    if missing := [name for name in _COLUMNS if name not in have]:
+        raise SinkError(
+            f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not an ack table; "
+            "use the folder that is sink.acks of `flushtracker track`"
+        )
+    return table
 
 
 def _listed(sources: list[str]) -> str:

@@ -334,3 +334,14 @@ def test_the_publisher_is_closed_after_a_final_error(world: World) -> None:
     with pytest.raises(SlotError, match="no entry in the shape registry"):
         world.capture(Connection(1))
     assert world.is_closed
+
+
+def test_a_wrong_path_of_the_ack_table_is_reported_at_the_start(
+    world: World, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Once, although there are two connections: capture itself works, but its slot is never confirmed."""
+    world.exists = False
+    world.capture(Connection(1, transaction(2000, 50)), Connection(1, transaction(2000, 50)))
+    warnings = [message for message in caplog.messages if "no ack table" in message]
+    assert len(warnings) == 1
+    assert f"acks={tmp_path / 'acks'};" in warnings[0]
