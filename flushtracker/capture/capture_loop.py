@@ -28,7 +28,7 @@ from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.postgres.slot import check_server, read_slot
+from flushtracker.postgres.slot import check_server, read_held_slot, read_slot
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.source_name import base_source
@@ -102,8 +102,7 @@ class CaptureLoop:
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
             stream.start(postgres.slot, postgres.publication)
-            # Now that this process holds the slot, only its own status updates move it.
-            confirmed_lsn = read_slot(control, postgres.slot).confirmed_lsn
+            confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
             status = StandbyStatus(confirmed_lsn)
             sender = connections.enter_context(
                 StatusSender(stream, status, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000)

@@ -18,11 +18,15 @@ _FRAMES_PER_READ: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """The result of IDENTIFY_SYSTEM: which server this is, its timeline, and how far its WAL is written."""
+    """The result of IDENTIFY_SYSTEM: which server this is, its timeline, and how far its WAL is written.
+
+    ``pid`` is the server's process at the other end of this connection.
+    """
 
     system_id: str
     timeline: int
     wal_lsn: int
+    pid: int
 
 
 class ReplicationStream:
@@ -38,7 +42,8 @@ class ReplicationStream:
     def identify_system(self) -> SystemIdentity:
         """Identify the server; only before :meth:`start`."""
         ((system_id, timeline, wal_lsn, _),) = rows(self._connection, "IDENTIFY_SYSTEM")
-        return SystemIdentity(str(system_id), int(timeline), parse_lsn(wal_lsn))
+        ((pid,),) = rows(self._connection, "SELECT pg_backend_pid()")
+        return SystemIdentity(str(system_id), int(timeline), parse_lsn(wal_lsn), int(pid))
 
     def start(self, slot: str, publication: str) -> None:
         """Start streaming from the slot's ``confirmed_flush_lsn``.

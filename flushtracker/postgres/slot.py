@@ -6,7 +6,7 @@ from typing import Final
 
 from psycopg2.extensions import quote_ident
 
-from flushtracker.errors import PostgresError, SlotError
+from flushtracker.errors import PostgresError, PostgresUnavailableError, SlotError
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import parse_lsn
@@ -30,10 +30,14 @@ FROM pg_publication WHERE pubname = %s
 
 @dataclass(frozen=True, slots=True)
 class SlotFacts:
-    """A logical slot of this database, with the plugin pgoutput."""
+    """A logical slot of this database, with the plugin pgoutput.
+
+    ``active_pid`` is the server's process that reads it, if any.
+    """
 
     confirmed_lsn: int
     restart_lsn: int
+    active_pid: int | None
 
 
 def wal_end(connection: Connection) -> int:
@@ -112,7 +116,22 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, start with "
             "--create --new-epoch, and define the shapes again under new ids; a larger max_slot_wal_keep_size helps"
         )
-    return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), parse_lsn(facts["restart_lsn"]))
+    return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), parse_lsn(facts["restart_lsn"]), facts["active_pid"])
+
+
+def read_held_slot(connection: Connection, slot: str, pid: int) -> SlotFacts:
+    """The current state of the slot that the server's process ``pid`` reads; only its status updates move it.
+
+    Raises:
+        PostgresUnavailableError: another process reads it, or none: ``connection`` leads to another server.
+    """
+    facts = read_slot(connection, slot)
+    if facts.active_pid != pid:
+        raise PostgresUnavailableError(
+            f"replication slot {slot} is read by process {facts.active_pid} of one server, but the stream comes from "
+            f"process {pid}: the two connections lead to different servers, as during a failover"
+        )
+    return facts
 
 
 def create_slot(connection: Connection, slot: str) -> bool:

@@ -7,7 +7,10 @@ from threading import Thread
 
 import pytest
 
+from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import HOST, LocalPostgres
+from flushtracker.postgres.replication_stream import ReplicationStream
+from flushtracker.postgres.slot import create_publication, create_slot, read_held_slot
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
@@ -91,6 +94,21 @@ def create_slot_on_standby(primary: LocalPostgres, standby: LocalPostgres) -> in
 def slot_position(server: LocalPostgres) -> int:
     ((lsn,),) = server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'shapes'")
     return parse_lsn(lsn)
+
+
+def test_the_slot_of_another_server_than_the_streams_is_not_used(postgres: LocalPostgres) -> None:
+    """A failover between the two connections: the old server's position would confirm what the new one has not sent."""
+    control = postgres.connect()
+    create_slot(control, "s")
+    create_publication(control, "p")
+    stream = ReplicationStream(postgres.options)
+    pid = stream.identify_system().pid
+    with pytest.raises(PostgresUnavailableError, match=rf"read by process None .* from process {pid}: the two conn"):
+        read_held_slot(control, "s", pid)
+    stream.start("s", "p")
+    assert read_held_slot(control, "s", pid).active_pid == pid
+    stream.close()
+    control.close()
 
 
 def test_the_old_timelines_acks_do_not_move_the_slot_of_a_promoted_standby(

@@ -26,6 +26,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 DEADLINE_S: Final = 10.0
 CONFIRMED: Final = 1000
+PID: Final = 99
 USERS_OID: Final = 7
 CONFIG: Final = {
     "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
@@ -75,11 +76,12 @@ class Connection:
     until: Callable[[], object] = lambda: True
     at_the_end: Callable[[], None] = lambda: None
     while_reading_topics: Callable[[], None] = lambda: None
+    is_on_the_same_server: bool = True
     flushed: list[int] = field(default_factory=list)
     """The flush position of each status update."""
 
     def identify_system(self) -> SystemIdentity:
-        return SystemIdentity("7", self.timeline, 5000)
+        return SystemIdentity("7", self.timeline, 5000, PID)
 
     def start(self, slot: str, publication: str) -> None:
         assert (slot, publication) == ("s", "p")
@@ -120,7 +122,8 @@ class World:
             "connect": lambda _: self,
             "check_server": lambda _: None,
             "ServerTables": lambda *_: self,
-            "read_slot": lambda *_: SlotFacts(CONFIRMED, CONFIRMED),
+            "read_slot": lambda *_: SlotFacts(CONFIRMED, CONFIRMED, None),
+            "read_held_slot": lambda *_: self._read_held_slot(),
             "ReplicationStream": lambda _: self._next_connection(),
             "AckReader": lambda *_: self,
             "KafkaPublisher": lambda *_: Publisher(self),
@@ -153,6 +156,11 @@ class World:
             raise PostgresUnavailableError("the test ends here")
         self._current = self._waiting.pop(0)
         return self._current
+
+    def _read_held_slot(self) -> SlotFacts:
+        if self._current is not None and not self._current.is_on_the_same_server:
+            raise PostgresUnavailableError("the two connections lead to different servers")
+        return SlotFacts(CONFIRMED, CONFIRMED, PID)
 
     # As the ordinary connection, the tables, the reader of topics and the reader of acks.
 
@@ -247,6 +255,14 @@ def test_after_a_failover_the_old_timelines_ack_never_moves_the_new_slot(world: 
     assert set(new.flushed) == {CONFIRMED}
     first_of_new = world.ack_reads.index("7/2/s")
     assert set(world.ack_reads[first_of_new:]) == {"7/2/s"}
+
+
+def test_nothing_is_confirmed_over_a_stream_of_another_server(world: World) -> None:
+    """The slot's position was read from the server before the failover, and is ahead of the new server's slot."""
+    astray = Connection(1, transaction(2000, 50), is_on_the_same_server=False)
+    world.capture(astray, Connection(1, transaction(2000, 50)))
+    assert astray.flushed == []
+    assert len(world.fragments()) == 1
 
 
 def routed(world: World, lsn: int) -> list[list[str]]:
