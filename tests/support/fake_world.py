@@ -1,0 +1,270 @@
+"""``FakeWorld``: what is around ``CaptureLoop``, in memory: a server, topics and an ack table.
+
+A test scripts the server's connections one by one. Only the loop itself, its status updates and its shapes are real.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from struct import pack, unpack
+from threading import Event
+from typing import Final
+
+import pytest
+import yaml
+
+from flushtracker.capture import capture_loop
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.errors import PostgresUnavailableError
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry
+from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.postgres.replication_frames import Frame, WalData
+from flushtracker.postgres.replication_stream import SystemIdentity
+from flushtracker.postgres.slot import SlotFacts
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.changes import Commit, TableName
+from flushtracker.wal.log_offset import LogOffset
+
+CONFIRMED: Final = 1000
+PID: Final = 99
+USERS_OID: Final = 7
+CONFIG: Final = {
+    "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
+    "kafka": {
+        "bootstrap_servers": "k:9092",
+        "topics": {"fragments": "fragments", "flushes": "flushes", "shapes": "shapes", "shape_changes": "changes"},
+    },
+    "intervals": {"status": "10 ms", "acks": "10 ms", "keepalive": "10 ms", "shapes": "10 ms"},
+}
+
+BEGUN: Final = SourceEntry("7/1/s", LogOffset.just_before(CONFIRMED))
+
+
+def transaction(lsn: int, xid: int) -> list[Frame]:
+    """A transaction that inserts one row into ``users``."""
+    messages = (
+        b"B" + pack(">QqI", lsn, 0, xid),
+        b"R" + pack(">I", USERS_OID) + b"public\0users\0d" + pack(">h", 1) + b"\1id\0" + pack(">Ii", 25, -1),
+        b"I" + pack(">I", USERS_OID) + b"N" + pack(">hcI", 1, b"t", 1) + b"1",
+        b"C\0" + pack(">QQq", lsn, lsn + 48, 0),
+    )
+    return [WalData(lsn, message) for message in messages]
+
+
+def published(source: str, lsn: int, xid: int) -> bytes:
+    """A transaction's only fragment, as another process published it."""
+    at, commit = LogOffset(lsn, 0), Commit("2000-01-01T00:00:00.000000Z", lsn + 48)
+    return FragmentEvent(source, xid, lsn, LogOffset(lsn - 1, 0), at, False, True, commit, ()).to_json().encode()  # noqa: FBT003  fields
+
+
+def shape_entry(shape_id: str, starts_after: int = CONFIRMED, removed_at: int | None = None) -> ShapeEntry:
+    definition = ShapeDefinition(shape_id, ("public", "users"), primary_key=("id",))
+    removed = None if removed_at is None else LogOffset(removed_at, 0)
+    return ShapeEntry("7/1/s", definition, USERS_OID, LogOffset(starts_after, 0), removed)
+
+
+@dataclass
+class Connection:
+    """One connection as the test scripts it: its timeline, what the server sends, and then the end of it.
+
+    ``until`` holds when the server may end the connection, and ``at_the_end`` runs just before that;
+    ``while_reading_topics`` runs while capture reads them.
+    """
+
+    timeline: int
+    frames: list[Frame] = field(default_factory=list)
+    until: Callable[[], object] = lambda: True
+    at_the_end: Callable[[], None] = lambda: None
+    while_reading_topics: Callable[[], None] = lambda: None
+    is_on_the_same_server: bool = True
+    flushed: list[int] = field(default_factory=list)
+    """The flush position of each status update."""
+
+    def identify_system(self) -> SystemIdentity:
+        return SystemIdentity("7", self.timeline, 1_000_000, PID)
+
+    def start(self, slot: str, publication: str) -> None:
+        assert (slot, publication) == ("s", "p")
+
+    def read(self) -> list[Frame]:
+        frames, self.frames = self.frames, []
+        if not frames and self.until():
+            self.at_the_end()
+            raise PostgresUnavailableError("the connection was cut")
+        return frames
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(min(seconds, 0.002))
+
+    def send(self, status_update: bytes) -> None:
+        self.flushed.append(unpack(">cQQQqB", status_update)[2])
+
+    def close(self) -> None:
+        pass
+
+
+class FakeWorld:
+    """Everything outside of the loop: the server's connections in turn, the topics, and the acks by source."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = tmp_path
+        self.define()
+        self.topics: dict[str, list[bytes]] = {"fragments": [], "flushes": [], "shapes": [], "changes": []}
+        self.acks: dict[str, int] = {}
+        self.ack_reads: list[str] = []
+        self.wal_ends_at = 5000
+        self.lsns: list[int] = []
+        self.is_closed = False
+        self.stop = Event()
+        self._waiting: list[Connection] = []
+        self._current: Connection | None = None
+        for name, replacement in {
+            "connect": lambda _: self,
+            "check_server": lambda _: None,
+            "ServerTables": lambda *_: self,
+            "read_slot": lambda *_: SlotFacts(CONFIRMED, CONFIRMED, None),
+            "read_held_slot": lambda *_: self._read_held_slot(),
+            "ReplicationStream": lambda _: self._next_connection(),
+            "AckReader": lambda *_: self,
+            "KafkaPublisher": lambda *_: Publisher(self),
+            "TopicReader": lambda _: self,
+            "_FIRST_DELAY_S": 0.001,
+        }.items():
+            monkeypatch.setattr(capture_loop, name, replacement)
+        self.loop = self._new_loop("first")
+
+    def capture(self, *connections: Connection) -> None:
+        """Capture over these connections, then stop."""
+        self._waiting = list(connections)
+        self.loop.run()
+
+    def capture_as_another_process(self, shape_ids: Iterable[str], *connections: Connection) -> None:
+        """A new process captures with these shapes, and ends; meanwhile the first one is not connected."""
+        first = (self.stop, self._waiting, self._current)
+        self.stop, self._waiting = Event(), list(connections)
+        self._write_shapes("other", shape_ids)
+        self._new_loop("other").run()
+        self.stop, self._waiting, self._current = first
+
+    def _new_loop(self, name: str) -> CaptureLoop:
+        files = {"shapes": str(self._folder / f"{name}-shapes.yaml"), "acks": str(self._folder / "acks")}
+        config = self._folder / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(CONFIG | files))
+        return CaptureLoop(load_capture_config(config), self.stop)
+
+    def _write_shapes(self, name: str, shape_ids: Iterable[str]) -> None:
+        shapes = [{"id": shape_id, "table": "public.users"} for shape_id in shape_ids]
+        new = self._folder / "new.yaml"
+        new.write_text(yaml.safe_dump({"shapes": shapes}))
+        new.rename(self._folder / f"{name}-shapes.yaml")
+
+    def define(self, *shape_ids: str) -> None:
+        """Write the first process's shapes file; all shapes are on ``users``."""
+        self._write_shapes("first", shape_ids)
+
+    def register(self, *entries: RegistryEntry) -> None:
+        """Add entries to the registry, as another process."""
+        self.topics["shapes"] += [entry.to_json().encode() for entry in entries]
+
+    def fragments(self) -> list[FragmentEvent]:
+        return [FragmentEvent.from_json(value) for value in self.topics["fragments"]]
+
+    def routed(self, lsn: int) -> list[list[str]]:
+        """The shapes of each fragment published at ``lsn``, in the order of publishing."""
+        return [[shape.shape_id for shape in event.shapes] for event in self.fragments() if event.lsn == lsn]
+
+    def _next_connection(self) -> Connection:
+        if not self._waiting:
+            self.stop.set()
+            raise PostgresUnavailableError("the test ends here")
+        self._current = self._waiting.pop(0)
+        return self._current
+
+    def _read_held_slot(self) -> SlotFacts:
+        if self._current is not None and not self._current.is_on_the_same_server:
+            raise PostgresUnavailableError("the two connections lead to different servers")
+        return SlotFacts(CONFIRMED, CONFIRMED, PID)
+
+    # As the ordinary connection, the tables, the reader of topics and the reader of acks.
+
+    exists = True
+
+    def close(self) -> None:
+        pass
+
+    def require_publication(self) -> None:
+        pass
+
+    def require_open(self) -> None:
+        pass
+
+    def wal_end(self) -> int:
+        return self.wal_ends_at
+
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
+        return replace(definition, primary_key=("id",)), USERS_OID
+
+    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
+        assert oid == USERS_OID
+        assert xid
+        return frozenset()
+
+    def values(self, topic: str) -> Iterator[bytes]:
+        if self._current is not None:
+            self._current.while_reading_topics()
+        return iter(list(self.topics[topic]))
+
+    def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
+        events = [value for value in self.topics[topic] if FragmentEvent.from_json(value).source == key]
+        return iter([events])
+
+    def last_ack(self, source: str) -> int | None:
+        self.ack_reads.append(source)
+        return self.acks.get(source)
+
+
+class Publisher:
+    """Confirms every record at once."""
+
+    def __init__(self, world: FakeWorld) -> None:
+        self._world = world
+
+    def publish(self, topic: str, key: str, value: str, on_confirmed: Callable[[], None] | None = None) -> None:
+        assert key
+        self._world.topics[topic].append(value.encode())
+        if on_confirmed is not None:
+            on_confirmed()
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        assert timeout_s == 0
+
+    def flush(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+
+    def close(self) -> None:
+        self._world.is_closed = True
+
+
+class LiveConnection(Connection):
+    """Sends the whole WAL, since nothing is ever acknowledged; then ``commits`` more transactions, until it is cut."""
+
+    def __init__(self, world: FakeWorld, commits: int, at_the_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(1, at_the_end=at_the_end)
+        self._world = world
+        self._commits = commits
+        self._has_sent_all = False
+
+    def read(self) -> list[Frame]:
+        if not self._has_sent_all:
+            self._has_sent_all = True
+            return [frame for lsn in self._world.lsns for frame in transaction(lsn, xid=lsn)]
+        if self._commits == 0:
+            self.at_the_end()
+            raise PostgresUnavailableError("the connection was cut")
+        self._commits -= 1
+        lsn = self._world.wal_ends_at + 50
+        self._world.wal_ends_at = lsn + 50
+        self._world.lsns.append(lsn)
+        return transaction(lsn, xid=lsn)
