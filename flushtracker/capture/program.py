@@ -25,21 +25,29 @@ def run(arguments: argparse.Namespace) -> int:
     stop = Event()
     set_on_signals(stop)
     if arguments.create:
-        _create(config)
+        _create_topics(config.kafka)
     require_topics(config.kafka, ROLES)
+    if arguments.create:
+        _create_slot(config)
     CaptureLoop(config, stop, new_epoch=arguments.new_epoch).run()
     return 0
 
 
-def _create(config: CaptureConfig) -> None:
-    """Create what is missing of topics, publication and slot.
+def _create_topics(config: KafkaConfig) -> None:
+    admin = TopicAdmin(config)
+    missing = [role for role, topic in admin.facts(ROLES).items() if topic is None]
+    if missing:
+        admin.create(missing)
+        print(f"flushtracker capture: created topics for {', '.join(missing)}", file=sys.stderr)
 
-    The slot comes last, when nothing of what is checked here can keep capture from starting: from its creation on, the
-    server keeps its WAL until a capture confirms it.
+
+def _create_slot(config: CaptureConfig) -> None:
+    """Create the publication and the slot, if they are missing.
+
+    The slot comes last, once every shape is known to be fit for capture: as soon as it exists, the server keeps its WAL
+    until a capture confirms it.
     """
     definitions = load_shapes(config.shapes)
-    _create_topics(config.kafka)
-    require_topics(config.kafka, ROLES)
     with closing(connect(config.postgres.connection)) as connection:
         check_server(connection)
         if create_publication(connection, config.postgres.publication):
@@ -49,11 +57,3 @@ def _create(config: CaptureConfig) -> None:
             tables.resolve(definition)
         if create_slot(connection, config.postgres.slot):
             print(f"flushtracker capture: created slot {config.postgres.slot}", file=sys.stderr)
-
-
-def _create_topics(config: KafkaConfig) -> None:
-    admin = TopicAdmin(config)
-    missing = [role for role, topic in admin.facts(ROLES).items() if topic is None]
-    if missing:
-        admin.create(missing)
-        print(f"flushtracker capture: created topics for {', '.join(missing)}", file=sys.stderr)
