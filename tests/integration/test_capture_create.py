@@ -9,7 +9,7 @@ import pytest
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.slot import create_publication, create_slot
 from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
+from tests.support.capture_rig import ROOT, CaptureRig, shape
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 NOTHING = "SELECT 1"
@@ -50,6 +50,14 @@ def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -
     ]
     assert create(rig) == 0, rig.log()
     assert rig.log().count("created ") == 3
+
+
+def test_a_missing_ack_table_is_reported_before_capture_begins(rig: CaptureRig) -> None:
+    """Relative to the working directory, as a user would have it."""
+    rig.settings["acks"] = "no/such/acks"
+    assert create(rig) == 0
+    warning = rig.log().index(f"acks={ROOT / 'no' / 'such' / 'acks'}; the key acks")
+    assert warning < rig.log().index("capturing source=")
 
 
 def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
