@@ -14,7 +14,8 @@ from flushtracker.postgres.replication_frames import WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.wal.pgoutput import decode
 from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape, wait_until
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.waiting import wait_until
 
 # None is the default, and each changes the text of at least one value below.
 OTHERWISE: Final = {
@@ -69,7 +70,7 @@ def slot_in(database: LocalPostgres) -> Iterator[None]:
     database.execute("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
     yield
     is_unused = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
-    wait_until(lambda: database.execute(is_unused), "the slot released")
+    wait_until(lambda: database.execute(is_unused), "the slot released", timeout_s=30)
 
 
 def set_otherwise(server: LocalPostgres, subject: str) -> None:
@@ -94,7 +95,7 @@ def streamed(database: LocalPostgres, options: dict[str, str]) -> list[str]:
                 changes.extend(repr(decode(frame.data)) for frame in frames if frame.data[:1] in b"IU")
                 return len(changes) == len(ROWS)
 
-            wait_until(read, "all changes")
+            wait_until(read, "all changes", timeout_s=30)
     return [change.partition(", ")[2] for change in changes]  # without the OID of the table
 
 
@@ -139,7 +140,7 @@ def test_text_that_is_not_utf8_ends_the_stream_with_the_servers_reason(postgres:
         with closing(ReplicationStream(database.options)) as stream:
             stream.start("shapes", "shapes")
             in_use = "SELECT FROM pg_replication_slots WHERE active"
-            wait_until(lambda: not database.execute(in_use), "the end of the stream")
+            wait_until(lambda: not database.execute(in_use), "the end of the stream", timeout_s=30)
             assert [frame.data[-2:] for frame in stream.read() if isinstance(frame, WalData)][2] == "é".encode()
             for _ in range(2):
                 with pytest.raises(
