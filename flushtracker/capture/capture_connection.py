@@ -88,10 +88,12 @@ class CaptureConnection:
         now_s = time.monotonic()
         if self._keepalives.is_due(now_s):
             # Without the publication, PostgreSQL 18 sends no changes but still sends keepalives.
-            self._tables.require_publication()
+            if self._source.subscriptions is not None:
+                self._source.subscriptions.check_publication()
             now = datetime.now(timezone.utc).replace(tzinfo=None)
             self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s) and self._source.subscriptions is not None:
+            self._source.subscriptions.check_tables()
             shapes.apply_file(self._source.subscriptions.apply_definitions)
         if self._control_checks.is_due(now_s):
             self._tables.require_open()

@@ -15,10 +15,8 @@ from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions, Tables
 from flushtracker.errors import SlotError
-from flushtracker.events.registry_events import SourceEntry
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
-from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
@@ -52,7 +50,7 @@ class CapturedSource:
         if found is not None and (own is None or found.lsn > own.lsn):
             logger.warning("another process has captured in between source=%s last_transaction=%s", self.name, found)
             self.last_transaction = found
-        if self.subscriptions is not None and set(prior.shape_entries) != set(self.subscriptions.entries):
+        if self.subscriptions is not None and not prior.entries.are_same(self.subscriptions.entries):
             logger.warning("another process has changed the shape registry source=%s", self.name)
             self.subscriptions = None
         self._prior = prior
@@ -63,7 +61,7 @@ class CapturedSource:
         Raises:
             SlotError: the server does not continue what was published and acknowledged, or the registry is lost.
         """
-        source_entry = self._prior.source_entry
+        source_entry = self._prior.entries.source
         if source_entry is None and last_ack is not None:
             raise SlotError(
                 f"source {self.name} has acks up to {format_lsn(last_ack)}, but no entry in the shape registry: its "
@@ -89,18 +87,17 @@ class CapturedSource:
         Raises:
             ShapeError: a definition is refused, or too many shapes would be removed.
         """
-        if self.subscriptions is not None:
-            self.subscriptions.tables = tables
-            return self.subscriptions
-        first = None if self._prior.source_entry is not None else LogOffset.just_before(confirmed_lsn)
-        subscriptions = Subscriptions(self.name, self._prior.shape_entries, self.outbox, tables, first)
+        subscriptions = self.subscriptions
+        if subscriptions is None:
+            subscriptions = Subscriptions(self.name, self._prior.entries, self.outbox, tables, confirmed_lsn)
+        subscriptions.tables = tables
+        subscriptions.check_publication()
+        subscriptions.check_tables()
         if not self._has_begun:
             shapes = load_shapes()
             subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing)
-        if first is not None:
-            # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
-            self.outbox.publish_entries([SourceEntry(self.name, first)])
-        subscriptions.mark_source_begun()
+        # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
+        subscriptions.begin_source()
         self.subscriptions = subscriptions
         self._has_begun = True
         return subscriptions
@@ -108,11 +105,11 @@ class CapturedSource:
     def _require_registered(self, prior: PriorState) -> None:
         """Raise ``SlotError`` if the registry no longer has an entry that was confirmed to this process."""
         lost = []
-        if self._has_begun and prior.source_entry is None:
+        if self._has_begun and prior.entries.source is None:
             lost.append("the source's own entry")
         if self.subscriptions is not None:
-            known = {entry.definition.id for entry in self.subscriptions.entries}
-            missing = sorted(known - {entry.definition.id for entry in prior.shape_entries})
+            known = {entry.definition.id for entry in self.subscriptions.entries.shapes}
+            missing = sorted(known - {entry.definition.id for entry in prior.entries.shapes})
             lost += [f"shape {shape_id}" for shape_id in missing]
         if lost:
             more = f" and {len(lost) - _SHAPES_NAMED} more" if len(lost) > _SHAPES_NAMED else ""

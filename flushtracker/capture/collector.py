@@ -124,5 +124,5 @@ class Collector:
         except (ShapeError, DecodeError) as error:
             if error.shape_id is None:
                 raise
-            self._subscriptions.end_shape(error.shape_id, str(error))
+            self._subscriptions.end_shapes({error.shape_id: str(error)})
             return None

@@ -9,10 +9,11 @@ from operator import attrgetter
 from typing import Protocol
 
 from flushtracker.capture.history_check import TransactionIdentity
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, parse_registry_entry
+from flushtracker.capture.subscriptions import SourceEntries
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.records import fragment_key
+from flushtracker.kafka.records import fragment_key, record_of
 from flushtracker.wal.source_name import in_epoch, last_epoch
 
 
@@ -26,15 +27,11 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PriorState:
-    """The registry's entries of ``source``, and the last transaction in the topic of fragments.
-
-    ``source_entry`` is ``None`` as long as no process has captured the source.
-    """
+    """The registry's entries of ``source``, and the last transaction in the topic of fragments."""
 
     source: str
     epoch: int
-    source_entry: SourceEntry | None
-    shape_entries: tuple[ShapeEntry, ...]
+    entries: SourceEntries
     last_transaction: TransactionIdentity | None
 
 
@@ -54,22 +51,21 @@ def read_prior_state(
     epoch = max((last or 0) + new_epoch, least_epoch)
     source = in_epoch(base, epoch)
     own = [entry for entry in entries if entry.source == source]
-    source_entry = next((entry for entry in own if isinstance(entry, SourceEntry)), None)
-    return PriorState(
-        source,
-        epoch,
-        source_entry,
+    found = SourceEntries(
+        next((entry for entry in own if isinstance(entry, SourceEntry)), None),
         tuple(entry for entry in own if isinstance(entry, ShapeEntry)),
-        None if source_entry is None else _last_transaction(reader, topics.fragments, source),
+        tuple(entry for entry in own if isinstance(entry, TableEntry)),
     )
+    last_transaction = None if found.source is None else _last_transaction(reader, topics.fragments, source)
+    return PriorState(source, epoch, found, last_transaction)
 
 
 def _last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
     """The last entry of each key, as after compaction."""
-    entries: dict[tuple[str, str], RegistryEntry] = {}
+    entries: dict[str, RegistryEntry] = {}
     for value in values:
         entry = parse_registry_entry(value)
-        entries[entry.source, entry.definition.id if isinstance(entry, ShapeEntry) else ""] = entry
+        entries[record_of(entry).key] = entry
     return list(entries.values())
 
 

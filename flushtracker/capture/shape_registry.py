@@ -4,7 +4,8 @@ An id stands for one definition permanently. Whatever decides which changes a sh
 flush policy and its dependencies can.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,6 +37,7 @@ class ShapeRegistry:
         self._entries: dict[str, ShapeEntry] = {}
         self._by_table: dict[TableName, set[str]] = {}
         self._by_oid: dict[int, set[str]] = {}
+        self._live_oids: Counter[int] = Counter()
         for entry in entries:
             self.put(entry)
 
@@ -45,8 +47,16 @@ class ShapeRegistry:
     def put(self, entry: ShapeEntry) -> None:
         """Store an entry, in place of an earlier one of the same shape."""
         definition = entry.definition
+        earlier = self._entries.get(definition.id)
+        if earlier is not None and earlier.removed_at is None:
+            self._live_oids[earlier.table_oid] -= 1
+            if not self._live_oids[earlier.table_oid]:
+                del self._live_oids[earlier.table_oid]
+        if entry.removed_at is None:
+            self._live_oids[entry.table_oid] += 1
         self._entries[definition.id] = entry
-        self._by_table.setdefault(definition.table, set()).add(definition.id)
+        for table in (definition.table, *definition.partitions):
+            self._by_table.setdefault(table, set()).add(definition.id)
         self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
 
     def live_on(self, tables: Iterable[TableName], oid: int | None = None) -> tuple[ShapeEntry, ...]:
@@ -54,6 +64,11 @@ class ShapeRegistry:
         ids = set[str]().union(*(self._by_table.get(table, ()) for table in tables), self._by_oid.get(oid or 0, ()))
         entries = (self._entries[shape_id] for shape_id in sorted(ids))
         return tuple(entry for entry in entries if entry.removed_at is None)
+
+    @property
+    def table_oids(self) -> Set[int]:
+        """The OIDs of the tables that have live shapes."""
+        return self._live_oids.keys()
 
     @property
     def live(self) -> tuple[ShapeEntry, ...]:

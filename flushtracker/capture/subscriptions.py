@@ -3,27 +3,32 @@
 Every change to a shape is published as its registry entry, and confirmed, before it takes effect. So a later process
 knows of it, and routes resent transactions to the same shapes as the first time.
 
-- A shape *starts after* the end of the server's WAL at the time it is added: everything that any process has routed
-  committed before that. Only for a new source, for which nothing was routed yet, does it start at the slot's position.
-- A shape is *removed at* the end of the server's WAL likewise; the router then sends it nothing more.
-- A new *partition* is added to the shapes on its root before its first row is routed, and permanently. A partition that
-  was detached or dropped again before its rows were sent is not added: its rows are no longer the root's.
-- A shape whose table was renamed or replaced, or that cannot be delivered, is ended: removed, with a reason.
+- A shape *starts after* the byte before the end of the server's WAL at the time it is added: everything that any
+  process has routed committed before that end, and the next commit record may start exactly there. Only for a new
+  source, for which nothing was routed yet, does it start at the slot's position.
+- A shape is *removed at* the end of the server's WAL; the router then sends it nothing more.
+- What each table was like when its shapes were bound to it is recorded, too. Whenever the server describes a table
+  again, after each connection and at intervals, the catalog is compared with that; a shape that a schema change makes
+  impossible to keep is *ended*: removed, with a reason (:mod:`flushtracker.shapes.table_binding`).
+- A new *partition* is added to the shapes on its root before its first row is routed.
+- If the publication was altered, changes may not have been sent, and every shape ends.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.wal.changes import Relation, TableName
+from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.table_binding import TableBinding, conflict, reason_to_end
+from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -35,33 +40,54 @@ class Tables(Protocol):
     def wal_end(self) -> int:
         """The current end of the WAL: everything sent so far committed before it."""
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
-        """The definition, completed from the catalog, and the table's OID; raises ``ShapeError``."""
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+        """The definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""
 
-    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of, as of the committed transaction ``xid``."""
+    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
+        """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
+
+    def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
+        """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
+
+    def has_rows(self, oid: int) -> bool:
+        """Whether a table has, or has had, rows; never ``False`` for one that was attached with rows in it."""
+
+    def check_publication(self) -> str:
+        """The publication's version; raises ``PostgresError`` if it does not publish everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntries:
+    """A source's entries in the registry; ``source`` is ``None`` until it has begun."""
+
+    source: SourceEntry | None = None
+    shapes: tuple[ShapeEntry, ...] = ()
+    tables: tuple[TableEntry, ...] = ()
+
+    def are_same(self, others: "SourceEntries") -> bool:
+        """Whether ``others`` are the same entries, in any order."""
+        return (self.source, set(self.shapes), set(self.tables)) == (
+            others.source,
+            set(others.shapes),
+            set(others.tables),
+        )
 
 
 class Subscriptions:
-    """The shapes of one source. ``tables`` may be replaced after a reconnect.
+    """The shapes of one source. ``tables`` may be replaced after a reconnect; then call :meth:`check_tables`.
 
-    ``first_starts_after``: where shapes start until the source has begun; ``None`` if it already has.
+    ``confirmed_lsn`` is the slot's: where shapes start until the source has begun.
     """
 
-    def __init__(
-        self,
-        source: str,
-        entries: Iterable[ShapeEntry],
-        outbox: Outbox,
-        tables: Tables,
-        first_starts_after: LogOffset | None = None,
-    ) -> None:
+    def __init__(self, source: str, entries: SourceEntries, outbox: Outbox, tables: Tables, confirmed_lsn: int) -> None:
         self.router = EventRouter()
         self.tables = tables
         self._source = source
         self._outbox = outbox
-        self._first_starts_after = first_starts_after
-        self._registry = ShapeRegistry(entries)
+        self._first_starts_after = LogOffset.just_before(confirmed_lsn)
+        self._source_entry = entries.source
+        self._bindings = {entry.binding.oid: entry.binding for entry in entries.tables}
+        self._registry = ShapeRegistry(entries.shapes)
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
         # An earlier process may have been killed after it published the entry, and before this.
@@ -70,13 +96,20 @@ class Subscriptions:
         self._arrange_layers()
 
     @property
-    def entries(self) -> tuple[ShapeEntry, ...]:
-        """The registry's entries of all shapes, past and present, as this process knows them."""
-        return (*self._registry.live, *self._registry.removed)
+    def entries(self) -> SourceEntries:
+        """The registry's entries of the source, as this process knows them."""
+        return SourceEntries(
+            self._source_entry,
+            (*self._registry.live, *self._registry.removed),
+            tuple(TableEntry(self._source, binding) for binding in self._bindings.values()),
+        )
 
-    def mark_source_begun(self) -> None:
-        """Fragments are published from here on, so shapes added later start at the end of the WAL."""
-        self._first_starts_after = None
+    def begin_source(self) -> None:
+        """Register the source unless it has begun: fragments are published from here on, and shapes start later."""
+        if self._source_entry is None:
+            entry = SourceEntry(self._source, self._first_starts_after, self.tables.check_publication())
+            self._outbox.publish_entries([entry])
+            self._source_entry = entry
 
     def apply_definitions(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> None:
         """Add, update and remove shapes to match ``definitions``; if one is refused, nothing changes.
@@ -92,10 +125,13 @@ class Subscriptions:
             )
         resolved = [self.tables.resolve(definition) for definition in diff.added]
         if diff.added or diff.updated or diff.removed:
-            now = LogOffset(self.tables.wal_end(), 0)
-            starts_after = self._first_starts_after or now
-            added = [ShapeEntry(self._source, definition, oid, starts_after) for definition, oid in resolved]
-            removed = [replace(self._registry[shape_id], removed_at=now) for shape_id in diff.removed]
+            wal_end = self.tables.wal_end()
+            begun = self._source_entry is not None
+            starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
+            added = [ShapeEntry(self._source, definition, bound.oid, starts_after) for definition, bound in resolved]
+            removed_at = LogOffset(wal_end, 0)
+            removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
+            self._bind([bound for _, bound in resolved])
             self._put([*removed, *diff.updated, *added])
             self._remove(removed)
             for entry in added:
@@ -103,39 +139,125 @@ class Subscriptions:
                 logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
         self._arrange_layers()
 
-    def end_shape(self, shape_id: str, reason: str) -> None:
-        """Remove a shape that can no longer be delivered; the others continue."""
-        logger.error("shape ended shape_id=%s reason=%s", shape_id, reason)
+    def end_shapes(self, reasons: Mapping[str, str]) -> None:
+        """Remove shapes that can no longer be delivered, by id, each with its reason; the others continue."""
+        if not reasons:
+            return
         removed_at = LogOffset(self.tables.wal_end(), 0)
-        entry = replace(self._registry[shape_id], removed_at=removed_at, ended_because=reason)
-        self._put([entry])
-        self._remove([entry])
+        entries = []
+        for shape_id, reason in reasons.items():
+            logger.error("shape ended shape_id=%s reason=%s; define it again under a new id", shape_id, reason)
+            entries.append(replace(self._registry[shape_id], removed_at=removed_at, ended_because=reason))
+        self._put(entries)
+        self._remove(entries)
         self._arrange_layers()
+
+    def check_publication(self) -> None:
+        """End every shape if the publication was altered: in between, changes may not have been sent.
+
+        Raises:
+            PostgresError: the publication is missing, or does not publish everything.
+        """
+        version, entry = self.tables.check_publication(), self._source_entry
+        if entry is None or entry.publication == version:
+            return
+        if entry.publication is not None:
+            reason = "the publication was altered or recreated, so changes may not have been sent"
+            self.end_shapes({live.definition.id: reason for live in self._registry.live})
+        self._source_entry = replace(entry, publication=version)
+        self._outbox.publish_entries([self._source_entry])
+
+    def check_tables(self) -> None:
+        """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
+        self._check(self._registry.table_oids)
 
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
         """``transaction`` is about to change ``relation``.
 
         The server sends a relation before the first change to it, and again after the table was altered.
         """
+        known = self._registry.table_oids
+        roots = self.tables.ancestors(relation.relation_id, transaction.xid) & known
+        named = self._registry.live_on([relation.table], relation.relation_id)
+        self._check({*roots, *(entry.table_oid for entry in named)})
+        reasons = {}
         for entry in self._registry.live_on([relation.table], relation.relation_id):
-            if entry.starts_after.tx_offset < transaction.lsn:
-                self._check_table(entry, relation)
-        for entry in self._registry.live_on(self.tables.ancestors(relation.relation_id, transaction.xid)):
-            definition = entry.definition
-            if relation.table not in definition.partitions:
-                partitions = (*definition.partitions, relation.table)
-                self._put([replace(entry, definition=replace(definition, partitions=partitions))])
-                self.router.set_partitions(definition.id, partitions)
-                logger.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
+            bound = self._bindings.get(entry.table_oid)
+            if bound is None or entry.starts_after.tx_offset >= transaction.lsn:
+                continue
+            if relation.relation_id not in {bound.oid, *(partition.oid for partition in bound.partitions)}:
+                table = ".".join(relation.table)
+                reason: str | None = f"table {table} is not the same table as when the shape was bound to it"
+            else:
+                reason = conflict(Shape(entry.definition).used_columns, bound, relation)
+            if reason is not None:
+                reasons[entry.definition.id] = reason
+        self.end_shapes(reasons)
 
-    def _check_table(self, entry: ShapeEntry, relation: Relation) -> None:
-        shape_id, table = entry.definition.id, ".".join(entry.definition.table)
-        same_oid, same_name = entry.table_oid == relation.relation_id, entry.definition.table == relation.table
-        if same_oid and not same_name:
-            self.end_shape(shape_id, f"table {table} was renamed to {'.'.join(relation.table)}")
-        elif same_name and not same_oid:
-            oids = f"its OID was {entry.table_oid}, and is now {relation.relation_id}"
-            self.end_shape(shape_id, f"table {table} is not the same table as when the shape was defined: {oids}")
+    def _check(self, oids: Iterable[int]) -> None:
+        wanted = set(oids)
+        now = self.tables.bindings(wanted)
+        for oid in sorted(wanted):
+            if now.get(oid) != self._bindings.get(oid):
+                self._rebind(oid, now.get(oid))
+
+    def _rebind(self, oid: int, now: TableBinding | None) -> None:
+        """Take over a table's new description; end the shapes that do not survive the difference."""
+        bound = self._bindings.get(oid)
+        entries = self._registry.live_on([], oid)
+        if bound is not None and now is not None:
+            now = self._without_empty_arrivals(bound, now)
+        reasons = {}
+        # Without a binding, the registry is of an earlier release.
+        for entry in entries:
+            if now is None:
+                reason: str | None = f"table {'.'.join(entry.definition.table)} was dropped"
+            elif bound is not None:
+                reason = reason_to_end(Shape(entry.definition).used_columns, bound, now)
+            else:
+                reason = None
+            if reason is not None:
+                reasons[entry.definition.id] = reason
+        self.end_shapes(reasons)
+        if now is None:
+            return
+        self._add_partitions(oid, now)
+        self._outbox.publish_entries([TableEntry(self._source, now)])
+        self._bindings[oid] = now
+
+    def _without_empty_arrivals(self, bound: TableBinding, now: TableBinding) -> TableBinding:
+        """``now``, in which new partitions that are empty are known to have been attached without rows."""
+        known = {partition.oid for partition in bound.partitions}
+        partitions = tuple(
+            replace(partition, may_have_rows=self.tables.has_rows(partition.oid))
+            if partition.may_have_rows and partition.oid not in known
+            else partition
+            for partition in now.partitions
+        )
+        return replace(now, partitions=partitions)
+
+    def _add_partitions(self, oid: int, now: TableBinding) -> None:
+        """Add new partitions to the shapes on the root."""
+        changed = []
+        for entry in self._registry.live_on([], oid):
+            known = entry.definition.partitions
+            new = tuple(partition.table for partition in now.partitions if partition.table not in known)
+            if new:
+                changed.append(replace(entry, definition=replace(entry.definition, partitions=(*known, *new))))
+                names = ",".join(".".join(table) for table in new)
+                logger.info("partitions added shape_id=%s partitions=%s", entry.definition.id, names)
+        if changed:
+            self._put(changed)
+            for entry in changed:
+                self.router.set_partitions(entry.definition.id, entry.definition.partitions)
+
+    def _bind(self, bindings: Iterable[TableBinding]) -> None:
+        """Record the tables of new shapes; of a table that has shapes already, the difference ends those if it must."""
+        for oid, binding in {binding.oid: binding for binding in bindings}.items():
+            if not self._registry.live_on([], oid):
+                self._bindings.pop(oid, None)
+            if self._bindings.get(oid) != binding:
+                self._rebind(oid, binding)
 
     def _remove(self, entries: Iterable[ShapeEntry]) -> None:
         for entry in entries:
@@ -144,7 +266,8 @@ class Subscriptions:
             logger.info("shape removed shape_id=%s removed_at=%s", entry.definition.id, entry.removed_at)
 
     def _put(self, entries: Sequence[ShapeEntry]) -> None:
-        self._outbox.publish_entries(entries)
+        published: Sequence[RegistryEntry] = entries
+        self._outbox.publish_entries(published)
         for entry in entries:
             self._registry.put(entry)
 

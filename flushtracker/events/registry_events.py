@@ -17,11 +17,15 @@ from flushtracker.events.strict_json import (
     load_event,
     offset_field,
     offset_json,
+    strings_field,
+    table_field,
+    table_name,
     text_field,
     typed_field,
 )
+from flushtracker.events.table_binding_json import parse_table_binding, table_binding_json
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
-from flushtracker.wal.changes import TableName
+from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.log_offset import LogOffset
 
 
@@ -56,17 +60,35 @@ class ShapeEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEntry:
+    """What a table of the source's shapes was like when they were last right about it."""
+
+    source: str
+    binding: TableBinding
+
+    def to_json(self) -> str:
+        return dump_event(
+            self.source, type="table", table_oid=self.binding.oid, binding=table_binding_json(self.binding)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """The start of a source: its first fragment follows ``starts_after``."""
+    """The start of a source: its first fragment follows ``starts_after``.
+
+    ``publication`` identifies the publication as it was last seen; it changes whenever that is altered.
+    """
 
     source: str
     starts_after: LogOffset
+    publication: str | None = None
 
     def to_json(self) -> str:
-        return dump_event(self.source, type="source", starts_after=offset_json(self.starts_after))
+        publication = {} if self.publication is None else {"publication": self.publication}
+        return dump_event(self.source, type="source", starts_after=offset_json(self.starts_after), **publication)
 
 
-RegistryEntry: TypeAlias = ShapeEntry | SourceEntry
+RegistryEntry: TypeAlias = ShapeEntry | TableEntry | SourceEntry
 
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
@@ -74,11 +96,15 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     fields = load_event(text, "registry entry")
     kind = typed_field(fields, "type", str)
     source = text_field(fields, "source")
+    if kind == "table":
+        return TableEntry(source, parse_table_binding(typed_field(fields, "binding", dict)))
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
-        return SourceEntry(source, starts_after)
+        # Entries of releases before this key was added lack it.
+        publication = None if fields.get("publication") is None else text_field(fields, "publication")
+        return SourceEntry(source, starts_after, publication)
     if kind != "shape":
-        raise DecodeError(f"type is {kind!r:.40}, expected 'shape' or 'source'")
+        raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table' or 'source'")
     return ShapeEntry(
         source=source,
         definition=_definition(text_field(fields, "shape_id"), typed_field(fields, "definition", dict)),
@@ -113,13 +139,13 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
     flush = typed_field(fields, "flush", dict)
     return ShapeDefinition(
         id=shape_id,
-        table=_table(get_field(fields, "table")),
+        table=table_field(fields, "table"),
         columns=_optional_texts(fields, "columns"),
         where=_optional_text(fields, "where"),
         replica="full" if replica == "full" else "default",
         primary_key=_optional_texts(fields, "primary_key"),
-        partitions=tuple(_table(names) for names in typed_field(fields, "partitions", list)),
-        depends_on=_texts(get_field(fields, "depends_on"), "depends_on"),
+        partitions=tuple(table_name(names) for names in typed_field(fields, "partitions", list)),
+        depends_on=strings_field(fields, "depends_on"),
         flush=FlushPolicy(
             *(_optional_integer(flush, name) for name in ("bytes", "interval_ms", "chunk_bytes")),
         ),
@@ -135,17 +161,4 @@ def _optional_integer(fields: Mapping[str, Any], name: str) -> int | None:
 
 
 def _optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    return None if get_field(fields, name) is None else _texts(fields[name], name)
-
-
-def _texts(value: object, name: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(type(text) is str for text in value):
-        raise DecodeError(f"{name} is not a list of strings")
-    return tuple(value)
-
-
-def _table(value: object) -> TableName:
-    names = _texts(value, "a table")
-    if len(names) != 2:
-        raise DecodeError(f"a table has {len(names)} names, expected two: schema and table")
-    return names[0], names[1]
+    return None if get_field(fields, name) is None else strings_field(fields, name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from flushtracker.errors import DecodeError
+from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
 
 VERSION: Final = 1
@@ -85,3 +86,25 @@ def offset_field(fields: Mapping[str, Any], name: str, least_tx_offset: int = 0)
 
 def offset_json(offset: LogOffset) -> dict[str, int]:
     return {"tx_offset": offset.tx_offset, "op_offset": offset.op_offset}
+
+
+def strings_field(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return _strings(get_field(fields, name), name)
+
+
+def table_field(fields: Mapping[str, Any], name: str) -> TableName:
+    return table_name(get_field(fields, name))
+
+
+def table_name(value: object) -> TableName:
+    """A schema and a name, from a list of two."""
+    names = _strings(value, "a table")
+    if len(names) != 2:
+        raise DecodeError(f"a table has {len(names)} names, expected two: schema and table")
+    return names[0], names[1]
+
+
+def _strings(value: object, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(type(text) is str for text in value):
+        raise DecodeError(f"{name} is not a list of strings")
+    return tuple(value)

@@ -7,7 +7,7 @@ keys never have the same text, whatever the names contain.
 import json
 from typing import NamedTuple, TypeAlias
 
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 
 Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | RegistryEntry
@@ -41,6 +41,8 @@ def record_of(event: Event) -> Record:
             return Record("flushes", _compound_key(event.source, event.shape_id, event.type), event.to_json())
         case ShapeEntry():
             return Record("shapes", _compound_key(event.source, event.definition.id), event.to_json())
+        case TableEntry():
+            return Record("shapes", _compound_key(event.source, "", str(event.binding.oid)), event.to_json())
         case SourceEntry():
             return Record("shapes", _compound_key(event.source, ""), event.to_json())
 

@@ -33,11 +33,9 @@ WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgener
 ORDER BY attrelid, attnum
 """
 _LEAVES: Final = "SELECT relid::oid::bigint FROM pg_partition_tree(%s::oid) WHERE isleaf AND relid <> %s::oid"
-_ANCESTORS: Final = """
-SELECT n.nspname, c.relname FROM pg_partition_ancestors(%s::oid) AS a(relid)
-JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE a.relid <> %s::oid
-"""
+_ANCESTORS: Final = (
+    "SELECT a.relid::oid::bigint FROM pg_partition_ancestors(%s::oid) AS a(relid) WHERE a.relid <> %s::oid"
+)
 
 _Key: TypeAlias = tuple[list[str], list[str]]
 
@@ -76,9 +74,9 @@ class Catalog:
         root = facts[oid]
         return TableFacts(oid, root.relation, root.primary_key, found[0][4] == "p", partitions)
 
-    def ancestors(self, oid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of, at any depth; empty for any other table."""
-        return frozenset((schema, name) for schema, name in rows(self._connection, _ANCESTORS, (oid, oid)))
+    def ancestors(self, oid: int) -> frozenset[int]:
+        """The OIDs of the partitioned tables that a table is a partition of, at any depth; empty for any other."""
+        return frozenset(ancestor for (ancestor,) in rows(self._connection, _ANCESTORS, (oid, oid)))
 
     def _facts(self, oids: Sequence[int]) -> Iterable[TableFacts]:
         ids = list(oids)

@@ -107,7 +107,9 @@ def limit_statements(connection: Connection, *, statement_timeout_s: float, lock
     connection.answer_timeout_s = statement_timeout_s + _ANSWER_MARGIN_S
 
 
-def rows(connection: Connection, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+def rows(
+    connection: Connection, statement: str, parameters: Sequence[object] | Mapping[str, object] = ()
+) -> list[tuple[Any, ...]]:
     """Run one statement and return all of its rows.
 
     Raises:
@@ -115,7 +117,7 @@ def rows(connection: Connection, statement: str, parameters: Sequence[object] = 
         PostgresError: the server rejects the statement.
     """
     with answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
-        cursor.execute(statement, tuple(parameters) or None)
+        cursor.execute(statement, parameters or None)
         return cursor.fetchall() if cursor.description else []
 
 

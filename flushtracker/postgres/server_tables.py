@@ -1,6 +1,7 @@
 """``ServerTables``: capture's queries to the server, over an ordinary connection next to the stream."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -8,16 +9,17 @@ from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeEr
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
+from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
-from flushtracker.wal.changes import TableName
+from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
-They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The tables of a publication
-are locked briefly to list them, which waits for the end of a migration; after a timeout capture connects again, and the
+They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The size of a
+new partition is read under a lock, which waits for the end of a migration; after a timeout capture connects again, and the
 server resends what is unconfirmed, so shorter would only cause more of that."""
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
@@ -33,7 +35,6 @@ class ServerTables:
         self._connection = connection
         self._catalog = Catalog(connection)
         self._publication = publication
-        self._publication_oid = check_publication(connection, publication)
 
     def wal_end(self) -> int:
         return wal_end(self._connection)
@@ -46,8 +47,8 @@ class ServerTables:
         ((timeout_ms,),) = rows(self._connection, _WAL_SENDER_TIMEOUT)
         return int(timeout_ms) / 1000
 
-    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
-        """The partitioned tables that a table is a partition of, once transaction ``xid`` is visible.
+    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
+        """The OIDs of the partitioned tables that a table is a partition of, once transaction ``xid`` is visible.
 
         The stream may be ahead of the catalog: a commit that waits for a synchronous standby is already in the WAL, and
         so is sent, while the catalog still shows the state before it.
@@ -69,45 +70,47 @@ class ServerTables:
         """Raise ``PostgresUnavailableError`` if the server has closed the connection."""
         require_open(self._connection)
 
-    def require_publication(self) -> None:
-        """Raise ``PostgresError`` if the publication is not the same one as at the start.
+    def check_publication(self) -> str:
+        """The publication's version; raises ``PostgresError`` if it does not publish everything."""
+        return check_publication(self._connection, self._publication)
 
-        While it was missing, the server sent none of the changes.
-        """
-        if check_publication(self._connection, self._publication) != self._publication_oid:
-            raise PostgresError(
-                f"publication {self._publication} was dropped and recreated: changes made in between were not sent and "
-                "never will be; define the shapes again under new ids, and restart"
-            )
+    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        """The tables with these OIDs as they are now; one that was dropped is left out. Locks no table."""
+        return read_bindings(self._connection, self._publication, oids)
+
+    def has_rows(self, oid: int) -> bool:
+        """Whether the table's file has anything in it. This locks the table, in the weakest mode."""
+        ((size,),) = rows(self._connection, "SELECT coalesce(pg_relation_size(%s::oid::regclass), 1)", (oid,))
+        return bool(size)
 
     def emit_heartbeat(self) -> None:
         """Write a few bytes of WAL, so that the slot can advance."""
         emit_heartbeat(self._connection, _HEARTBEAT_PREFIX)
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
-        """Fill in the partitions, and the primary key if the stream does not show it; check that the shape can be kept.
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+        """Fill in the partitions and the key, so that neither depends on the table later; check that it can be kept.
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
             PostgresError: the table is not in the publication.
         """
+        name, table = f"shape {definition.id!r}", ".".join(definition.table)
         facts = self._catalog.table(definition.table)
-        if facts is None:
-            table = ".".join(definition.table)
-            raise ShapeError(f"shape {definition.id!r}: there is no table {table} in this database")
+        binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
+        if facts is None or binding is None:
+            raise ShapeError(f"{name}: there is no table {table} in this database")
+        # What makes a bound shape end must not be there from the start.
+        if reason := reason_to_end(None, binding, binding):
+            raise (PostgresError if "publication" in reason else ShapeError)(f"{name}: {reason}")
         relations = [table.relation for table in facts.partitions] or [facts.relation]
+        partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
         primary_key = definition.primary_key
         # Under REPLICA IDENTITY FULL every column is flagged as key; otherwise the flags are the key.
         if primary_key is None and any(relation.replica_identity == "full" for relation in relations):
             primary_key = facts.primary_key or None
-        partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
         resolved = replace(definition, primary_key=primary_key, partitions=partitions)
-        shape = Shape(resolved)
-        for relation in relations:
-            shape.bind(relation)
-        if not facts.is_partitioned or partitions:
-            check_publication(self._connection, self._publication, partitions or (definition.table,))
-        return resolved, facts.oid
+        bound = [Shape(resolved).bind(relation) for relation in relations]
+        return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
 
 
 def current_snapshot(connection: Connection) -> str:

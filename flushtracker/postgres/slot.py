@@ -1,6 +1,5 @@
 """The replication slot and the publication: read, check and create them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,7 +7,6 @@ from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, SlotError
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import parse_lsn
 
 PLUGIN: Final = "pgoutput"
@@ -23,7 +21,7 @@ SELECT rolsuper OR rolreplication OR EXISTS (
 ) FROM pg_roles WHERE rolname = current_user
 """
 _PUBLICATION: Final = """
-SELECT oid::bigint, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
+SELECT oid::bigint || '/' || xmin, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
 FROM pg_publication WHERE pubname = %s
 """
 
@@ -55,8 +53,8 @@ def check_server(connection: Connection) -> None:
         raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role, connection)} REPLICATION")
 
 
-def check_publication(connection: Connection, publication: str, tables: Iterable[TableName] = ()) -> int:
-    """Check that the publication publishes every operation, and includes the tables; returns its OID.
+def check_publication(connection: Connection, publication: str) -> str:
+    """Check that the publication publishes every operation; returns its version, which changes whenever it is altered.
 
     Raises:
         PostgresError: it does not, or does not exist.
@@ -67,7 +65,7 @@ def check_publication(connection: Connection, publication: str, tables: Iterable
         raise PostgresError(
             f"there is no publication {publication}; CREATE PUBLICATION {name} FOR ALL TABLES, or --create"
         )
-    ((oid, publishes_all, via_root),) = found
+    ((version, publishes_all, via_root),) = found
     if not publishes_all:
         raise PostgresError(
             f"publication {publication} does not publish every operation; "
@@ -78,17 +76,7 @@ def check_publication(connection: Connection, publication: str, tables: Iterable
             f"publication {publication} publishes partitions as their root, which omits a TRUNCATE of a partition; "
             f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)"
         )
-    published = set(
-        rows(connection, "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (publication,))
-    )
-    for table in tables:
-        if table not in published:
-            quoted = ".".join(quote_ident(part, connection) for part in table)
-            raise PostgresError(
-                f"table {'.'.join(table)} has shapes, but is not in publication {publication}; "
-                f"ALTER PUBLICATION {name} ADD TABLE {quoted}"
-            )
-    return int(oid)
+    return str(version)
 
 
 def read_slot(connection: Connection, slot: str) -> SlotFacts:

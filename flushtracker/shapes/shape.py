@@ -140,6 +140,15 @@ class Shape:
             return None
         return self._where.form, self.definition.columns, self.definition.primary_key
 
+    @property
+    def used_columns(self) -> frozenset[str] | None:
+        """The columns that decide what the shape holds: its own, its key's and those of ``where``; ``None``: all."""
+        definition = self.definition
+        if definition.columns is None:
+            return None
+        read = frozenset() if self._where is None else self._where.columns
+        return frozenset({*definition.columns, *(definition.primary_key or ()), *read})
+
     def bind(self, relation: Relation) -> BoundShape:
         """Bind the shape to ``relation``.
 

@@ -24,12 +24,14 @@ from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.wal.changes import Commit, TableName
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 
 CONFIRMED: Final = 1000
 PID: Final = 99
 USERS_OID: Final = 7
+USERS: Final = TableBinding(USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1),))
 CONFIG: Final = {
     "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
     "kafka": {
@@ -194,8 +196,18 @@ class FakeWorld:
     def close(self) -> None:
         pass
 
-    def require_publication(self) -> None:
-        pass
+    def check_publication(self) -> str:
+        return "1/1"
+
+    def wal_sender_timeout_s(self) -> float:
+        return 60.0
+
+    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        assert set(oids) <= {USERS_OID}
+        return {oid: USERS for oid in oids}
+
+    def has_rows(self, oid: int) -> bool:
+        raise AssertionError(oid)
 
     def require_open(self) -> None:
         pass
@@ -203,10 +215,10 @@ class FakeWorld:
     def wal_end(self) -> int:
         return self.wal_ends_at
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
-        return replace(definition, primary_key=("id",)), USERS_OID
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+        return replace(definition, primary_key=("id",)), USERS
 
-    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
+    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         assert oid == USERS_OID
         assert xid
         return frozenset()

@@ -1,20 +1,21 @@
 """The collector without a server or a broker: which rows it decodes, and when it cannot."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from struct import pack
 
 import pytest
 
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.subscriptions import SourceEntries, Subscriptions
 from flushtracker.errors import DecodeError
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.wal.changes import TableName
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.fragment_converter import FragmentConverter
-from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_publisher import FakePublisher
 
 USERS, OTHER, PARTITION = 7, 8, 9
@@ -27,12 +28,35 @@ class FakeTables:
     def wal_end(self) -> int:
         return LSN + 500
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, int]:
-        return definition, {("public", "users"): USERS, ("public", "other"): OTHER}[definition.table]
+    def __init__(self) -> None:
+        id_column = ColumnBinding(1, "id", 25, -1, version=700)
+        self.tables = {
+            USERS: TableBinding(USERS, ("public", "users"), ("id",), (id_column,), published_by=("all tables",)),
+            OTHER: TableBinding(OTHER, ("public", "other"), ("id",), (id_column,), published_by=("all tables",)),
+        }
+        part = PartitionBinding(PARTITION, ("public", "part"), 1, "/742", published_by=("all tables",))
+        self.later = {USERS: replace(self.tables[USERS], partitions=(part,))}
 
-    def ancestors(self, oid: int, xid: int) -> frozenset[TableName]:
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+        (found,) = (table for table in self.tables.values() if table.table == definition.table)
+        return definition, found
+
+    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         assert xid in {742, 743}
-        return frozenset([("public", "users")]) if oid == PARTITION else frozenset()
+        if oid == PARTITION:
+            self.tables |= self.later
+            return frozenset([USERS])
+        return frozenset()
+
+    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        return {oid: self.tables[oid] for oid in oids if oid in self.tables}
+
+    def has_rows(self, oid: int) -> bool:
+        assert oid != PARTITION
+        return True
+
+    def check_publication(self) -> str:
+        return "16400/700"
 
 
 def begin(lsn: int, xid: int) -> bytes:
@@ -59,9 +83,9 @@ class Capture:
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
         self.publisher = FakePublisher()
         outbox = Outbox(self.publisher, topics, self.published.append)
-        self.subscriptions = Subscriptions("7/1/s", (), outbox, FakeTables(), LogOffset.just_before(LSN))
+        self.subscriptions = Subscriptions("7/1/s", SourceEntries(), outbox, FakeTables(), LSN)
         self.subscriptions.apply_definitions(shapes or [ShapeDefinition("users", ("public", "users"))])
-        self.subscriptions.mark_source_begun()
+        self.subscriptions.begin_source()
         self.collector = Collector("7/1/s", LSN, self.subscriptions, outbox, FragmentConverter(2), None)
 
     def handle(self, *messages: bytes) -> None:

@@ -50,7 +50,7 @@ def _changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("type", "table", "type is 'table', expected 'shape' or 'source'"),
+        ("type", "index", "type is 'index', expected 'shape', 'table' or 'source'"),
         ("shape_id", "", "shape_id is empty"),
         ("table_oid", "x", "table_oid has type str, expected int"),
         ("definition.table", ["public"], "a table has 1 names, expected two: schema and table"),

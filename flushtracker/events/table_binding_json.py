@@ -1,0 +1,81 @@
+"""``TableBinding`` as JSON, in a table's registry entry; parsed as strictly as events are."""
+
+from typing import Any
+
+from flushtracker.events.strict_json import (
+    integer_field,
+    objects_field,
+    strings_field,
+    table_field,
+    text_field,
+    typed_field,
+)
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+
+
+def table_binding_json(binding: TableBinding) -> dict[str, object]:
+    """The binding as a JSON object; the inverse of :func:`parse_table_binding`."""
+    return {
+        "oid": binding.oid,
+        "table": binding.table,
+        "key": binding.key,
+        "storage": binding.storage,
+        "partitioned": binding.is_partitioned,
+        "published_by": binding.published_by,
+        "columns": [
+            {
+                "number": column.number,
+                "name": column.name,
+                "type_oid": column.type_oid,
+                "type_modifier": column.type_modifier,
+                "version": column.version,
+                "fills_old_rows": column.fills_old_rows,
+            }
+            for column in binding.columns
+        ],
+        "partitions": [
+            {
+                "oid": partition.oid,
+                "table": partition.table,
+                "storage": partition.storage,
+                "attached": partition.attached,
+                "published_by": partition.published_by,
+            }
+            for partition in binding.partitions
+        ],
+    }
+
+
+def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
+    """Read what :func:`table_binding_json` wrote; raises ``DecodeError``."""
+    return TableBinding(
+        oid=integer_field(fields, "oid", 1),
+        table=table_field(fields, "table"),
+        key=strings_field(fields, "key"),
+        columns=tuple(_column(column) for column in objects_field(fields, "columns")),
+        partitions=tuple(_partition(partition) for partition in objects_field(fields, "partitions")),
+        storage=integer_field(fields, "storage", 0),
+        is_partitioned=typed_field(fields, "partitioned", bool),
+        published_by=strings_field(fields, "published_by"),
+    )
+
+
+def _column(fields: dict[str, Any]) -> ColumnBinding:
+    return ColumnBinding(
+        number=integer_field(fields, "number", 1),
+        name=text_field(fields, "name"),
+        type_oid=integer_field(fields, "type_oid", 1),
+        type_modifier=integer_field(fields, "type_modifier", -1),
+        version=integer_field(fields, "version", 0),
+        fills_old_rows=typed_field(fields, "fills_old_rows", bool),
+    )
+
+
+def _partition(fields: dict[str, Any]) -> PartitionBinding:
+    return PartitionBinding(
+        oid=integer_field(fields, "oid", 1),
+        table=table_field(fields, "table"),
+        storage=integer_field(fields, "storage", 0),
+        attached=typed_field(fields, "attached", str),
+        published_by=strings_field(fields, "published_by"),
+    )

@@ -1,0 +1,129 @@
+"""Reads ``TableBinding``s from the catalog, without a lock on any table.
+
+Functions such as ``pg_partition_tree`` and views such as ``pg_publication_tables`` lock every table they list, and wait
+behind whoever has one of them locked; plain catalog tables do not.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from flushtracker.errors import PostgresError
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+
+# Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
+# is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
+_MEMBERS: Final = """
+WITH RECURSIVE members AS (
+  SELECT w.oid AS root, w.oid AS relid, '' AS attached, true AS is_fresh FROM unnest(%(oids)s::oid[]) AS w(oid)
+  UNION ALL
+  SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text
+  FROM members m
+  JOIN pg_inherits i ON i.inhparent = m.relid
+  JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
+)
+SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfilenode::bigint, m.attached, m.is_fresh,
+  c.relpersistence = 'p' AND c.relkind <> 'f', p.puballtables,
+  ARRAY(SELECT 'table ' || r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(x.oids)),
+  {schemas},
+  EXISTS (
+    SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(x.oids)
+    AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL)
+  )
+FROM members m
+JOIN pg_class c ON c.oid = m.relid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_publication p ON p.pubname = %(publication)s
+CROSS JOIN LATERAL (
+  SELECT array_agg(a.relid::oid) || c.oid AS oids FROM pg_partition_ancestors(c.oid) AS a(relid)
+) x
+"""
+# Whole schemas can be published since PostgreSQL 15.
+_SCHEMAS: Final = """
+  ARRAY(
+    SELECT 'schema ' || s.oid FROM pg_publication_namespace s WHERE s.pnpubid = p.oid
+    AND s.pnnspid IN (SELECT relnamespace FROM pg_class WHERE oid = ANY(x.oids))
+  )
+"""
+_NO_SCHEMAS: Final = "ARRAY[]::text[]"
+_SCHEMAS_SINCE: Final = 150_000
+_COLUMNS: Final = """
+SELECT attrelid::bigint, attnum, attname, atttypid::bigint, atttypmod, xmin::text::bigint, atthasmissing
+FROM pg_attribute
+WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ORDER BY attrelid, attnum
+"""
+_KEYS: Final = """
+SELECT DISTINCT ON (i.indrelid) i.indrelid::bigint, ARRAY(
+  SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, place)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+  WHERE k.place <= i.indnkeyatts ORDER BY k.place
+)
+FROM pg_index i
+WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident)
+ORDER BY i.indrelid, i.indisprimary DESC
+"""
+_LEAF_KINDS: Final = frozenset({"r", "f"})
+
+
+def read_bindings(connection: Connection, publication: str, oids: Iterable[int]) -> dict[int, TableBinding]:
+    """The tables with these OIDs as they are now, by OID; one that does not exist is left out.
+
+    Raises:
+        PostgresUnavailableError: the connection is lost.
+        PostgresError: there is no such publication.
+    """
+    ids = sorted(oids)
+    if not ids:
+        return {}
+    has_schemas = connection.server_version >= _SCHEMAS_SINCE
+    members: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    statement = _MEMBERS.format(schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
+    for row in rows(connection, statement, {"oids": ids, "publication": publication}):
+        if row[9] is None:
+            raise PostgresError(f"there is no publication {publication}")
+        members[row[0]].append(row)
+    columns: dict[int, list[ColumnBinding]] = defaultdict(list)
+    for oid, *column in rows(connection, _COLUMNS, (ids,)):
+        columns[oid].append(ColumnBinding(*column))
+    keys = {oid: tuple(key) for oid, key in rows(connection, _KEYS, (ids,))}
+    return {oid: _binding(oid, found, keys.get(oid, ()), tuple(columns[oid])) for oid, found in members.items()}
+
+
+def _binding(
+    oid: int, members: list[tuple[Any, ...]], key: tuple[str, ...], columns: tuple[ColumnBinding, ...]
+) -> TableBinding:
+    (root,) = (member for member in members if member[1] == oid)
+    is_partitioned = root[4] == "p"
+    leaves = sorted((member for member in members if member[1] != oid and member[4] in _LEAF_KINDS), key=lambda m: m[1])
+    return TableBinding(
+        oid=oid,
+        table=(root[2], root[3]),
+        key=key,
+        columns=columns,
+        partitions=tuple(_partition(leaf) for leaf in leaves) if is_partitioned else (),
+        storage=root[5],
+        is_partitioned=is_partitioned,
+        is_logged=is_partitioned or root[8],
+        has_children=not is_partitioned and len(members) > 1,
+        published_by=_published_by(root),
+        is_filtered=root[12],
+    )
+
+
+def _partition(member: tuple[Any, ...]) -> PartitionBinding:
+    return PartitionBinding(
+        oid=member[1],
+        table=(member[2], member[3]),
+        storage=member[5],
+        attached=member[6],
+        is_logged=member[8],
+        published_by=_published_by(member),
+        is_filtered=member[12],
+        may_have_rows=not member[7],
+    )
+
+
+def _published_by(member: tuple[Any, ...]) -> tuple[str, ...]:
+    return (*(["all tables"] if member[9] else []), *sorted(member[10]), *sorted(member[11]))

@@ -1,0 +1,191 @@
+"""``TableBinding``: what a table was like when its shapes were bound to it, and which changes to it end a shape.
+
+The stream shows a table's columns, but not everything that a schema change does to its rows: a column that is added
+with a default fills old rows, ``ALTER TYPE … USING`` rewrites them, a partition may be attached with rows in it, and
+none of that is sent. So capture records a description of each table from the catalog, and compares it with the current
+one. A shape survives a difference only if folding its changes still equals its query; otherwise it ends, and the reason
+says what happened to which table or column.
+
+Catalog rows carry the transaction that wrote them. A column whose row has another one was altered in between, even if
+it looks the same, and a storage file that was replaced at the same time means that the rows were rewritten.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from flushtracker.wal.changes import Relation, TableName
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBinding:
+    """A column. ``version`` changes when it is altered; ``fills_old_rows``: rows from before it have its default."""
+
+    number: int
+    name: str
+    type_oid: int
+    type_modifier: int
+    version: int
+    fills_old_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBinding:
+    """A leaf of a partitioned table.
+
+    ``storage`` changes when the rows are rewritten or truncated, ``attached`` when the partition, or one above it, is
+    detached and attached again. ``may_have_rows``: it was attached with rows in it, which were never sent as the
+    root's.
+    """
+
+    oid: int
+    table: TableName
+    storage: int
+    attached: str
+    is_logged: bool = True
+    published_by: tuple[str, ...] = ()
+    is_filtered: bool = False
+    may_have_rows: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableBinding:
+    """A table that shapes are defined on.
+
+    ``key`` are the columns of its primary key, or of its replica identity's index. ``published_by`` are the catalog
+    rows that put the table into the publication; ``is_filtered``: the publication leaves out rows or columns of it.
+    """
+
+    oid: int
+    table: TableName
+    key: tuple[str, ...]
+    columns: tuple[ColumnBinding, ...]
+    partitions: tuple[PartitionBinding, ...] = ()
+    storage: int = 0
+    is_partitioned: bool = False
+    is_logged: bool = True
+    has_children: bool = False
+    published_by: tuple[str, ...] = ()
+    is_filtered: bool = False
+
+
+def reason_to_end(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
+    """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does."""
+    return (
+        _table_reason(bound, now)
+        or _column_reason(used, bound, now)
+        or _partition_reason(bound, now)
+        or _publication_reason(bound, now)
+    )
+
+
+def conflict(used: Collection[str] | None, bound: TableBinding, relation: Relation) -> str | None:
+    """Why rows of ``relation``, as the stream describes it, do not fit the binding; ``None`` if they do.
+
+    The relation may be older than the binding, so it may lack columns; :meth:`Shape.bind` checks those a shape needs.
+    """
+    types = {column.name: column.type_oid for column in bound.columns}
+    for column in relation.columns:
+        if used is not None and column.name not in used:
+            continue
+        table = _dotted(relation.table)
+        if column.name not in types:
+            return f"table {table} had a column {column.name}, which {_dotted(bound.table)} does not have"
+        if types[column.name] != column.type_oid:
+            return _type_reason(bound.table, column.name, types[column.name], column.type_oid)
+    return None
+
+
+def rewritten(bound: TableBinding, now: TableBinding) -> bool:
+    """Whether the storage of the table, or of one of its partitions, was replaced: rewritten, or only truncated."""
+    before = {partition.oid: partition.storage for partition in bound.partitions}
+    return bound.storage != now.storage or any(
+        before.get(partition.oid, partition.storage) != partition.storage for partition in now.partitions
+    )
+
+
+def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    table = _dotted(bound.table)
+    if bound.table != now.table:
+        return f"table {table} was renamed to {_dotted(now.table)}"
+    if not (now.is_logged and all(partition.is_logged for partition in now.partitions)):
+        return f"table {table} is unlogged: its changes are not in the WAL"
+    if now.has_children:
+        return f"table {table} has inheritance children, whose rows its query includes and its changes do not"
+    if bound.key != now.key:
+        return f"the key of table {table} was changed from ({', '.join(bound.key)}) to ({', '.join(now.key)})"
+    return None
+
+
+def _column_reason(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
+    table, by_number = _dotted(bound.table), {column.number: column for column in now.columns}
+    is_rewritten = rewritten(bound, now)
+    for column in bound.columns:
+        if used is None or column.name in used:
+            reason = _altered_reason(bound.table, column, by_number.get(column.number), is_rewritten=is_rewritten)
+            if reason is not None:
+                return reason
+    if used is not None:
+        return None
+    known = {column.number for column in bound.columns}
+    for column in now.columns:
+        if column.number not in known and (column.fills_old_rows or is_rewritten):
+            return f"column {column.name} was added to table {table} with a value for the rows that it already had"
+    return None
+
+
+def _altered_reason(
+    table: TableName, column: ColumnBinding, now: ColumnBinding | None, *, is_rewritten: bool
+) -> str | None:
+    subject = f"column {column.name} of table {_dotted(table)}"
+    if now is None:
+        return f"{subject} was dropped"
+    if now.name != column.name:
+        return f"{subject} was renamed to {now.name}"
+    if now.type_oid != column.type_oid:
+        return _type_reason(table, column.name, column.type_oid, now.type_oid)
+    if now.version != column.version and is_rewritten:
+        return f"{subject} was altered, and its rows were rewritten"
+    return None
+
+
+def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    root, current = _dotted(bound.table), {partition.oid: partition for partition in now.partitions}
+    for partition in bound.partitions:
+        name, found = _dotted(partition.table), current.get(partition.oid)
+        if found is None:
+            return f"partition {name} of table {root} was dropped or detached: its rows are no longer the table's"
+        if found.table != partition.table:
+            return f"partition {name} of table {root} was renamed to {_dotted(found.table)}"
+        if found.attached != partition.attached:
+            return f"partition {name} of table {root} was detached and attached again"
+    known = {partition.oid for partition in bound.partitions}
+    for partition in now.partitions:
+        if partition.oid not in known and partition.may_have_rows:
+            name = _dotted(partition.table)
+            return (
+                f"partition {name} was attached to table {root} and may have had rows, which were not sent as its own"
+            )
+    return None
+
+
+def _publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    before = {partition.oid: partition.published_by for partition in bound.partitions}
+    before[bound.oid] = bound.published_by
+    members: Iterable[TableBinding | PartitionBinding] = now.partitions if now.is_partitioned else [now]
+    for member in members:
+        table = _dotted(member.table)
+        if not member.published_by:
+            return f"table {table} is not in the publication"
+        if not set(before.get(member.oid, member.published_by)) & set(member.published_by):
+            return f"table {table} was removed from the publication for a time: its changes were not sent"
+        if member.is_filtered:
+            return f"the publication has a row filter or a column list for table {table}: it omits changes"
+    return None
+
+
+def _type_reason(table: TableName, column: str, before: int, now: int) -> str:
+    return f"the type of column {column} of table {_dotted(table)} was changed (type OID {before}, now {now})"
+
+
+def _dotted(table: TableName) -> str:
+    return ".".join(table)

@@ -1,0 +1,286 @@
+"""Schema changes on a real server: at every quiet moment a shape either equals its query, or it has ended by itself.
+
+Each story has a table and a shape of its own. All of them are played in one database, once while capture runs and once
+while it is down, and then judged by the same rule: fold the shape's items and compare them with the table.
+"""
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.shapes.log_items import key_text
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.fold import fold_items
+
+_DEADLINE_S: Final = 60.0
+_ROOT: Final = "CREATE TABLE {t} (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)"
+_PARTS: Final = (
+    "CREATE TABLE {t}_a PARTITION OF {t} FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE {t}_b PARTITION OF {t} FOR VALUES FROM (10) TO (20)",
+)
+_PLAIN: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int)"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens to a table ``{t}``; ``reason``: part of why its shape must end, ``None`` if it must survive."""
+
+    name: str
+    changes: tuple[str, ...]
+    reason: str | None
+    create: tuple[str, ...] = (_PLAIN,)
+    first: str = "INSERT INTO {t} (id, v) VALUES (1, 'a'), (2, 'b')"
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+
+
+_PARTITIONED: Final = (_ROOT, *_PARTS)
+_INSERT: Final = "INSERT INTO {t} (id, v) VALUES (3, 'c')"
+STORIES: Final = (
+    Story(
+        "replica identity full keeps the key", ("ALTER TABLE {t} REPLICA IDENTITY FULL", "UPDATE {t} SET v = 'x'"), None
+    ),
+    Story(
+        "new partition with replica identity full keeps the key",
+        (
+            "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
+            "ALTER TABLE {t}_c REPLICA IDENTITY FULL",
+            "INSERT INTO {t} VALUES (21, 'c')",
+            "UPDATE {t} SET v = 'x'",
+        ),
+        None,
+        create=_PARTITIONED,
+    ),
+    Story(
+        "primary key changed",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
+            "ALTER TABLE {t} ALTER w SET NOT NULL",
+            "ALTER TABLE {t} ADD PRIMARY KEY (id, w)",
+        ),
+        "the key of table",
+        first="INSERT INTO {t} VALUES (1, 'a', 1), (2, 'b', 2)",
+    ),
+    Story("column renamed", ("ALTER TABLE {t} RENAME v TO u",), "was renamed to u"),
+    Story(
+        "column renamed and renamed back",
+        ("ALTER TABLE {t} RENAME v TO u", "ALTER TABLE {t} RENAME u TO v", _INSERT),
+        None,
+    ),
+    Story("column dropped", ("ALTER TABLE {t} DROP v",), "column v of table"),
+    Story(
+        "column dropped and added again", ("ALTER TABLE {t} DROP v", "ALTER TABLE {t} ADD v text"), "column v of table"
+    ),
+    Story("column added with a default", ("ALTER TABLE {t} ADD n int DEFAULT 7",), "column n was added"),
+    Story(
+        "column added with a volatile default", ("ALTER TABLE {t} ADD n float DEFAULT random()",), "column n was added"
+    ),
+    Story("nullable column added", ("ALTER TABLE {t} ADD n int", "INSERT INTO {t} VALUES (3, 'c', 1, 5)"), None),
+    Story(
+        "unlisted column added with a default",
+        ("ALTER TABLE {t} ADD n int DEFAULT 7", _INSERT),
+        None,
+        columns=("id", "v"),
+    ),
+    Story("unlisted column dropped", ("ALTER TABLE {t} DROP w", _INSERT), None, columns=("id", "v")),
+    Story("rows rewritten in the same type", ("ALTER TABLE {t} ALTER v TYPE text USING upper(v)",), "were rewritten"),
+    Story("type changed", ("ALTER TABLE {t} ALTER v TYPE varchar(9)",), "the type of column v"),
+    Story("default set", ("ALTER TABLE {t} ALTER v SET DEFAULT 'z'", "INSERT INTO {t} (id) VALUES (3)"), None),
+    Story("truncated", ("TRUNCATE {t}", _INSERT), None),
+    Story("dropped", ("DROP TABLE {t}",), "was dropped"),
+    Story("dropped and created again", ("DROP TABLE {t}", _PLAIN, _INSERT), "was dropped"),
+    Story("renamed", ("ALTER TABLE {t} RENAME TO {t}_new",), "was renamed"),
+    Story("moved to another schema", ("ALTER TABLE {t} SET SCHEMA elsewhere",), "was renamed to elsewhere."),
+    Story("unlogged", ("ALTER TABLE {t} SET UNLOGGED", _INSERT), "is unlogged"),
+    Story(
+        "inherited",
+        ("CREATE TABLE {t}_child () INHERITS ({t})", "INSERT INTO {t}_child (id, v) VALUES (9, 'x')"),
+        "inheritance",
+    ),
+    Story(
+        "root renamed",
+        (
+            "ALTER TABLE {t} RENAME TO {t}_new",
+            "CREATE TABLE {t}_c PARTITION OF {t}_new FOR VALUES FROM (20) TO (30)",
+            "INSERT INTO {t}_new VALUES (21, 'c')",
+        ),
+        "was renamed",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "another root under the old name",
+        (
+            "ALTER TABLE {t} RENAME TO {t}_new",
+            _ROOT.replace("{t} (", "{t} ("),
+            "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
+            "INSERT INTO {t} VALUES (21, 'c')",
+        ),
+        "was renamed",
+        create=_PARTITIONED,
+    ),
+    Story("partition dropped", ("DROP TABLE {t}_a",), "was dropped or detached", create=_PARTITIONED),
+    Story(
+        "dropped partition's name reused",
+        ("DROP TABLE {t}_a", "CREATE TABLE {t}_a (id int PRIMARY KEY, v text)", "INSERT INTO {t}_a VALUES (5, 'x')"),
+        "was dropped or detached",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "partition detached",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_a", "INSERT INTO {t}_a VALUES (5, 'x')"),
+        "was dropped or detached",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "partition detached and attached again",
+        (
+            "ALTER TABLE {t} DETACH PARTITION {t}_a",
+            "INSERT INTO {t}_a VALUES (5, 'x')",
+            "ALTER TABLE {t} ATTACH PARTITION {t}_a FOR VALUES FROM (0) TO (10)",
+        ),
+        "detached",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "partition renamed",
+        ("ALTER TABLE {t}_a RENAME TO {t}_z", "INSERT INTO {t} VALUES (5, 'x')"),
+        "renamed",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "partition attached with rows",
+        (
+            "CREATE TABLE {t}_c (id int PRIMARY KEY, v text)",
+            "INSERT INTO {t}_c VALUES (21, 'c')",
+            "ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (20) TO (30)",
+        ),
+        "was attached",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "new partition",
+        ("CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)", "INSERT INTO {t} VALUES (21, 'c')"),
+        None,
+        create=_PARTITIONED,
+    ),
+    Story("root truncated", ("TRUNCATE {t}", "INSERT INTO {t} VALUES (4, 'x')"), None, create=_PARTITIONED),
+    Story("one partition truncated", ("TRUNCATE {t}_a",), "partition", create=_PARTITIONED),
+    Story(
+        "one partition truncated and filled again",
+        ("BEGIN; TRUNCATE {t}_a; INSERT INTO {t} VALUES (4, 'x'); COMMIT",),
+        "partition",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "each partition truncated in one transaction",
+        ("BEGIN; TRUNCATE {t}_a; TRUNCATE {t}_b; COMMIT",),
+        None,
+        create=_PARTITIONED,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Why a shape has ended, or what its fold and its query have."""
+
+    ended: str | None
+    fold: dict[str, Any]
+    query: dict[str, Any]
+
+    @property
+    def holds(self) -> bool:
+        return self.ended is not None or self.fold == self.query
+
+
+def outcome(rig: CaptureRig, story: Story, table: str) -> Outcome:
+    entry = rig.registry()[table]
+    if entry.removed_at is not None:
+        assert table in rig.removals(), "an ended shape has its removal"
+        return Outcome(entry.ended_because or "removed by its owner", {}, {})
+    names = [name for (name,) in rig.server.execute(_COLUMN_NAMES.format(table))]
+    wanted = names if story.columns is None else [name for name in names if name in story.columns]
+    if not names:
+        return Outcome(None, fold_items(rig.items(table)), {"the table": "is gone"})
+    texts = ", ".join(f"{name}::text" for name in wanted)
+    found = rig.server.execute(f"SELECT {texts} FROM {table}")  # noqa: S608  the test's own names
+    query = {}
+    for row in found:
+        value = dict(zip(wanted, row, strict=True))
+        query[key_text(("public", table), [value["id"]])] = {
+            name: text for name, text in value.items() if text is not None
+        }
+    return Outcome(None, fold_items(rig.items(table)), query)
+
+
+_COLUMN_NAMES: Final = """
+SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('{}') AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+def play(rig: CaptureRig, *, down: bool) -> dict[str, Outcome]:
+    """Play all stories; returns each one's outcome after the moment is quiet."""
+    tables = {story.name: f"t{number}" for number, story in enumerate(STORIES)}
+    rig.server.execute("CREATE SCHEMA elsewhere")
+    for story in STORIES:
+        rig.server.execute(*(statement.format(t=tables[story.name]) for statement in story.create))
+    definitions = [
+        shape(t, f"public.{t}", **({} if story.columns is None else {"columns": list(story.columns)}))
+        for story in STORIES
+        for t in [tables[story.name]]
+    ]
+    rig.define(*definitions)
+    capture = rig.start()
+    rig.wait(lambda: len(rig.registry()) == len(STORIES), "all shapes")
+    rig.wait_for_commits(rig.commit_lsn(*(story.first.format(t=tables[story.name]) for story in STORIES)))
+    if down:
+        capture.stop()
+    statements = [change.format(t=tables[story.name]) for story in STORIES for change in story.changes]
+    lsn = rig.commit_lsn(*statements)
+    if down:
+        capture = rig.start()
+    rig.wait_for_commits(lsn)
+    deadline = time.monotonic() + _DEADLINE_S
+    while True:
+        found = {story.name: outcome(rig, story, tables[story.name]) for story in STORIES}
+        if all(each.holds for each in found.values()) or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    capture.stop()
+    return found
+
+
+@pytest.fixture(scope="module", params=["while running", "while down"])
+def outcomes(
+    request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Outcome]]:
+    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        with LocalPostgres(Path(name) / "server") as server:
+            folder = tmp_path_factory.mktemp("schema")
+            rig = CaptureRig(server, broker.bootstrap_servers, folder, lambda topic: f"{topic}-{uuid.uuid4().hex[:12]}")
+            rig.create()
+            try:
+                yield play(rig, down=request.param == "while down")
+            finally:
+                rig.close()
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_shape_equals_its_query_or_has_ended(outcomes: dict[str, Outcome], story: Story) -> None:
+    """Survivors are right, and a shape that cannot be kept ends with a reason that names the table."""
+    found = outcomes[story.name]
+    if story.reason is None:
+        assert found.ended is None, found.ended
+        assert found.fold == found.query
+    else:
+        assert found.ended is not None, f"fold {found.fold}, query {found.query}"
+        assert story.reason in found.ended
