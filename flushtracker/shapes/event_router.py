@@ -26,7 +26,7 @@ from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
-from flushtracker.shapes.shape import BoundShape, Shape, empty_partitions
+from flushtracker.shapes.shape import BoundShape, Shape, Truncation, truncated
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.wal.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
@@ -189,14 +189,17 @@ class EventRouter:
 
         Raises:
             GapError: the fragment does not follow the previous one.
-            ShapeError: a shape cannot be kept on a table seen for the first time, or altered.
+            ShapeError: a shape cannot be kept on a table seen for the first time, or altered, or a partition was
+                truncated without the others.
             DecodeError: a row lacks a column that routing needs, or has a value that is not of its column's type.
         """
         transaction = continued_transaction(self._open, fragment, self._routed_up_to)
         if transaction is None:
             self._advance(fragment.last_log_offset)
             return ()
-        collected, empty = self._collect(transaction, fragment)
+        collected, truncations = self._collect(transaction, fragment)
+        if fragment.commit is not None:
+            self._refuse_partial_truncation({**transaction.truncations, **truncations})
         recipients = collected.keys() if fragment.commit is None else transaction.shapes | collected.keys()
         nothing = _ShapePart()
         parts = [(shape_id, collected.get(shape_id, nothing)) for shape_id in sorted(recipients)]
@@ -218,7 +221,7 @@ class EventRouter:
             for own in routed:
                 check(own)
         transaction.shapes.update(collected)
-        transaction.empty.update(empty)
+        transaction.truncations.update(truncations)
         transaction.last_log_offset = fragment.last_log_offset
         self._open = transaction if fragment.commit is None else None
         self._advance(fragment.last_log_offset)
@@ -230,10 +233,10 @@ class EventRouter:
 
     def _collect(
         self, transaction: OpenTransaction, fragment: TransactionFragment
-    ) -> tuple[dict[str, _ShapePart], Mapping[str, frozenset[TableName]]]:
-        """Each shape's part of the fragment, and the updated sets of empty partitions; changes no state."""
+    ) -> tuple[dict[str, _ShapePart], Mapping[str, Truncation]]:
+        """Each shape's part of the fragment, and the updated truncations; changes no state."""
         collected: dict[str, _ShapePart] = {}
-        empty = ChainMap({}, transaction.empty)
+        truncations = ChainMap({}, transaction.truncations)
         relation: Relation | None = None
         index: ShapeIndex | None = None
         for change in fragment.changes:
@@ -244,7 +247,7 @@ class EventRouter:
                 continue
             for candidate in index.candidates(change, fragment.lsn):
                 try:
-                    items = _items(candidate.bound_to(change.relation), change, empty)
+                    items = _items(candidate.bound_to(change.relation), change, truncations)
                 except (ShapeError, DecodeError) as error:
                     error.shape_id = candidate.shape_id
                     raise
@@ -252,7 +255,19 @@ class EventRouter:
                     part = collected.setdefault(candidate.shape_id, _ShapePart())
                     part.items.extend(items)
                     part.change_count += 1
-        return collected, empty.maps[0]
+        return collected, truncations.maps[0]
+
+    def _refuse_partial_truncation(self, truncations: Mapping[str, Truncation]) -> None:
+        for shape_id, truncation in sorted(truncations.items()):
+            if truncation.partial and shape_id in self._registered:
+                tables = ", ".join(".".join(table) for table in sorted(truncation.partial))
+                root = ".".join(self._registered[shape_id].shape.definition.table)
+                error = ShapeError(
+                    f"shape {shape_id!r}: TRUNCATE of partition {tables} left other partitions of {root} with rows, and "
+                    "which of the shape's rows were in it is not known"
+                )
+                error.shape_id = shape_id
+                raise error
 
     def _advance(self, offset: LogOffset) -> None:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
@@ -272,14 +287,15 @@ class EventRouter:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
 
 
-def _items(bound: BoundShape, change: Change, empty: MutableMapping[str, frozenset[TableName]]) -> tuple[LogItem, ...]:
-    """The shape's items of ``change``; updates ``empty`` for the shape."""
+def _items(bound: BoundShape, change: Change, truncations: MutableMapping[str, Truncation]) -> tuple[LogItem, ...]:
+    """The shape's items of ``change``; updates ``truncations`` for the shape."""
     definition = bound.definition
     own = bound.filter(change)
     if own is None:
         return ()
     if definition.partitions:
-        empty[definition.id], has_effect = empty_partitions(definition, empty.get(definition.id, frozenset()), change)
+        before = truncations.get(definition.id, Truncation())
+        truncations[definition.id], has_effect = truncated(definition, before, change)
         if not has_effect:
             return ()
     return log_items(bound, own)

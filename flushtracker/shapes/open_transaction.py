@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import GapError
-from flushtracker.wal.changes import TableName, TransactionFragment
+from flushtracker.shapes.shape import Truncation
+from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
@@ -24,8 +25,8 @@ class OpenTransaction:
     last_log_offset: LogOffset
     shapes: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
-    empty: dict[str, frozenset[TableName]] = field(default_factory=dict)
-    """For each shape with partitions, the partitions that the transaction has emptied."""
+    truncations: dict[str, Truncation] = field(default_factory=dict)
+    """For each shape with partitions, what the transaction has truncated of them."""
 
     def __str__(self) -> str:
         return f"transaction {self.xid} at {format_lsn(self.lsn)}, routed up to {self.last_log_offset}"

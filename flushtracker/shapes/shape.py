@@ -9,10 +9,8 @@ the whole row under FULL, else the key. Without a replica identity the server al
 row is needed.
 
 A partition's changes count as changes of its parent table. A shape cannot follow a TRUNCATE of only *some* of its
-partitions, because its rows do not record which partition they are in. It ignores such a TRUNCATE: the rows stay in the
-shape, like those of a dropped or detached partition, for which the server sends nothing at all. Treating it as a
-TRUNCATE of the parent table would lose the live rows of all other partitions. A TRUNCATE of the parent table arrives as
-one TRUNCATE of every partition; :func:`empty_partitions` detects when all have arrived.
+partitions, because its rows do not record which partition they are in: it ends. A TRUNCATE of the parent table arrives
+as one TRUNCATE of every partition; :func:`truncated` detects when all have arrived.
 
 Key columns follow the order of ``primary_key``, or without one the relation's order. With partitions, whose column
 orders may differ, they are then sorted by name.
@@ -50,7 +48,7 @@ class BoundShape:
 
         When an update becomes an insert, its unchanged TOAST columns are filled in if the old row is known, and absent
         otherwise. TRUNCATE passes regardless of ``where``; whether that of a partition has an effect is for the caller
-        to check (:func:`empty_partitions`).
+        to check (:func:`truncated`).
 
         Raises:
             DecodeError: ``where`` cannot be evaluated: a column that it reads is absent, or not of its type.
@@ -165,22 +163,34 @@ class Shape:
         return {} if self._where is None else self._where.required_values(relation)
 
 
-def empty_partitions(
-    definition: ShapeDefinition, empty: frozenset[TableName], change: Change
-) -> tuple[frozenset[TableName], bool]:
-    """The partitions known to be empty after ``change``, given ``empty`` before, and whether ``change`` has an effect.
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What a transaction has truncated of a partitioned table.
+
+    ``empty``: the partitions known to be empty now. ``partial``: those that were truncated while others kept rows.
+    """
+
+    empty: frozenset[TableName] = frozenset()
+    partial: frozenset[TableName] = frozenset()
+
+
+def truncated(definition: ShapeDefinition, before: Truncation, change: Change) -> tuple[Truncation, bool]:
+    """The truncation after ``change``, and whether ``change`` has an effect on the shape.
 
     Each transaction starts with no partition known to be empty. A TRUNCATE has an effect only if it leaves every
-    partition empty, and then it applies to the whole shape. Changes that affect none of the shape's rows may be left
+    partition empty, and then it applies to the whole shape. A transaction that commits with a partial truncation cannot
+    be followed: rows do not say which partition they are in. Changes that affect none of the shape's rows may be left
     out.
     """
     table = change.relation.table
     if table not in definition.partitions or table == definition.table:
-        return empty, True
+        return (Truncation() if isinstance(change, Truncate) else before), True
     if not isinstance(change, Truncate):
-        return empty - {table}, True
-    empty |= {table}
-    return empty, empty.issuperset(definition.partitions)
+        return Truncation(before.empty - {table}, before.partial), True
+    empty = before.empty | {table}
+    if empty.issuperset(definition.partitions):
+        return Truncation(empty), True
+    return Truncation(empty, before.partial | {table}), False
 
 
 def filled_new_row(update: Update) -> Row:

@@ -101,9 +101,11 @@ def test_overlapping_shapes_each_get_the_change_in_the_order_of_their_ids() -> N
 
 
 def test_a_shape_does_not_take_part_by_a_change_without_items() -> None:
-    """Such as an update outside the shape, or the TRUNCATE of only some of its partitions."""
+    """Such as an update outside the shape, or the TRUNCATE of the first of its partitions."""
     outside = Update(USERS, at(0), {"id": "500"}, {"id": "501", "region": "eu", "bio": None})
-    assert route(EventRouter([LOW, EVENTS]), transaction([outside, Truncate(EVENTS_P0, at(0))])) == [[]]
+    fragments = transaction([outside, Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))], sizes=[2])
+    first, last = route(EventRouter([LOW, EVENTS]), fragments)
+    assert (first, [part.shape_id for part in last]) == ([], ["events"])
 
 
 def test_a_keepalive_is_routed_to_no_shape() -> None:
@@ -160,11 +162,32 @@ def test_a_truncate_of_all_partitions_empties_the_shape_even_across_fragments() 
     assert routed[-1][0].items == (LogItem(at(4), "truncate"),)
 
 
-def test_a_truncate_of_one_partition_leaves_the_shape_unchanged() -> None:
-    """The rows of the other partitions remain; and two transactions are not one TRUNCATE."""
+@pytest.mark.parametrize("sizes", [[], [1]], ids=["in one fragment", "in two"])
+def test_a_truncate_of_one_partition_ends_the_shape_on_the_root_when_it_commits(sizes: list[int]) -> None:
+    """Which of the shape's rows were in it is not known. Without that shape, the others get the transaction."""
     router = EventRouter([EVENTS, shape("p0", table="events_p0")])
-    fragments = transaction([Truncate(EVENTS_P0, at(0))]) + transaction([Truncate(EVENTS_P1, at(0))], LATER)
-    assert [summary(part) for part in route(router, fragments)] == [{"p0": "B0C"}, {}]
+    *earlier, last = transaction([Truncate(EVENTS_P0, at(0)), insert(1)], sizes=sizes)
+    route(router, earlier)
+    with pytest.raises(ShapeError, match=r"TRUNCATE of partition public\.events_p0 left other partitions") as raised:
+        router.route(last)
+    assert raised.value.shape_id == "events"
+    router.remove_shape("events")
+    assert [part.shape_id for part in router.route(last)] == ["p0"]
+
+
+def test_a_partition_filled_again_after_its_truncate_does_not_hide_it() -> None:
+    """Its earlier rows are gone from the table, and still in the shape."""
+    refill = Insert(EVENTS_P0, at(0), {"id": "1", "day": "2", "body": None})
+    with pytest.raises(ShapeError, match="left other partitions of public.events with rows"):
+        route(EventRouter([EVENTS]), transaction([Truncate(EVENTS_P0, at(0)), refill]))
+
+
+def test_a_truncate_of_each_partition_in_a_transaction_of_its_own_is_none_of_the_table() -> None:
+    """What an earlier transaction emptied may have been filled since."""
+    router = EventRouter([EVENTS])
+    for partition, lsn in ((EVENTS_P0, LSN), (EVENTS_P1, LATER)):
+        with pytest.raises(ShapeError, match=f"TRUNCATE of partition {'.'.join(partition.table)} left"):
+            router.route(*transaction([Truncate(partition, at(0))], lsn))
 
 
 # Shapes added and removed
@@ -328,7 +351,8 @@ def test_a_row_that_cannot_be_routed_leaves_the_router_unchanged() -> None:
     router.route(first)
     with pytest.raises(DecodeError, match="key column day"):
         router.route(fragment)
-    assert router.route(replace(fragment, changes=(Truncate(EVENTS_P1, at(4)),))) == ()
+    with pytest.raises(ShapeError, match=r"TRUNCATE of partition public\.events_p1 left"):
+        router.route(replace(fragment, changes=(Truncate(EVENTS_P1, at(4)),)))
 
 
 # Properties: random transactions
@@ -363,6 +387,13 @@ def _changes(draw: st.DrawFn) -> Change:
     return draw(st.sampled_from(kinds))
 
 
+def _completed(changes: list[Change]) -> list[Change]:
+    """The changes, and if they truncate a partition, a TRUNCATE of the whole table: a partial one ends the shape."""
+    if not any(isinstance(change, Truncate) and change.relation in (EVENTS_P0, EVENTS_P1) for change in changes):
+        return changes
+    return [*changes, Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))]
+
+
 def _by_shape(routed: Sequence[Sequence[RoutedFragment]]) -> dict[str, list[RoutedFragment]]:
     parts: dict[str, list[RoutedFragment]] = {}
     for fragment in routed:
@@ -371,7 +402,7 @@ def _by_shape(routed: Sequence[Sequence[RoutedFragment]]) -> dict[str, list[Rout
     return parts
 
 
-@given(changes=st.lists(_changes(), max_size=12), sizes=st.lists(st.integers(1, 4), max_size=6))
+@given(changes=st.lists(_changes(), max_size=12).map(_completed), sizes=st.lists(st.integers(1, 4), max_size=6))
 def test_fragments_of_any_size_give_each_shape_what_the_whole_transaction_would(
     changes: list[Change], sizes: list[int]
 ) -> None:
@@ -388,7 +419,7 @@ def test_fragments_of_any_size_give_each_shape_what_the_whole_transaction_would(
         assert all(part.items for part in found[:-1])
 
 
-@given(changes=st.lists(_changes(), max_size=12), sizes=st.lists(st.integers(1, 4), max_size=6))
+@given(changes=st.lists(_changes(), max_size=12).map(_completed), sizes=st.lists(st.integers(1, 4), max_size=6))
 def test_the_last_offset_is_that_of_the_last_item_and_offsets_only_rise(
     changes: list[Change], sizes: list[int]
 ) -> None:

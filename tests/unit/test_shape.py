@@ -4,7 +4,7 @@ import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shape import Shape, empty_partitions
+from flushtracker.shapes.shape import Shape, Truncation, truncated
 from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Truncate, Update
 from tests.support.tables import (
     EVENTS_P0,
@@ -266,9 +266,9 @@ TRUNCATE_ROOT = Truncate(relation("events", "id* day* body"), at(0))
 )
 def test_a_truncate_counts_once_every_partition_is_empty(changes: list[Change], effects: list[bool]) -> None:
     """Emptying some partitions must not empty the shape: the rows of the others remain."""
-    empty: frozenset[tuple[str, str]] = frozenset()
+    truncation = Truncation()
     found = []
     for change in changes:
-        empty, has_effect = empty_partitions(EVENTS, empty, change)
+        truncation, has_effect = truncated(EVENTS, truncation, change)
         found.append(has_effect)
     assert found == effects
