@@ -15,8 +15,8 @@ update it omits unchanged TOAST columns. A column whose old value is unknown cou
 
 An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key
 cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if it is known.
-If it is not (the table is not ``REPLICA IDENTITY FULL``), they are missing from the insert too, and a reader that needs
-them must take them from the row just deleted. The same applies to an update that moves a row into the shape.
+If it is not (the table is not ``REPLICA IDENTITY FULL``), the insert would lack them permanently, so it is an error that
+ends the shape. The same applies to an update that moves a row into the shape.
 """
 
 from collections.abc import Iterable
@@ -66,6 +66,7 @@ def _update(shape: BoundShape, update: Update) -> tuple[LogItem, ...]:
     key = shape.key_of(update, new)
     # If the server sent no old row, no key column has changed.
     if update.old is not None and shape.key_of(update, update.old) != key:
+        shape.require_whole(update, new)
         after = LogOffset(offset.tx_offset, offset.op_offset + 1)
         return (_delete(shape, update, update.old), _insert(shape, update, after, new))
     old = {} if update.old is None else update.old

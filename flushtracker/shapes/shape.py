@@ -77,6 +77,7 @@ class BoundShape:
             case True, True:
                 return update
             case False, True:
+                self.require_whole(update, new)
                 return Insert(update.relation, update.offset, new)
             case True, False:
                 return Delete(update.relation, update.offset, update.old)
@@ -99,6 +100,19 @@ class BoundShape:
                 f"{self._subject(change)} lacks its key column {error.args[0]}; remove the shape, set REPLICA IDENTITY "
                 "FULL on the table, and add the shape under a new id"
             ) from error
+
+    def require_whole(self, update: Update, new: Row) -> None:
+        """Check a row that enters the shape, or gets another key; raises ``DecodeError`` if it lacks a value.
+
+        The server leaves out a large value that the update does not change, and no earlier row of the log has it.
+        """
+        absent = [name for name in self.columns if name not in new]
+        if absent:
+            raise DecodeError(
+                f"{self._subject(update)} does not include {', '.join(absent)}, a large value that it left unchanged, "
+                "and no earlier row of the shape has it; set REPLICA IDENTITY FULL on the table, and add the shape "
+                "under a new id"
+            )
 
     def _subject(self, change: Change) -> str:
         kind, table = type(change).__name__.lower(), _dotted(change.relation.table)
