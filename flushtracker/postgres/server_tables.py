@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from psycopg2.extensions import quote_ident
+
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
@@ -12,15 +14,15 @@ from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_en
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.table_binding import TableBinding, reason_to_end
+from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
 They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The size of a
-new partition is read under a lock, which waits for the end of a migration; after a timeout capture connects again, and the
-server resends what is unconfirmed, so shorter would only cause more of that."""
+new partition is read under a lock, which waits for the end of a migration; after a timeout capture connects again, and
+the server resends what is unconfirmed, so shorter would only cause more of that."""
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
@@ -100,8 +102,12 @@ class ServerTables:
         if facts is None or binding is None:
             raise ShapeError(f"{name}: there is no table {table} in this database")
         # What makes a bound shape end must not be there from the start.
+        if reason := publication_reason(binding, binding):
+            publication = quote_ident(self._publication, self._connection)
+            quoted = ".".join(quote_ident(part, self._connection) for part in definition.table)
+            raise PostgresError(f"{name}: {reason}; ALTER PUBLICATION {publication} ADD TABLE {quoted}")
         if reason := reason_to_end(None, binding, binding):
-            raise (PostgresError if "publication" in reason else ShapeError)(f"{name}: {reason}")
+            raise ShapeError(f"{name}: {reason}")
         relations = [table.relation for table in facts.partitions] or [facts.relation]
         partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
         primary_key = definition.primary_key

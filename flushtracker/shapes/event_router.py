@@ -263,8 +263,8 @@ class EventRouter:
                 tables = ", ".join(".".join(table) for table in sorted(truncation.partial))
                 root = ".".join(self._registered[shape_id].shape.definition.table)
                 error = ShapeError(
-                    f"shape {shape_id!r}: TRUNCATE of partition {tables} left other partitions of {root} with rows, and "
-                    "which of the shape's rows were in it is not known"
+                    f"shape {shape_id!r}: TRUNCATE of partition {tables} left other partitions of {root} with rows, "
+                    "and which of the shape's rows were in it is not known"
                 )
                 error.shape_id = shape_id
                 raise error

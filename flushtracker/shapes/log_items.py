@@ -14,9 +14,9 @@ truncate      no key, no value                               the same
 update it omits unchanged TOAST columns. A column whose old value is unknown counts as changed.
 
 An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key
-cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if it is known.
-If it is not (the table is not ``REPLICA IDENTITY FULL``), the insert would lack them permanently, so it is an error that
-ends the shape. The same applies to an update that moves a row into the shape.
+cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is
+known. If it is not (the table is not ``REPLICA IDENTITY FULL``), the insert would lack them permanently, so it is an
+error that ends the shape. The same applies to an update that moves a row into the shape.
 """
 
 from collections.abc import Iterable

@@ -74,7 +74,7 @@ def reason_to_end(used: Collection[str] | None, bound: TableBinding, now: TableB
         _table_reason(bound, now)
         or _column_reason(used, bound, now)
         or _partition_reason(bound, now)
-        or _publication_reason(bound, now)
+        or publication_reason(bound, now)
     )
 
 
@@ -168,7 +168,8 @@ def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
     return None
 
 
-def _publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
+def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    """Why changes of the table, or of a partition, were not or are not all published; ``None`` if they are."""
     before = {partition.oid: partition.published_by for partition in bound.partitions}
     before[bound.oid] = bound.published_by
     members: Iterable[TableBinding | PartitionBinding] = now.partitions if now.is_partitioned else [now]

@@ -18,7 +18,7 @@ from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
         ("DROP TABLE users", "there is no table public.users in this database"),
         (
             "DROP PUBLICATION shapes; CREATE TABLE t (); CREATE PUBLICATION shapes FOR TABLE t",
-            "table public.users has shapes, but is not in publication shapes; ALTER PUBLICATION",
+            "table public.users is not in the publication; ALTER PUBLICATION",
         ),
     ],
 )
@@ -29,13 +29,46 @@ def test_missing_prerequisite_is_reported_with_what_to_do(rig: CaptureRig, state
     assert rig.fragments() == []
 
 
-@pytest.mark.parametrize("recreated", [False, True])
-def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig, recreated: bool) -> None:  # noqa: FBT001  a parameter of the test
+def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig) -> None:
     """The server silently skips everything that is written while there is no publication."""
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
-    rig.server.execute("DROP PUBLICATION shapes" + ("; CREATE PUBLICATION shapes FOR ALL TABLES" if recreated else ""))
-    assert ("was dropped and recreated" if recreated else "there is no publication") in capture.failure()
+    rig.server.execute("DROP PUBLICATION shapes")
+    assert "there is no publication" in capture.failure()
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["while running", "while down"])
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["DROP PUBLICATION shapes", "CREATE PUBLICATION shapes FOR ALL TABLES"],
+        [
+            "ALTER PUBLICATION shapes SET (publish = 'insert')",
+            "ALTER PUBLICATION shapes SET (publish = 'insert, update, delete, truncate')",
+        ],
+    ],
+    ids=["recreated", "altered and altered back"],
+)
+def test_a_publication_that_may_have_left_something_out_ends_the_shapes(
+    rig: CaptureRig,
+    statements: list[str],
+    down: bool,  # noqa: FBT001  a parameter of the test
+) -> None:
+    """What was written in between was not sent and never will be; a new shape starts from there."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    if down:
+        capture.stop()
+    rig.server.execute("; ".join(statements))
+    if down:
+        capture = rig.start()
+    rig.wait(lambda: rig.registry()["users"].removed_at is not None, "the end of the shape")
+    rig.define(shape("users-again"))
+    rig.wait(lambda: "users-again" in rig.registry(), "the new shape")
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert "the publication was altered or recreated" in (rig.registry()["users"].ended_because or "")
+    assert rig.operations("users-again") == ["insert"]
 
 
 def test_a_source_with_acks_and_without_a_registry_is_refused(

@@ -31,7 +31,7 @@ from flushtracker.wal.log_offset import LogOffset
 CONFIRMED: Final = 1000
 PID: Final = 99
 USERS_OID: Final = 7
-USERS: Final = TableBinding(USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1),))
+USERS: Final = TableBinding(USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1, 700),))
 CONFIG: Final = {
     "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
     "kafka": {
@@ -204,7 +204,7 @@ class FakeWorld:
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         assert set(oids) <= {USERS_OID}
-        return {oid: USERS for oid in oids}
+        return dict.fromkeys(oids, USERS)
 
     def has_rows(self, oid: int) -> bool:
         raise AssertionError(oid)

@@ -178,7 +178,7 @@ def test_a_truncate_of_one_partition_ends_the_shape_on_the_root_when_it_commits(
 def test_a_partition_filled_again_after_its_truncate_does_not_hide_it() -> None:
     """Its earlier rows are gone from the table, and still in the shape."""
     refill = Insert(EVENTS_P0, at(0), {"id": "1", "day": "2", "body": None})
-    with pytest.raises(ShapeError, match="left other partitions of public.events with rows"):
+    with pytest.raises(ShapeError, match=r"left other partitions of public\.events with rows"):
         route(EventRouter([EVENTS]), transaction([Truncate(EVENTS_P0, at(0)), refill]))
 
 
