@@ -50,7 +50,7 @@ class EventLimit:
             f"shape {shape_id!r}: the {type(change).__name__.lower()} of {'.'.join(change.relation.table)} at "
             f"{change.offset}, in transaction {self._fragment.xid} at {format_lsn(self._fragment.lsn)}, makes an event "
             f"of {size} bytes or more, over the limit of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the "
-            "key); under a new id, define the shape with fewer columns, or with a where that leaves out such rows"
+            "key); a shape that keeps up needs fewer columns, or a where that leaves out such rows"
         )
 
 
