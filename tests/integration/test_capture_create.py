@@ -78,7 +78,7 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
             [shape("users")],
             "CREATE PUBLICATION shapes FOR TABLE other",
             7,
-            "table public.users has shapes, but is not in publication shapes",
+            "shape 'users': table public.users is not in the publication; ALTER PUBLICATION",
         ),
     ],
     ids=["missing table", "missing column", "malformed where", "publication without the table"],
