@@ -10,15 +10,14 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.shapes.log_items import key_text
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
-from tests.support.fold import fold_items
+from tests.support.shape_outcome import Outcome, outcome
 
 _DEADLINE_S: Final = 60.0
 _ROOT: Final = "CREATE TABLE {t} (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)"
@@ -188,44 +187,6 @@ STORIES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Why a shape has ended, or what its fold and its query have."""
-
-    ended: str | None
-    fold: dict[str, Any]
-    query: dict[str, Any]
-
-    @property
-    def holds(self) -> bool:
-        return self.ended is not None or self.fold == self.query
-
-
-def outcome(rig: CaptureRig, story: Story, table: str) -> Outcome:
-    entry = rig.registry()[table]
-    if entry.removed_at is not None:
-        assert table in rig.removals(), "an ended shape has its removal"
-        return Outcome(entry.ended_because or "removed by its owner", {}, {})
-    names = [name for (name,) in rig.server.execute(_COLUMN_NAMES.format(table))]
-    wanted = names if story.columns is None else [name for name in names if name in story.columns]
-    if not names:
-        return Outcome(None, fold_items(rig.items(table)), {"the table": "is gone"})
-    texts = ", ".join(f"{name}::text" for name in wanted)
-    found = rig.server.execute(f"SELECT {texts} FROM {table}")  # noqa: S608  the test's own names
-    query = {}
-    for row in found:
-        value = dict(zip(wanted, row, strict=True))
-        query[key_text(("public", table), [value["id"]])] = {
-            name: text for name, text in value.items() if text is not None
-        }
-    return Outcome(None, fold_items(rig.items(table)), query)
-
-
-_COLUMN_NAMES: Final = """
-SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('{}') AND attnum > 0 AND NOT attisdropped ORDER BY attnum
-"""
-
-
 def play(rig: CaptureRig, *, down: bool) -> dict[str, Outcome]:
     """Play all stories; returns each one's outcome after the moment is quiet."""
     tables = {story.name: f"t{number}" for number, story in enumerate(STORIES)}
@@ -250,7 +211,7 @@ def play(rig: CaptureRig, *, down: bool) -> dict[str, Outcome]:
     rig.wait_for_commits(lsn)
     deadline = time.monotonic() + _DEADLINE_S
     while True:
-        found = {story.name: outcome(rig, story, tables[story.name]) for story in STORIES}
+        found = {story.name: outcome(rig, tables[story.name], story.columns) for story in STORIES}
         if all(each.holds for each in found.values()) or time.monotonic() > deadline:
             break
         time.sleep(0.2)
