@@ -117,7 +117,8 @@ class Subscriptions:
         Raises:
             ShapeError: a definition is refused, or too many shapes would be removed.
         """
-        diff = self._registry.compare(definitions, allow_removing)
+        defined = tuple(definitions)
+        diff = self._registry.compare(defined, allow_removing)
         for entry in diff.ended:
             logger.warning(
                 "shape already ended shape_id=%s removed_at=%s reason=%s",
@@ -125,18 +126,23 @@ class Subscriptions:
             )
         resolved = [self.tables.resolve(definition) for definition in diff.added]
         if diff.added or diff.updated or diff.removed:
+            self._bind([bound for _, bound in resolved])
+            # Again, as binding a changed table may have ended or extended the shapes that it had.
+            diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)))
             wal_end = self.tables.wal_end()
             begun = self._source_entry is not None
             starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
             added = [ShapeEntry(self._source, definition, bound.oid, starts_after) for definition, bound in resolved]
             removed_at = LogOffset(wal_end, 0)
             removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
-            self._bind([bound for _, bound in resolved])
             self._put([*removed, *diff.updated, *added])
             self._remove(removed)
             for entry in added:
                 self.router.add_shape(entry.definition, starts_after.tx_offset)
                 logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
+            # A partition may have been created after one of the shapes was completed from the catalog.
+            for oid in {bound.oid for _, bound in resolved}:
+                self._add_partitions(oid, self._bindings[oid])
         self._arrange_layers()
 
     def end_shapes(self, reasons: Mapping[str, str]) -> None:
@@ -200,6 +206,8 @@ class Subscriptions:
         for oid in sorted(wanted):
             if now.get(oid) != self._bindings.get(oid):
                 self._rebind(oid, now.get(oid))
+            elif oid in now:
+                self._add_partitions(oid, now[oid])
 
     def _rebind(self, oid: int, now: TableBinding | None) -> None:
         """Take over a table's new description; end the shapes that do not survive the difference."""
@@ -212,10 +220,8 @@ class Subscriptions:
         for entry in entries:
             if now is None:
                 reason: str | None = f"table {'.'.join(entry.definition.table)} was dropped"
-            elif bound is not None:
-                reason = reason_to_end(Shape(entry.definition).used_columns, bound, now)
             else:
-                reason = None
+                reason = reason_to_end(Shape(entry.definition).used_columns, bound or now, now)
             if reason is not None:
                 reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
@@ -230,7 +236,8 @@ class Subscriptions:
         known = {partition.oid for partition in bound.partitions}
         partitions = tuple(
             replace(partition, may_have_rows=self.tables.has_rows(partition.oid))
-            if partition.may_have_rows and partition.oid not in known
+            if partition.oid not in known
+            and (partition.may_have_rows or not set(partition.published_by) & set(bound.published_by))
             else partition
             for partition in now.partitions
         )

@@ -20,7 +20,11 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
         "table": binding.table,
         "key": binding.key,
         "storage": binding.storage,
+        "attributes": binding.attributes,
         "partitioned": binding.is_partitioned,
+        "logged": binding.is_logged,
+        "children": binding.has_children,
+        "filtered": binding.is_filtered,
         "published_by": binding.published_by,
         "columns": [
             {
@@ -39,6 +43,8 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
                 "table": partition.table,
                 "storage": partition.storage,
                 "attached": partition.attached,
+                "logged": partition.is_logged,
+                "filtered": partition.is_filtered,
                 "published_by": partition.published_by,
             }
             for partition in binding.partitions
@@ -55,8 +61,12 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         columns=tuple(_column(column) for column in objects_field(fields, "columns")),
         partitions=tuple(_partition(partition) for partition in objects_field(fields, "partitions")),
         storage=integer_field(fields, "storage", 0),
+        attributes=integer_field(fields, "attributes", 0),
         is_partitioned=typed_field(fields, "partitioned", bool),
+        is_logged=typed_field(fields, "logged", bool),
+        has_children=typed_field(fields, "children", bool),
         published_by=strings_field(fields, "published_by"),
+        is_filtered=typed_field(fields, "filtered", bool),
     )
 
 
@@ -77,5 +87,7 @@ def _partition(fields: dict[str, Any]) -> PartitionBinding:
         table=table_field(fields, "table"),
         storage=integer_field(fields, "storage", 0),
         attached=typed_field(fields, "attached", str),
+        is_logged=typed_field(fields, "logged", bool),
         published_by=strings_field(fields, "published_by"),
+        is_filtered=typed_field(fields, "filtered", bool),
     )

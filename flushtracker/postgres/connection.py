@@ -121,6 +121,17 @@ def rows(
         return cursor.fetchall() if cursor.description else []
 
 
+@contextmanager
+def one_snapshot(connection: Connection) -> Iterator[None]:
+    """Let all queries of the body see the database as of one moment."""
+    rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            rows(connection, "ROLLBACK")
+
+
 def require_open(connection: Connection) -> None:
     """Raise ``PostgresUnavailableError`` if the server has closed an idle connection; costs nothing otherwise."""
     if select.select([connection.fileno()], [], [], 0)[0]:

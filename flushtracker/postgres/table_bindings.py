@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import Connection, one_snapshot, rows
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
@@ -30,7 +30,8 @@ SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfile
   EXISTS (
     SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(x.oids)
     AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL)
-  )
+  ),
+  c.relnatts
 FROM members m
 JOIN pg_class c ON c.oid = m.relid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -49,11 +50,13 @@ _SCHEMAS: Final = """
 _NO_SCHEMAS: Final = "ARRAY[]::text[]"
 _SCHEMAS_SINCE: Final = 150_000
 _COLUMNS: Final = """
-SELECT attrelid::bigint, attnum, attname, atttypid::bigint, atttypmod, xmin::text::bigint, atthasmissing
+SELECT attrelid::bigint, attnum, attname, atttypid::bigint, atttypmod, xmin::text::bigint
 FROM pg_attribute
 WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
 ORDER BY attrelid, attnum
 """
+# A partitioned table has no rows to fill: its partitions tell, whose columns have the same names.
+_FILLED: Final = "SELECT attrelid::bigint, attname FROM pg_attribute WHERE attrelid = ANY(%s::oid[]) AND atthasmissing"
 _KEYS: Final = """
 SELECT DISTINCT ON (i.indrelid) i.indrelid::bigint, ARRAY(
   SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, place)
@@ -77,6 +80,11 @@ def read_bindings(connection: Connection, publication: str, oids: Iterable[int])
     ids = sorted(oids)
     if not ids:
         return {}
+    with one_snapshot(connection):
+        return _read(connection, publication, ids)
+
+
+def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int, TableBinding]:
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
     members: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     statement = _MEMBERS.format(schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
@@ -84,9 +92,12 @@ def read_bindings(connection: Connection, publication: str, oids: Iterable[int])
         if row[9] is None:
             raise PostgresError(f"there is no publication {publication}")
         members[row[0]].append(row)
+    roots = {row[1]: oid for oid, found in members.items() for row in found}
+    filled = {(roots[oid], name) for oid, name in rows(connection, _FILLED, (list(roots),))}
     columns: dict[int, list[ColumnBinding]] = defaultdict(list)
-    for oid, *column in rows(connection, _COLUMNS, (ids,)):
-        columns[oid].append(ColumnBinding(*column))
+    for oid, number, name, type_oid, modifier, version in rows(connection, _COLUMNS, (ids,)):
+        fills = (oid, name) in filled
+        columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills))
     keys = {oid: tuple(key) for oid, key in rows(connection, _KEYS, (ids,))}
     return {oid: _binding(oid, found, keys.get(oid, ()), tuple(columns[oid])) for oid, found in members.items()}
 
@@ -104,6 +115,7 @@ def _binding(
         columns=columns,
         partitions=tuple(_partition(leaf) for leaf in leaves) if is_partitioned else (),
         storage=root[5],
+        attributes=root[13],
         is_partitioned=is_partitioned,
         is_logged=is_partitioned or root[8],
         has_children=not is_partitioned and len(members) > 1,

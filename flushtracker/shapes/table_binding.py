@@ -51,8 +51,9 @@ class PartitionBinding:
 class TableBinding:
     """A table that shapes are defined on.
 
-    ``key`` are the columns of its primary key, or of its replica identity's index. ``published_by`` are the catalog
-    rows that put the table into the publication; ``is_filtered``: the publication leaves out rows or columns of it.
+    ``key`` are the columns of its primary key, or of its replica identity's index. ``attributes``: the number of the
+    last column that it ever had, with dropped and generated ones. ``published_by`` are the catalog rows that put the
+    table into the publication; ``is_filtered``: the publication leaves out rows or columns of it.
     """
 
     oid: int
@@ -61,6 +62,7 @@ class TableBinding:
     columns: tuple[ColumnBinding, ...]
     partitions: tuple[PartitionBinding, ...] = ()
     storage: int = 0
+    attributes: int = 0
     is_partitioned: bool = False
     is_logged: bool = True
     has_children: bool = False
@@ -128,7 +130,11 @@ def _column_reason(used: Collection[str] | None, bound: TableBinding, now: Table
         return None
     known = {column.number for column in bound.columns}
     for column in now.columns:
-        if column.number not in known and (column.fills_old_rows or is_rewritten):
+        if column.number in known:
+            continue
+        if column.number <= bound.attributes:
+            return f"column {column.name} of table {table} was generated, and so not sent, and no longer is"
+        if column.fills_old_rows or is_rewritten:
             return f"column {column.name} was added to table {table} with a value for the rows that it already had"
     return None
 
@@ -172,9 +178,13 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
     """Why changes of the table, or of a partition, were not or are not all published; ``None`` if they are."""
     before = {partition.oid: partition.published_by for partition in bound.partitions}
     before[bound.oid] = bound.published_by
-    members: Iterable[TableBinding | PartitionBinding] = now.partitions if now.is_partitioned else [now]
+    members: Iterable[TableBinding | PartitionBinding] = [now, *now.partitions]
     for member in members:
         table = _dotted(member.table)
+        if member is now and now.is_partitioned:
+            if now.is_filtered:
+                return f"the publication has a row filter or a column list for table {table}: it omits changes"
+            continue
         if not member.published_by:
             return f"table {table} is not in the publication"
         if not set(before.get(member.oid, member.published_by)) & set(member.published_by):

@@ -125,6 +125,18 @@ STORIES: Final = (
         "was renamed",
         create=_PARTITIONED,
     ),
+    Story(
+        "column added with a default to a partitioned table",
+        ("ALTER TABLE {t} ADD n int DEFAULT 7",),
+        "column n was added",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "generated column made an ordinary one",
+        ("ALTER TABLE {t} ALTER g DROP EXPRESSION",),
+        "column g of table",
+        create=("CREATE TABLE {t} (id int PRIMARY KEY, v text, g int GENERATED ALWAYS AS (id * 2) STORED)",),
+    ),
     Story("partition dropped", ("DROP TABLE {t}_a",), "was dropped or detached", create=_PARTITIONED),
     Story(
         "dropped partition's name reused",

@@ -39,7 +39,7 @@ _SCHEMAS: Final = (
     "ALTER TABLE {t}_new RENAME TO {t}",
     "ALTER TABLE {t} REPLICA IDENTITY FULL",
     "ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
-    "ALTER TABLE {t} SET UNLOGGED; UPDATE {t} SET v = 'unlogged'; ALTER TABLE {t} SET LOGGED",
+    "ALTER TABLE {t} SET UNLOGGED",
     "VACUUM FULL {t}",
     "CREATE INDEX ON {t} (v)",
     "DROP TABLE {t}_a",
@@ -125,5 +125,4 @@ def test_each_shape_equals_its_query_or_has_ended(rig: CaptureRig, seed: int) ->
             break
         time.sleep(0.2)
     assert {shape_id: each for shape_id, each in found.items() if not each.holds} == {}
-    assert any(each.ended for each in found.values())
-    assert any(not each.ended and each.query for each in found.values())
+    assert {each.ended is None for each in found.values()} == {True, False}, "some survive, and some end"

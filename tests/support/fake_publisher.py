@@ -8,6 +8,7 @@ class FakePublisher:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.values: list[tuple[str, str | bytes]] = []
         self.unconfirmed: list[Callable[[], None]] = []
 
     def publish(
@@ -17,6 +18,7 @@ class FakePublisher:
         assert key
         assert value
         self.log.append(f"{topic} {key!s}")
+        self.values.append((topic, value))
         if on_confirmed is not None:
             self.unconfirmed.append(on_confirmed)
 

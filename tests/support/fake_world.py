@@ -31,7 +31,9 @@ from flushtracker.wal.log_offset import LogOffset
 CONFIRMED: Final = 1000
 PID: Final = 99
 USERS_OID: Final = 7
-USERS: Final = TableBinding(USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1, 700),))
+USERS: Final = TableBinding(
+    USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1, 700),), published_by=("all tables",)
+)
 CONFIG: Final = {
     "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
     "kafka": {

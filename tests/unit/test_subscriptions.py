@@ -1,0 +1,118 @@
+"""``Subscriptions`` with a scripted catalog: tables change between two queries of one change of the shapes file."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.subscriptions import SourceEntries, Subscriptions
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.kafka.kafka_config import Topics
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from tests.support.fake_publisher import FakePublisher
+
+ROOT, LSN = 7, 1000
+NAME = ("public", "t")
+
+
+def partition(number: int) -> PartitionBinding:
+    return PartitionBinding(70 + number, ("public", f"t_{number}"), 1, "/5", published_by=("all tables",))
+
+
+TABLE = TableBinding(
+    ROOT,
+    NAME,
+    ("id",),
+    (ColumnBinding(1, "id", 25, -1, 5),),
+    (partition(1),),
+    is_partitioned=True,
+    published_by=("all tables",),
+)
+
+
+class ScriptedTables:
+    """The catalog; ``after_resolve`` runs after each shape is completed from it."""
+
+    def __init__(self) -> None:
+        self.table = TABLE
+        self.after_resolve: Callable[[], None] = lambda: None
+
+    def wal_end(self) -> int:
+        return LSN + 500
+
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+        table = self.table
+        self.after_resolve()
+        partitions = tuple(each.table for each in table.partitions)
+        return replace(definition, primary_key=("id",), partitions=partitions), table
+
+    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
+        raise AssertionError((oid, xid))
+
+    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        return dict.fromkeys(oids, self.table)
+
+    def has_rows(self, oid: int) -> bool:
+        raise AssertionError(oid)
+
+    def check_publication(self) -> str:
+        return "1/1"
+
+
+class Source:
+    """A source with shapes on one partitioned table."""
+
+    def __init__(self) -> None:
+        self.tables = ScriptedTables()
+        self.publisher = FakePublisher()
+        topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
+        outbox = Outbox(self.publisher, topics, lambda _: None)
+        self.subscriptions = Subscriptions("7/1/s", SourceEntries(), outbox, self.tables, LSN)
+        self.subscriptions.begin_source()
+
+    def define(self, *definitions: ShapeDefinition) -> None:
+        self.subscriptions.apply_definitions(definitions, allow_removing=1)
+
+    def published(self, shape_id: str) -> ShapeEntry:
+        """The last entry of a shape that reached the registry."""
+        entries = [parse_registry_entry(value) for topic, value in self.publisher.values if topic == "s"]
+        return [each for each in entries if isinstance(each, ShapeEntry) and each.definition.id == shape_id][-1]
+
+    def drop_key(self) -> None:
+        self.tables.table = replace(TABLE, key=())
+
+
+def test_a_shape_that_ends_while_it_is_updated_stays_ended() -> None:
+    """The update was prepared before the other shape's table was read, and would have brought it back."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.drop_key()
+    source.define(ShapeDefinition("a", NAME, depends_on=("b",)), ShapeDefinition("b", NAME))
+    assert "the key of table" in str(source.published("a").ended_because)
+    assert source.published("b").removed_at is None
+
+
+def test_a_shape_that_ends_while_it_is_removed_does_not_hold_up_a_new_one() -> None:
+    """The new shape was registered, but its changes were never routed."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.drop_key()
+    source.define(ShapeDefinition("b", NAME))
+    assert "the key of table" in str(source.published("a").ended_because)
+    assert source.published("b").removed_at is None
+    source.define()
+    assert source.published("b").removed_at is not None
+
+
+def test_a_partition_created_between_two_new_shapes_belongs_to_both() -> None:
+    """The table's description has it already, so no later comparison would have added it to the first."""
+    source = Source()
+
+    def create_partition() -> None:
+        source.tables.table = replace(TABLE, partitions=(partition(1), partition(2)))
+
+    source.tables.after_resolve = create_partition
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+    both = (("public", "t_1"), ("public", "t_2"))
+    assert source.published("a").definition.partitions == both
+    assert source.published("b").definition.partitions == both
