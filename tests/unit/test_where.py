@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.like_pattern import LikePattern
-from flushtracker.shapes.where.sql_values import NAN
+from flushtracker.shapes.where.number_values import NAN
 from flushtracker.wal.changes import Row
 from tests.support.where_table import NULLS, UUID, outcome, relation
 

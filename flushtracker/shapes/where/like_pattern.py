@@ -1,4 +1,4 @@
-"""LIKE patterns: ``%`` matches any text, ``_`` any one character, and ``\\`` makes the next character literal."""
+"""LIKE patterns: ``%`` matches any text, ``_`` any one character, and an escape makes the next character literal."""
 
 import re
 from dataclasses import dataclass
@@ -18,27 +18,24 @@ class LikePattern:
     last_length: int
 
     @classmethod
-    def parse(cls, pattern: str, *, ignore_case: bool = False) -> "LikePattern":
+    def parse(cls, pattern: str, *, ignore_case: bool = False, escape: str = "\\") -> "LikePattern":
         """Parse a pattern; raises ``ValueError`` if it ends in its escape character.
 
-        With ``ignore_case``, also for a non-ASCII letter: its case mapping depends on the database's collation. The
-        text may contain any letters: non-ASCII ones are compared as they are and match no ASCII letter.
+        ``ignore_case`` applies to ASCII letters only. ``escape`` is one character, or empty for none.
         """
         pieces: list[list[str]] = [[]]
         characters = iter(pattern)
         for character in characters:
-            if character == "%":
-                pieces.append([])
-            elif character == "_":
-                pieces[-1].append(".")
-            elif character == "\\":
+            if character == escape:
                 if (escaped := next(characters, None)) is None:
                     raise ValueError("a pattern that ends in its escape character")
                 pieces[-1].append(re.escape(escaped))
+            elif character == "%":
+                pieces.append([])
+            elif character == "_":
+                pieces[-1].append(".")
             else:
                 pieces[-1].append(re.escape(character))
-        if ignore_case and any(c.lower() != c.upper() for c in pattern if not c.isascii()):
-            raise ValueError("a non-ASCII letter, whose case mapping depends on the database's collation")
         flags = re.DOTALL | (re.IGNORECASE | re.ASCII if ignore_case else 0)
         return cls(tuple(re.compile("".join(piece), flags) for piece in pieces), len(pieces[-1]))
 

@@ -6,11 +6,12 @@ these values with ``==``, so a hash lookup finds a value if and only if the cond
 is compared in another type (an integer with a double) has no required values.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from flushtracker.shapes.where.binding import read_literal
-from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, common_type, is_single
+from flushtracker.shapes.where.number_values import is_single
+from flushtracker.shapes.where.operands import read_literal
+from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, common_type, list_types
 from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Membership, Node
 from flushtracker.wal.changes import Relation
 
@@ -51,21 +52,23 @@ def _required(node: Node, types: _Types) -> RequiredValues:
     return {}
 
 
-def _one_of(name: str, column_type: SqlType, constants: Iterable[Constant]) -> RequiredValues:
-    common: SqlType | None = column_type
-    for constant in constants:
-        if common is None or constant.type_oid is None:
+def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> RequiredValues:
+    own_types = [None if constant.type_oid is None else TYPES[constant.type_oid] for constant in constants]
+    for constant, own in zip(constants, own_types, strict=True):
+        if own is None:
             continue
-        own = TYPES[constant.type_oid]
+        if common_type(column_type, own) is None:
+            return {}
         if column_type.oid == FLOAT4 and own.family == "exact":
             value = read_literal(constant, own)
             if value is not None and not is_single(value):
                 raise ValueError("not a real")
-        common = common_type(common, own)
-    if common is None or common.family != column_type.family:
+    types = list_types(column_type, own_types)
+    if types.compared.family != column_type.family:
         return {}
     # Nothing equals NULL.
-    return {name: frozenset(read_literal(constant, common) for constant in constants if constant.text is not None)}
+    literals = [constant for constant in constants if constant.text is not None]
+    return {name: frozenset(read_literal(literal, types.of_items, types.compared) for literal in literals)}
 
 
 def _all(parts: Iterable[RequiredValues]) -> RequiredValues:

@@ -11,9 +11,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from flushtracker.errors import ShapeError
 
-_SYMBOLS = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "%", "(", ")", ",", "::", "."])
+_SYMBOLS = frozenset(
+    ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "(", ")", ",", "::", ".", "||", "@>", "<@", "&&"]
+)
 _WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
-_BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS"])
+_BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS", "ANY", "LOWER", "UPPER"])
 _MAX_PARENTHESES = 20
 
 
@@ -61,6 +63,10 @@ def _symbol(token: Token) -> str:
     return "" if token.token_type in quoted else token.text
 
 
+def _may_precede_parenthesis(token: Token) -> bool:
+    return token.token_type is not TokenType.IDENTIFIER and token.text.upper() in _BEFORE_PARENTHESIS
+
+
 def _check_token(token: Token, following: Token | None) -> None:
     kind, name = token.token_type, token.token_type.name
     called = following is not None and _symbol(following) == "("
@@ -73,7 +79,7 @@ def _check_token(token: Token, following: Token | None) -> None:
     if name.endswith("STRING") and kind is not TokenType.STRING:
         raise refused(f"a {name.replace('_', ' ').lower()}", "write a plain literal in single quotes")
     if kind is TokenType.IDENTIFIER or _WORD.fullmatch(token.text):
-        if called and kind is not TokenType.STRING and token.text.upper() not in _BEFORE_PARENTHESIS:
+        if called and kind is not TokenType.STRING and not _may_precede_parenthesis(token):
             raise refused(f"{token.text}(...)", "use neither functions nor type lengths")
     elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
         raise refused(f"the operator {token.text}")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from flushtracker.shapes.where.letter_case import LetterCase
 from flushtracker.shapes.where.like_pattern import LikePattern
 
 
@@ -32,6 +33,23 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
+class Concatenation:
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseMapping:
+    """``lower`` or ``upper`` of a text."""
+
+    case: LetterCase
+    operand: "Node"
+
+    def __str__(self) -> str:
+        return f"{self.case}(...)"
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """``written_as`` is its name in errors: a BETWEEN is two comparisons."""
 
@@ -45,6 +63,23 @@ class Comparison:
 class Membership:
     operand: "Node"
     items: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """``operand = ANY(array)``."""
+
+    operand: "Node"
+    array: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTest:
+    """``@>`` or ``&&``; ``<@`` is ``@>`` with its operands exchanged."""
+
+    operator: str
+    left: "Node"
+    right: "Node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,5 +120,19 @@ class Junction:
 
 
 Node: TypeAlias = (
-    ColumnRef | Constant | Negation | Arithmetic | Comparison | Membership | Like | IsNull | IsTruth | Not | Junction
+    ColumnRef
+    | Constant
+    | Negation
+    | Arithmetic
+    | Concatenation
+    | CaseMapping
+    | Comparison
+    | Membership
+    | AnyOf
+    | ArrayTest
+    | Like
+    | IsNull
+    | IsTruth
+    | Not
+    | Junction
 )

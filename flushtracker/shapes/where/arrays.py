@@ -1,0 +1,63 @@
+"""Tests of arrays: ``= ANY(array)``, ``@>`` and ``&&``. Bounds and dimensions do not count, only the items."""
+
+from flushtracker.shapes.where.operands import Operand, Operands
+from flushtracker.shapes.where.sql_values import TYPES, common_type
+from flushtracker.shapes.where.three_valued import Condition, Evaluate, Values
+
+
+def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:
+    """``operand = ANY(array)``: unknown if the array lacks the value and has a NULL."""
+    if array.type is None or array.type.item_oid is None:
+        raise scope.refused(f"uses ANY(...) of {array}", "use it with an array column, as in: 'red' = ANY(colors)")
+    item_type = TYPES[array.type.item_oid]
+    common = common_type(operand.type or item_type, item_type)
+    # An item would have to be converted if it were compared in a type of another family.
+    if common is None or common.family != item_type.family:
+        raise scope.refused(
+            f"has {operand} = ANY of {array}, whose types are incompatible", "write a value of the items' type"
+        )
+    value, items = scope.typed(operand, common), scope.typed(array, array.type)
+
+    def is_any(values: Values) -> bool | None:
+        wanted, found = value(values), items(values)
+        if found is None or (wanted is None and found.items):
+            return None
+        return wanted in found.items or (None if None in found.items else False)
+
+    return is_any
+
+
+def contains(scope: Operands, left: Operand, right: Operand) -> Condition:
+    """``left @> right``: each item of ``right`` is one of ``left``; a NULL is never found."""
+    first, second = _arrays(scope, left, "@>", right)
+
+    def contained(values: Values) -> bool | None:
+        outer, inner = first(values), second(values)
+        if outer is None or inner is None:
+            return None
+        return None not in inner.items and frozenset(inner.items) <= frozenset(outer.items)
+
+    return contained
+
+
+def overlap(scope: Operands, left: Operand, right: Operand) -> Condition:
+    """``left && right``: they have an item in common, other than NULL."""
+    first, second = _arrays(scope, left, "&&", right)
+
+    def overlaps(values: Values) -> bool | None:
+        one, other = first(values), second(values)
+        if one is None or other is None:
+            return None
+        return not (frozenset(one.items) & frozenset(other.items)) <= {None}
+
+    return overlaps
+
+
+def _arrays(scope: Operands, left: Operand, operator: str, right: Operand) -> tuple[Evaluate, Evaluate]:
+    for operand in (left, right):
+        if not operand.is_one_of("array"):
+            raise scope.refused(f"has {operand} as an operand of {operator}", "use it with arrays")
+    if left.type is None and right.type is None:
+        raise scope.refused(f"uses {operator} with literals only", "compare an array column with a literal")
+    common = scope.common([left, right], operator)
+    return scope.typed(left, common), scope.typed(right, common)

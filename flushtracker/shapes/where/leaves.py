@@ -1,0 +1,125 @@
+"""Reads the leaves of sqlglot's tree, columns and literals, and names the constructs that are not supported."""
+
+import re
+
+from sqlglot import exp
+
+from flushtracker.shapes.where import sql_values
+from flushtracker.shapes.where.tokens import refused, shorten
+from flushtracker.shapes.where.tree import ColumnRef, Constant, Node
+
+# Unquoted, these are not columns but session values.
+_SESSION_VALUES = frozenset(
+    ["user", "session_user", "current_user", "system_user", "current_role", "current_catalog", "current_schema",
+     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"]
+)  # fmt: skip
+NUMBERS = frozenset(number.oid for number in sql_values.TYPES.values() if number.family in ("exact", "float"))
+_CAST_TYPES = {
+    exp.DataType.Type.SMALLINT: sql_values.INT2,
+    exp.DataType.Type.INT: sql_values.INT4,
+    exp.DataType.Type.BIGINT: sql_values.INT8,
+    exp.DataType.Type.DECIMAL: sql_values.NUMERIC,
+    exp.DataType.Type.FLOAT: sql_values.FLOAT4,
+    exp.DataType.Type.DOUBLE: sql_values.FLOAT8,
+    exp.DataType.Type.BOOLEAN: sql_values.BOOLEAN,
+    exp.DataType.Type.TEXT: sql_values.TEXT,
+    exp.DataType.Type.VARCHAR: sql_values.VARCHAR,
+    exp.DataType.Type.UUID: sql_values.UUID,
+    exp.DataType.Type.DATE: sql_values.DATE,
+    exp.DataType.Type.TIMESTAMP: sql_values.TIMESTAMP,
+    exp.DataType.Type.TIMESTAMPTZ: sql_values.TIMESTAMPTZ,
+    exp.DataType.Type.TIME: sql_values.TIME,
+    exp.DataType.Type.INTERVAL: sql_values.INTERVAL,
+}
+
+
+def name_of(node: exp.Expr) -> str:
+    kind = type(node)
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).upper()
+    return OPERATORS.get(kind) or _CONSTRUCTS.get(kind) or words
+
+
+def read_literal(node: exp.Expr, _depth: int) -> Node:
+    text = str(node.this)
+    if node.is_string:
+        return Constant(text)
+    try:
+        return Constant(text, sql_values.number_type(text).oid)
+    except ValueError as error:
+        raise refused(f"the number {shorten(text)}", "write it in digits within the range of numeric") from error
+
+
+def read_column(node: exp.Expr, _depth: int) -> Node:
+    return ColumnRef(column_name(node))
+
+
+def column_name(node: exp.Expr) -> str:
+    identifier = node.this
+    if node.args.get("table"):
+        raise refused("a column qualified by a table", "write only the name of the column")
+    if type(identifier) is not exp.Identifier:
+        raise refused(name_of(identifier))
+    # PostgreSQL folds only ASCII letters.
+    name = str(identifier.this)
+    if identifier.args.get("quoted"):
+        return name
+    name = "".join(letter.lower() if letter.isascii() else letter for letter in name)
+    if name in _SESSION_VALUES:
+        raise refused(f"{name}, a session value", f'for a column of that name, write "{name}" in double quotes')
+    return name
+
+
+def cast_literal(operand: Node, target: exp.DataType) -> Node:
+    oid = _CAST_TYPES.get(target.this)
+    if oid is None or any(part for name, part in target.args.items() if name != "this"):
+        raise refused(f"a cast to {target.sql('postgres')}", "cast to a plain type without a length")
+    if not isinstance(operand, Constant):
+        raise refused("a cast of something that is not a literal", "cast the literal that it is compared with")
+    if operand.type_oid is not None and operand.type_oid != oid and not {operand.type_oid, oid} <= NUMBERS:
+        raise refused("a cast of a literal of another type", "write the literal in quotes")
+    return Constant(operand.text, oid)
+
+
+def read_boolean(node: exp.Expr, _depth: int) -> Node:
+    return Constant("t" if node.this else "f", sql_values.BOOLEAN)
+
+
+def read_null(_node: exp.Expr, _depth: int) -> Node:
+    return Constant(None)
+
+
+OPERATORS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.DPipe: "||",
+    exp.ArrayContainsAll: "@>",
+    exp.ArrayContainedBy: "<@",
+    exp.ArrayOverlaps: "&&",
+}
+_CONSTRUCTS: dict[type[exp.Expr], str] = {
+    exp.Select: "a subquery",
+    exp.Subquery: "a subquery",
+    exp.Tuple: "a row of several values",
+    exp.Concat: "string literals side by side",
+    exp.Command: "a statement",
+    exp.Block: "several statements",
+    exp.Literal: "a literal",
+    exp.Column: "a column",
+    exp.Anonymous: "a function",
+    exp.Star: "*",
+    exp.Placeholder: "a parameter",
+    exp.Parameter: "a parameter",
+    exp.Any: "ANY(...)",
+    exp.RegexpLike: "a regular expression",
+}

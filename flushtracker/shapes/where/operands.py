@@ -1,0 +1,150 @@
+"""The operands of a condition for one table: columns and literals with their types, and how to evaluate them."""
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.shapes.where import sql_values
+from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value
+from flushtracker.shapes.where.three_valued import Evaluate, constantly, mapped
+from flushtracker.shapes.where.tree import Constant
+from flushtracker.wal.changes import Relation, Row
+
+_FIRST_USER_OID = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """``type`` is ``None`` for a literal typed by the other operands; ``constant`` is set for every literal."""
+
+    type: SqlType | None
+    evaluate: Evaluate
+    label: str
+    constant: Constant | None = None
+
+    def __str__(self) -> str:
+        return self.label if self.type is None else f"{self.label} ({self.type.name})"
+
+    def is_one_of(self, *families: sql_values.Family) -> bool:
+        """Whether its type belongs to ``families``, or can, because it is a literal without a type."""
+        return self.type is None or self.type.family in families
+
+
+def read_literal(constant: Constant, *targets: SqlType) -> Value:
+    """The value of a literal, converted to each of ``targets`` in turn; a quoted one is of the first.
+
+    Raises ``ValueError`` if it is not a value of its own type, or is out of the range of another.
+    """
+    if constant.text is None:
+        return None
+    own = targets[0] if constant.type_oid is None else TYPES[constant.type_oid]
+    value = own.parse(constant.text if own.family in sql_values.TEXTS else constant.text.strip())
+    try:
+        for target in targets:
+            value, own = sql_values.converted(value, own, target), target
+    except OverflowError as error:
+        raise ValueError("out of range") from error
+    return value
+
+
+class Operands:
+    """Resolves the columns and literals of one condition, and collects readers for the columns that it uses."""
+
+    def __init__(self, relation: Relation) -> None:
+        self.readers: list[Callable[[Row], Value]] = []
+        self.table = ".".join(relation.table)
+        self._type_oids = {column.name: column.type_oid for column in relation.columns}
+        self._slots: dict[tuple[str, bool], int] = {}
+
+    def refused(self, fact: str, advice: str) -> ShapeError:
+        return ShapeError(f"{self.table}: where {fact}; {advice}")
+
+    def column(self, name: str) -> Operand:
+        oid = self._type_oid(name)
+        if oid not in TYPES:
+            reason = ""
+            if oid >= _FIRST_USER_OID:
+                reason = " because the change stream does not say whether it is an enum, a domain or another type"
+            raise self.refused(
+                f'reads column "{name}" of the type with OID {oid}, which is not supported{reason}',
+                f'test it only with "{name}" IS [NOT] NULL',
+            )
+        return Operand(TYPES[oid], self._slot(name, TYPES[oid]), f'column "{name}"')
+
+    def raw_column(self, name: str) -> Evaluate:
+        """The text of a column of any type, not parsed."""
+        self._type_oid(name)
+        return self._slot(name, None)
+
+    def literal(self, operand: Operand, *targets: SqlType) -> Value:
+        if operand.constant is None:
+            return None
+        try:
+            return read_literal(operand.constant, *targets)
+        except ValueError as error:
+            raise self.refused(
+                f"has {operand.label}, which is not of type {(operand.type or targets[0]).name} ({error})",
+                "write it as PostgreSQL prints that type",
+            ) from error
+
+    def typed(self, operand: Operand, target: SqlType) -> Evaluate:
+        """The evaluation of the operand as ``target``, the type it is compared in."""
+        if operand.constant is not None:
+            return constantly(self.literal(operand, target))
+        source = operand.type
+        if source is not None and (source.family, target.family) == ("exact", "float"):
+            return mapped(lambda value: sql_values.converted(value, source, target), operand.evaluate)
+        return operand.evaluate
+
+    def common(self, operands: Sequence[Operand], construct: str) -> SqlType:
+        """The type that all operands are compared in; text if they are all untyped literals."""
+        common, first = None, operands[0]
+        for operand in operands:
+            if operand.type is None:
+                continue
+            if common is None:
+                common, first = operand.type, operand
+                continue
+            common = sql_values.common_type(common, operand.type)
+            if common is None:
+                raise self.refused(
+                    f"has {first} {construct} {operand}, whose types are incompatible",
+                    "compare a column with a literal of its own type",
+                )
+        return common or TYPES[sql_values.TEXT]
+
+    def _type_oid(self, name: str) -> int:
+        if name not in self._type_oids:
+            raise self.refused(
+                f'reads column "{name}", which the table does not have',
+                "correct the name, and put it in double quotes if it has capitals",
+            )
+        return self._type_oids[name]
+
+    def _slot(self, name: str, sql_type: SqlType | None) -> Evaluate:
+        slot = self._slots.setdefault((name, sql_type is None), len(self.readers))
+        if slot == len(self.readers):
+            self.readers.append(_reader(self.table, name, sql_type))
+        return operator.itemgetter(slot)
+
+
+def _reader(table: str, name: str, sql_type: SqlType | None) -> Callable[[Row], Value]:
+    """A function that reads a column of a row; without a type, as raw text. Errors never show the value."""
+
+    def read(row: Row) -> Value:
+        if name not in row:
+            raise DecodeError(f'{table}: column "{name}" is absent from a row, but where reads it; send whole rows')
+        text = row[name]
+        if text is None or sql_type is None:
+            return text
+        try:
+            return sql_type.parse(text)
+        except ValueError:
+            # The cause is dropped because it could quote the value.
+            raise DecodeError(
+                f'{table}: column "{name}" holds a value that cannot be read as {sql_type.name}; '
+                "check the column's type and that the connection sets DateStyle to ISO"
+            ) from None
+
+    return read
