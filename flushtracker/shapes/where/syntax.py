@@ -185,9 +185,16 @@ def _is_zero(divisor: Constant) -> bool:
 
 def _read_minus(node: exp.Expr, depth: int) -> Node:
     operand = _read(node.this, _MINUS, depth)
-    if isinstance(operand, Constant) and operand.text and operand.type_oid in NUMBERS and operand.text[0].isdigit():
-        return Constant(f"-{operand.text}", operand.type_oid)
-    return Negation(operand)
+    if not isinstance(operand, Constant) or operand.type_oid not in NUMBERS or not operand.text:
+        return Negation(operand)
+    text = operand.text.removeprefix("-") if operand.text.startswith("-") else f"-{operand.text}"
+    literal = node.this
+    while isinstance(literal, (exp.Paren, exp.Neg)):
+        literal = literal.this
+    if type(literal) is exp.Literal:
+        # A number literal gets its type after its sign: -2147483648 is an integer.
+        return Constant(text, sql_values.number_type(text).oid)
+    return Constant(text, operand.type_oid) if operand.text[0].isdigit() else Negation(operand)
 
 
 def _read_cast(node: exp.Expr, depth: int) -> Node:

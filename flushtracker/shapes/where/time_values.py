@@ -22,6 +22,8 @@ _INTERVAL = re.compile(
     r"(?:(?P<sign>[+-]?)(?P<hour>[0-9]{1,10}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6}))?)?"
 )
 _INT4, _INT8 = 1 << 31, 1 << 63
+# 4714-11-24 BC, 5874897-12-31 and 294276-12-31: the first date, the last date, and the last day of a timestamp.
+_FIRST_DAY, _LAST_DAY, _LAST_TIMESTAMP_DAY = -1_721_425, 2_145_762_068, 107_482_102
 _DAY_US = 86_400_000_000
 
 
@@ -33,7 +35,10 @@ def _days(text: str, *, before_christ: bool) -> int:
     if year == 0:
         raise ValueError("there is no year 0")
     cycles, year_in_cycle = divmod(1 - year if before_christ else year, 400)
-    return date(2000 + year_in_cycle, int(match[2]), int(match[3])).toordinal() + (cycles - 5) * 146_097
+    days = date(2000 + year_in_cycle, int(match[2]), int(match[3])).toordinal() + (cycles - 5) * 146_097
+    if not _FIRST_DAY <= days <= _LAST_DAY:
+        raise ValueError("out of range")
+    return days
 
 
 def parse_date(text: str) -> int | float:
@@ -65,6 +70,8 @@ def timestamp_parser(*, with_time_zone: bool) -> Callable[[str], int | float]:
         if hour > 23 or minute > 59 or second > 59:
             raise ValueError("no such time of day")
         value = _days(match["day"], before_christ=match["era"] is not None) * _DAY_US
+        if value > _LAST_TIMESTAMP_DAY * _DAY_US:
+            raise ValueError("out of range")
         value += (hour * 3600 + minute * 60 + second) * 1_000_000 + int((match["fraction"] or "").ljust(6, "0"))
         return value - _offset_us(match["offset"]) if with_time_zone else value
 

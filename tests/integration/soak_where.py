@@ -1,0 +1,45 @@
+"""``make soak``: compare random ``where`` conditions with a PostgreSQL server, in several collations.
+
+``python -m tests.integration.soak_where [--conditions 20000] [--seed N]`` prints what was compared, and each condition
+that differs, with what reproduces it. It fails if there is any.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.where_comparison import WhereComparison
+
+_COLLATIONS = ("default", "C", "pg_c_utf8", "pg_unicode_fast")
+_CONDITIONS_PER_TABLE = 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--conditions", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    arguments = parser.parse_args()
+    compared = differences = 0
+    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with LocalPostgres(folder / "server") as server:
+            seed = arguments.seed
+            while compared < arguments.conditions:
+                comparison = WhereComparison(server, seed, collation=_COLLATIONS[seed % len(_COLLATIONS)])
+                done = comparison.run(min(_CONDITIONS_PER_TABLE, arguments.conditions - compared))
+                comparison.close()
+                compared += done.counts["compared"]
+                differences += len(done.differences)
+                counts = ", ".join(f"{count} {what}" for what, count in sorted(done.counts.items()))
+                print("\n".join([f"seed {seed}: {counts}", *done.differences]), flush=True)  # noqa: T201  a program prints
+                seed += 1
+    print(f"{compared} conditions compared, {differences} differ")  # noqa: T201  a program prints
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

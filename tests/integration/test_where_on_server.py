@@ -1,0 +1,36 @@
+"""A shape's ``where`` means what PostgreSQL means: the same random conditions over the same rows, on a real server."""
+
+import time
+
+import pytest
+
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.where_comparison import Comparison, WhereComparison
+
+
+def test_random_conditions_have_the_same_outcomes_as_on_the_server(postgres: LocalPostgres) -> None:
+    """In each row: true, false, unknown, or a division by zero. A failure shows the seed, the condition and the row."""
+    seed = time.time_ns() % 2**32
+    for collation in ("default", "C", "pg_unicode_fast"):
+        comparison = WhereComparison(postgres, seed, row_count=100, collation=collation)
+        assert comparison.run(150).differences == []
+        comparison.close()
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        ["r1 IN (1.0, '0.1')", "r1 IN (0.5, '0.1', 3)", "n1 IN (0.5::real, '0.1')", "k1 IN (16777216, '0.1'::real)"],
+        ["t1 ILIKE 'k%'", "t1 ILIKE 'i'", "v1 ILIKE '%i_'", "lower(t1) IN ('i', 'k')", "upper(t1) = 'SS'"],
+        ["j1 / -2147483648 = 0", "9999 / -9223372036854775808 = 0", "n1 / 3 = 0.03333333333333333333"],
+    ],
+    ids=["lists with reals", "letters without an ASCII case", "quotients"],
+)
+def test_conditions_that_once_differed_agree(postgres: LocalPostgres, conditions: list[str]) -> None:
+    """Each was found by comparing random conditions."""
+    comparison, done = WhereComparison(postgres, seed=1), Comparison()
+    for condition in conditions:
+        comparison.compare(condition, done)
+    comparison.close()
+    assert done.differences == []
+    assert done.counts["compared"] == len(conditions)

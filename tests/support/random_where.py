@@ -1,0 +1,163 @@
+"""Random rows and random conditions for comparing ``where`` with PostgreSQL: every type, operator and edge value.
+
+Most conditions are valid SQL; some are refused by us, by the server or by both. Everything follows from the seed of the
+``random.Random`` given, so a seed reproduces a failure.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from flushtracker.shapes.where import sql_values as sql
+from tests.support.where_values import VALUES, WORDS
+
+SQL_TYPES: dict[int, str] = {oid: sql.TYPES[oid].name for oid in VALUES} | {sql.BPCHAR: "character(8)"}
+COLUMNS: dict[str, int] = {
+    f"{prefix}{number}": oid
+    for number in (1, 2)
+    for prefix, oid in (
+        *(("i", sql.INT2), ("j", sql.INT4), ("k", sql.INT8), ("n", sql.NUMERIC), ("r", sql.FLOAT4), ("f", sql.FLOAT8)),
+        *(("b", sql.BOOLEAN), ("t", sql.TEXT), ("v", sql.VARCHAR), ("c", sql.BPCHAR), ("u", sql.UUID), ("d", sql.DATE)),
+        *(("ts", sql.TIMESTAMP), ("tz", sql.TIMESTAMPTZ), ("tm", sql.TIME), ("iv", sql.INTERVAL)),
+        *(("ai", 1005), ("aj", 1007), ("ak", 1016), ("at", 1009), ("av", 1015)),
+    )
+}
+_NUMERIC_TYPES = (sql.INT2, sql.INT4, sql.INT8, sql.NUMERIC, sql.FLOAT4, sql.FLOAT8)
+_EXACT_TYPES = _NUMERIC_TYPES[:4]
+_TEXT_TYPES = (sql.TEXT, sql.VARCHAR, sql.BPCHAR)
+_ARRAYS = {1005: sql.INT2, 1007: sql.INT4, 1016: sql.INT8, 1009: sql.TEXT, 1015: sql.VARCHAR}
+_FAMILIES = (_NUMERIC_TYPES, _TEXT_TYPES, (sql.DATE, sql.TIMESTAMP), *((oid,) for oid in VALUES))
+_NULL_CHANCE = 0.15
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def random_row(rng: Random) -> dict[str, str | None]:
+    """A value for each column, as literals for an INSERT."""
+    return {name: None if rng.random() < _NULL_CHANCE else _value(rng, oid) for name, oid in COLUMNS.items()}
+
+
+def _value(rng: Random, oid: int) -> str:
+    if oid == sql.NUMERIC and rng.random() < 0.3:
+        whole, decimals = (rng.randrange(10 ** rng.randrange(1, digits)) for digits in (25, 9))
+        return f"{rng.choice(['', '-'])}{whole}.{decimals}"
+    if oid in _TEXT_TYPES and rng.random() < 0.3:
+        return "".join(rng.choice("aAbBkKiIé%_\\! ") for _ in range(rng.randrange(1, 6)))
+    return rng.choice(VALUES[oid])
+
+
+class RandomWhere:
+    """Generates conditions over :data:`COLUMNS`."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def condition(self, depth: int = 2) -> str:
+        roll = self._rng.random()
+        if depth and roll < 0.2:
+            connective = self._rng.choice(["AND", "OR"])
+            return f"({self.condition(depth - 1)}) {connective} ({self.condition(depth - 1)})"
+        if depth and roll < 0.3:
+            wrap = self._rng.choice(["NOT ({})", "({}) IS TRUE", "({}) IS NOT FALSE", "({}) IS NULL", "({}) = b1"])
+            return wrap.format(self.condition(depth - 1))
+        kinds: list[Callable[[], str]] = [
+            self._comparison, self._comparison, self._membership, self._membership, self._between, self._like,
+            self._case, self._arithmetic, self._arithmetic, self._concatenation, self._array,
+        ]  # fmt: skip
+        return self._rng.choice(kinds)()
+
+    def _family(self) -> tuple[int, ...]:
+        return self._rng.choice(_FAMILIES)
+
+    def _column(self, *oids: int) -> str:
+        return self._rng.choice([name for name, oid in COLUMNS.items() if oid in oids])
+
+    def _literal(self, *oids: int) -> str:
+        oid = self._rng.choice(oids)
+        text = _value(self._rng, oid)
+        roll = self._rng.random()
+        if roll < 0.05:
+            return "NULL"
+        if oid in _NUMERIC_TYPES and text[-1].isdigit() and roll < 0.55:
+            return text
+        if roll < 0.75 or oid == sql.BPCHAR or oid in _ARRAYS:
+            return quoted(text)
+        return f"{quoted(text)}::{sql.TYPES[oid].name}"
+
+    def _operand(self, oids: tuple[int, ...]) -> str:
+        roll = self._rng.random()
+        if roll < 0.1 and oids[0] in _EXACT_TYPES:
+            return f"({self._calculation()})"
+        if roll < 0.15 and oids[0] in _NUMERIC_TYPES:
+            return f"(- {self._column(*oids)})"
+        return self._column(*oids) if roll < 0.75 else self._literal(*oids)
+
+    def _comparison(self) -> str:
+        oids = self._family()
+        symbols = ["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM", "=", "<>"]
+        return f"{self._operand(oids)} {self._rng.choice(symbols)} {self._operand(oids)}"
+
+    def _membership(self) -> str:
+        oids = self._family()
+        items = ", ".join(self._literal(*oids) for _ in range(self._rng.randrange(1, 5)))
+        return f"{self._operand(oids)} {self._rng.choice(['IN', 'IN', 'NOT IN'])} ({items})"
+
+    def _between(self) -> str:
+        oids = self._family()
+        operator = self._rng.choice(["BETWEEN", "NOT BETWEEN"])
+        return f"{self._operand(oids)} {operator} {self._operand(oids)} AND {self._operand(oids)}"
+
+    def _pattern(self, letters: str) -> str:
+        return "".join(self._rng.choice(letters) for _ in range(self._rng.randrange(5)))
+
+    def _like(self) -> str:
+        escape = self._rng.choice(
+            ["", "", "", " ESCAPE '!'", " ESCAPE ''", " ESCAPE '\\'", " ESCAPE '%'", " ESCAPE 'a'"]
+        )
+        operator = self._rng.choice(["LIKE", "NOT LIKE", "ILIKE", "NOT ILIKE"])
+        operand = self._rng.choice([self._text(), self._column(*_TEXT_TYPES)])
+        return f"{operand} {operator} {quoted(self._pattern('aAbkKiI%%__!é日' + chr(92)))}{escape}"
+
+    def _text(self) -> str:
+        return f"({self._concatenated()})" if self._rng.random() < 0.3 else self._operand(_TEXT_TYPES)
+
+    def _case(self) -> str:
+        mapped = f"{self._rng.choice(['lower', 'upper'])}({self._text()})"
+        word = quoted(self._rng.choice([*WORDS, "kab", "KAB", "abk", self._pattern("akiAKI ")]))
+        match self._rng.randrange(5):
+            case 0:
+                return f"{mapped} IN ({word}, {self._literal(sql.TEXT)})"
+            case 1:
+                return f"{mapped} LIKE {quoted(self._pattern('akiAKI%_'))}"
+            case 2:
+                return f"{mapped} {self._rng.choice(['<>', 'IS DISTINCT FROM'])} {word}"
+            case 3:
+                return f"{mapped} IS NULL"
+        return f"{mapped} = {self._rng.choice([word, word, f'lower({word})'])}"
+
+    def _concatenated(self) -> str:
+        return " || ".join(self._operand(_TEXT_TYPES) for _ in range(self._rng.randrange(2, 4)))
+
+    def _concatenation(self) -> str:
+        return f"{self._concatenated()} {self._rng.choice(['=', '<>'])} {self._text()}"
+
+    def _calculation(self) -> str:
+        number = self._rng.choice([_EXACT_TYPES, (sql.NUMERIC,), (sql.INT4,)])
+        left, right = (self._column(*number) if self._rng.random() < 0.6 else self._literal(*number) for _ in range(2))
+        symbol = self._rng.choice(["+", "-", "*", "/", "/", "%", "%"])
+        if self._rng.random() < 0.3:
+            return f"({left} {symbol} {right}) {self._rng.choice('+-*/%')} {self._literal(*number)}"
+        return f"{left} {symbol} {right}"
+
+    def _arithmetic(self) -> str:
+        symbol = self._rng.choice(["=", "<>", "<", ">=", "<", ">="])
+        right = self._calculation() if self._rng.random() < 0.4 else self._operand(_EXACT_TYPES)
+        return f"{self._calculation()} {symbol} {right}"
+
+    def _array(self) -> str:
+        oid = self._rng.choice(list(_ARRAYS))
+        column, other = self._column(oid), self._rng.choice([self._column(oid), self._literal(oid)])
+        if self._rng.random() < 0.4:
+            return f"{self._operand((_ARRAYS[oid],))} = ANY({column})"
+        return f"{column} {self._rng.choice(['@>', '<@', '&&', '=', '<>', 'IS DISTINCT FROM'])} {other}"

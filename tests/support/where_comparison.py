@@ -1,0 +1,161 @@
+"""Compares ``where`` with a PostgreSQL server: the same conditions over the same rows, three-valued."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from flushtracker.errors import DecodeError, PostgresError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.required_values import value_parser
+from flushtracker.wal.changes import Column, Relation, Row
+from tests.support.random_where import COLUMNS, SQL_TYPES, RandomWhere, quoted, random_row
+
+# One letter per row: t, f, u for NULL, z for a division by zero, e for any other error. Rows are tried one by one only
+# if the statement over all of them fails, because each needs a subtransaction.
+_FUNCTION = """
+CREATE FUNCTION pg_temp.outcomes(condition text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  outcome text;
+  result text := '';
+  row_id int;
+BEGIN
+  BEGIN
+    EXECUTE format(
+      'SELECT string_agg(coalesce(left((%s)::boolean::text, 1), ''u''), '''' ORDER BY id) FROM t', condition
+    ) INTO result;
+    RETURN result;
+  EXCEPTION WHEN data_exception THEN
+    result := '';
+  END;
+  FOR row_id IN SELECT id FROM t ORDER BY id LOOP
+    BEGIN
+      EXECUTE format('SELECT coalesce(left((%s)::boolean::text, 1), ''u'') FROM t WHERE id = $1', condition)
+      INTO outcome USING row_id;
+    EXCEPTION
+      WHEN division_by_zero THEN outcome := 'z';
+      WHEN data_exception THEN outcome := 'e';
+    END;
+    result := result || outcome;
+  END LOOP;
+  RETURN result;
+END $$
+"""
+_FOLDABLE = re.compile(" (AND|OR) |NULL")
+_LETTERS = {True: "t", False: "f", None: "u"}
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was compared so far. ``differences`` are messages, one per condition."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+
+class WhereComparison:
+    """A table of random rows on ``server``, and its rows as capture would see them.
+
+    ``collation`` is that of the text columns.
+    """
+
+    def __init__(self, server: LocalPostgres, seed: int, *, row_count: int = 200, collation: str = "default") -> None:
+        self._rng = Random(seed)  # noqa: S311 - a reproducible test
+        self._seed = f"seed {seed}, {row_count} rows, collation {collation}"
+        self._connection: Connection = server.connect(options="-c datestyle=ISO -c timezone=UTC")
+        self._relation = Relation(1, "public", "t", "full", tuple(Column(name, oid) for name, oid in COLUMNS.items()))
+        self._rows = self._create(row_count, collation)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, conditions: int) -> Comparison:
+        """Compare random conditions until ``conditions`` of them were comparable."""
+        generator, done = RandomWhere(self._rng), Comparison()
+        while done.counts["compared"] < conditions:
+            self.compare(generator.condition(), done)
+        return done
+
+    def compare(self, condition: str, done: Comparison) -> None:
+        """Compare one condition. It is comparable unless one side refuses it."""
+        try:
+            where = parse_where(condition)
+            matches = where.bind(self._relation)
+        except ShapeError:
+            done.counts["refused"] += 1
+            return
+        expected = self._on_server(condition)
+        if expected is None:
+            done.counts["refused by the server"] += 1
+            return
+        done.counts["compared"] += 1
+        found = "".join(_outcome(matches, row) for row in self._rows)
+        required = where.required_values(self._relation)
+        parsers = {name: value_parser(self._relation, name) for name in required}
+        for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            if ours == "z" and _FOLDABLE.search(condition):
+                # PostgreSQL computes what is constant when it plans, and then may not need the division at all.
+                done.counts["rows with a division that may be unnecessary"] += 1
+                continue
+            difference = _difference(ours, theirs, done.counts)
+            row = self._rows[number]
+            if theirs == "t" and any(not _has(row[name], parsers[name], values) for name, values in required.items()):
+                difference = "the index does not find the row"
+            if difference:
+                values = {name: row[name] for name in sorted(where.columns)}
+                done.differences.append(f"{self._seed}: where {condition}: {difference} for {values}")
+                return
+
+    def _on_server(self, condition: str) -> str | None:
+        """A letter for each row, or ``None`` if the server refuses the condition itself."""
+        try:
+            rows(self._connection, f"SELECT ({condition})::boolean FROM t LIMIT 0")  # noqa: S608 - our own text
+        except PostgresError:
+            return None
+        return str(rows(self._connection, "SELECT pg_temp.outcomes(%s)", (condition,))[0][0])
+
+    def _create(self, row_count: int, collation: str) -> list[Row]:
+        collate = f' COLLATE "{collation}"'
+        columns = ", ".join(
+            f"{name} {SQL_TYPES[oid]}{collate if 'char' in SQL_TYPES[oid] or 'text' in SQL_TYPES[oid] else ''}"
+            for name, oid in COLUMNS.items()
+        )
+        rows(self._connection, _FUNCTION)
+        rows(self._connection, f"CREATE TEMP TABLE t (id serial PRIMARY KEY, {columns})")
+        for _ in range(row_count):
+            values = random_row(self._rng)
+            texts = ", ".join("NULL" if text is None else quoted(text) for text in values.values())
+            rows(self._connection, f"INSERT INTO t ({', '.join(values)}) VALUES ({texts})")  # noqa: S608 - likewise
+        # format() calls the output function of the type, as replication does; a cast to text would cut trailing blanks.
+        names = ", ".join(f"CASE WHEN {name} IS NOT NULL THEN format('%s', {name}) END" for name in COLUMNS)
+        found = rows(self._connection, f"SELECT {names} FROM t ORDER BY id")  # noqa: S608 - likewise
+        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+
+def _outcome(matches: Callable[[Row], bool | None], row: Row) -> str:
+    try:
+        return _LETTERS[matches(row)]
+    except DecodeError as error:
+        if "a division by zero" in str(error):
+            return "z"
+        return "c" if "collation" in str(error) else "e"
+
+
+def _difference(ours: str, theirs: str, counts: Counter[str]) -> str | None:
+    """What is wrong, if anything. An overflow, which is an error for PostgreSQL, is none for us."""
+    if ours == theirs:
+        return None
+    if ours == "c":
+        counts["rows with undecided letters"] += 1
+        return None
+    if theirs == "e":
+        counts["rows that PostgreSQL refuses"] += 1
+        return None
+    return f"{ours} instead of {theirs}"
+
+
+def _has(text: str | None, parse: Callable[[str], object], values: Iterable[object]) -> bool:
+    return text is not None and parse(text) in values
