@@ -92,6 +92,12 @@ def test_a_row_that_matches_has_the_required_values(text: str, row: dict[str, st
         ("t = NULL", {"t": set()}),
         ("f4 IN (1, NULL::int)", {"f4": {1.0}}),
         ("c = 'a  '", {"c": {"a"}}),
+        ("f4 IN (1.0, '0.1')", {"f4": {1.0, 0.10000000149011612}}),
+        ("n IN (0.5::real, 1)", {}),
+        ("i4 IN (1, 2.5)", {"i4": {1, 2.5}}),
+        ("iv = '30 days'", {"iv": {30 * 86_400_000_000}}),
+        ("lower(t) = 'a'", {}),
+        ("i4 = ANY(i4s)", {}),
         ("f4 = '0.1'", {"f4": {0.10000000149011612}}),
         ("b = 'yes'", {"b": {True}}),
         # The column is cast to double for the comparison, so different values of it may be equal.

@@ -3,13 +3,16 @@
 import math
 import operator
 import pickle
+import sys
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flushtracker.errors import DecodeError
 from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.letter_case import has_other_letters
 from flushtracker.shapes.where.like_pattern import LikePattern
 from flushtracker.shapes.where.number_values import NAN
 from flushtracker.wal.changes import Row
@@ -145,6 +148,13 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         ("f4 > 0.1", {"f4": "0.1"}, True),
         ("f4 = f8", {"f4": "0.1", "f8": "0.1"}, False),
         ("f4 IN (0.5, 1)", {"f4": "0.5"}, True),
+        ("f4 IN (1.0, '0.1')", {"f4": "0.1"}, True),
+        ("f8 IN (1.0, '0.1')", {"f8": "0.1"}, True),
+        ("n IN (0.1::real, '0.1')", {"n": "0.1"}, False),
+        ("n IN (0.5::real, '0.1')", {"n": "0.5"}, True),
+        ("i8 IN (0.5::real, 1)", {"i8": "1"}, True),
+        ("f4 = '1.00000005960464477539063'", {"f4": "1.0000001"}, True),
+        ("f4 = '1.00000005960464477539062'", {"f4": "1"}, True),
         ("f8 = 0", {"f8": "-0"}, True),
         ("- f8 = 1.5", {"f8": "-1.5"}, True),
         # arithmetic
@@ -155,6 +165,24 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         ("i4 % 3 = -1", {"i4": "-7"}, True),
         ("i4 % -3 = 1", {"i4": "7"}, True),
         ("n % 2 = -1.5", {"n": "-7.5"}, True),
+        ("i4 % i8 = -1", {"i4": "-7", "i8": "3"}, True),
+        ("i4 % NULL = 1", {"i4": "1"}, None),
+        ("i4 / 2 = -3", {"i4": "-7"}, True),
+        ("i4 / i8 = 2", {"i4": "-7", "i8": "-3"}, True),
+        ("i8 / -2147483648 = -4", {"i8": "9223372036"}, True),
+        ("i4 / -9223372036854775808 = 0", {"i4": "9999"}, True),
+        ("(i4 + 1) / 2 * 2 = 4", {"i4": "4"}, True),
+        ("i4 / 2.0 = 3.5", {"i4": "7"}, True),
+        ("n / 3 = 0.33333333333333333333", {"n": "1"}, True),
+        ("n / 3 = 3333.3333333333333333", {"n": "10000"}, True),
+        ("n / 3 = 33333333.333333333333", {"n": "100000000"}, True),
+        ("2 / n = 0.66666666666666666667", {"n": "3"}, True),
+        ("n / 7 = -0.00142857142857142857", {"n": "-0.01"}, True),
+        ("1e5 * n / 3 = 33333.333333333333", {"n": "1"}, True),
+        ("n / 'Infinity' = 0", {"n": "5"}, True),
+        ("n / -2 = '-Infinity'", {"n": "Infinity"}, True),
+        ("n / n = 'NaN'", {"n": "Infinity"}, True),
+        ("n / 2 = 'NaN'", {"n": "NaN"}, True),
         ("i4 + NULL = 1", {"i4": "1"}, None),
         ("i4 + '2' = 3", {"i4": "1"}, True),
         ("i4 + 1 > 2147483647", {"i4": "2147483647"}, True),
@@ -169,6 +197,36 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         ("c IN ('b', 'a ')", {"c": "a   "}, True),
         ("c LIKE 'a'", {"c": "a   "}, False),
         ("t IN ('a', 'b'::text)", {"t": "b"}, True),
+        ("t || v = 'ab'", {"t": "a", "v": "b"}, True),
+        ("t || '-' || v = 'a-'", {"t": "a", "v": ""}, True),
+        ("c || 'x' = 'ax'", {"c": "a   "}, True),
+        ("t || NULL = 'a'", {"t": "a"}, None),
+        ("t || 'b' LIKE 'a_'", {"t": "a"}, True),
+        ("lower(t) = 'ab日'", {"t": "AB日"}, True),
+        ("lower(t) = 'ab'", {"t": "ABÉ"}, False),
+        ("lower(t) <> 'ab'", {"t": "É"}, True),
+        ("lower(t) = lower('AB')", {"t": "aB"}, True),
+        ("upper(t) IN ('AB', NULL)", {"t": "c"}, None),
+        ("upper(t || v) LIKE 'A_'", {"t": "a", "v": "b"}, True),
+        ("'ab' = lower(c)", {"c": "AB   "}, True),
+        ("lower(t) IS NOT DISTINCT FROM NULL", {"t": "a"}, False),
+        # arrays
+        ("2 = ANY(i4s)", {"i4s": "{1,2}"}, True),
+        ("3 = ANY(i4s)", {"i4s": "{1,NULL}"}, None),
+        ("i4 = ANY(i8s)", {"i4": "2", "i8s": "{{1,2},{3,4}}"}, True),
+        ("NULL = ANY(i4s)", {"i4s": "{}"}, False),
+        ("2.5 = ANY(i4s)", {"i4s": "{2}"}, False),
+        ("'NULL' = ANY(ts_)", {"ts_": '{"NULL"}'}, True),
+        ("t = ANY(ts_)", {"t": 'a"b,', "ts_": '{"a\\"b,"}'}, True),
+        ("i4s @> '{1, 2}'", {"i4s": "{2,1,3}"}, True),
+        ("i4s @> '{}'", {"i4s": "{NULL}"}, True),
+        ("i4s @> '{NULL}'", {"i4s": "{NULL}"}, False),
+        ("i4s <@ '{1,2}'", {"i4s": "{1}"}, True),
+        ("ts_ && '{a,NULL}'", {"ts_": "{NULL,b}"}, False),
+        ("ts_ && '{a,b}'", {"ts_": "{b}"}, True),
+        ("i4s && '{1}'", {}, None),
+        ("i4s = '{1,2}'", {"i4s": "[0:1]={1,2}"}, False),
+        ("i4s = '{1,NULL}'", {"i4s": "{1,NULL}"}, True),
         # uuid
         (f"u = '{UUID.upper()}'", {"u": UUID}, True),
         (f"u = '{{{UUID}}}'", {"u": UUID}, True),
@@ -188,6 +246,16 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         ("tz < TIMESTAMP WITH TIME ZONE '2026-11-21 00:00-01'", {"tz": "2026-11-21 00:59:59+00"}, True),
         ("tz = '1850-01-01+00'", {"tz": "1850-01-01 00:19:32+00:19:32"}, True),
         ("tz < 'infinity'::timestamptz", {"tz": "2026-11-21 00:00:00+00"}, True),
+        ("ts > '294276-12-31 23:59:59.999998'", {"ts": "294276-12-31 23:59:59.999999"}, True),
+        ("d > ts", {"d": "5874897-12-31", "ts": "294276-12-31 00:00:00"}, True),
+        ("tm < '24:00:00'", {"tm": "23:59:59.999999"}, True),
+        ("tm = TIME '12:30'", {"tm": "12:30:00"}, True),
+        ("iv = '30 days'", {"iv": "1 mon"}, True),
+        ("iv > '1 year -1 mons'", {"iv": "359 days"}, True),
+        ("iv < '00:00:00'", {"iv": "-1 days +02:03:00"}, True),
+        ("iv >= '24:00:00'::interval", {"iv": "1 day"}, True),
+        ("iv < 'infinity'", {"iv": "178000000 years"}, True),
+        ("iv = '1 year 2 mons 3 days 04:05:06.789'", {"iv": "14 mons 76:05:06.789"}, True),
         # NULL tests of other types
         ("doc IS NULL", {"doc": "{}"}, False),
         ("raw IS NOT NULL", {"raw": r"\x00"}, True),
@@ -243,6 +311,72 @@ def test_ilike_ignores_only_the_case_of_ascii_letters() -> None:
     """Other letters match only wildcards; characters without case match themselves."""
     assert outcome("t ILIKE 'aB%日'", t="Abé日") is True
     assert outcome("t NOT ILIKE 'ab'", t="AB") is False
+
+
+@pytest.mark.parametrize("where", ["t ILIKE 'k'", "t ILIKE '_i_'", "lower(t) = 'k'", "lower(t) IN ('a', 'xix')"])
+def test_a_letter_whose_case_depends_on_the_collation_ends_the_shape(where: str) -> None:
+    """İ and the Kelvin sign become i and k in some collations. Where that makes no difference, the outcome is known."""
+    text = "\u212a" if "k" in where else "x\u0130x"
+    assert outcome(where, t=f"{text} and more") is False
+    with pytest.raises(DecodeError, match=r"public\.t: where cannot be evaluated.*collation, such as İ or ß"):
+        outcome(where, t=text)
+
+
+def test_letters_that_may_become_several_do_not_decide_by_guessing() -> None:
+    """ß stays, or becomes SS: both differ from X, but only one of them is SS."""
+    assert outcome("upper(t) = 'X'", t="ß") is False
+    with pytest.raises(DecodeError, match="collation"):
+        outcome("upper(t) = 'SS'", t="ß")
+    with pytest.raises(DecodeError, match="collation"):
+        outcome("upper(t) LIKE '__'", t="ß")
+
+
+def test_no_letter_that_the_collation_decides_can_become_a_character_of_a_literal() -> None:
+    """Other letters map to letters with two cases, which literals beside lower and upper must not have."""
+    for character in map(chr, range(128, sys.maxunicode + 1)):
+        for mapped in (character.lower(), character.upper()):
+            if mapped != character and len(mapped) == 1 and not mapped.isascii():
+                assert has_other_letters(mapped)
+
+
+@pytest.mark.parametrize(
+    "where", ["10 / i4 = 1", "10 % i4 = 1", "n / i4 = 1", "n % (i4 + 0) > 1", "i4 / (i4 - i4) = 1"]
+)
+def test_a_division_by_zero_ends_the_shape(where: str) -> None:
+    """As in PostgreSQL it is an error, unless a condition before it has decided, or an operand is NULL."""
+    with pytest.raises(
+        DecodeError, match=r"public\.t: where cannot be evaluated for a row because of a division by zero"
+    ):
+        outcome(where, i4="0", n="5")
+    assert outcome(f"i4 <> 0 AND {where}", i4="0", n="5") is False
+    assert outcome(where, n="5") is None
+
+
+def test_a_numeric_out_of_the_range_of_double_ends_the_shape() -> None:
+    """PostgreSQL raises an error when it converts such a number; here it would look like infinity."""
+    assert outcome("n = f8", n="1e300", f8="1e300") is True
+    for number in ("1e400", "1e-400"):
+        with pytest.raises(DecodeError, match="out of the range of its floating-point type"):
+            outcome("n < f8", n=number, f8="1")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "text", "expected"),
+    [
+        ("50!%", "!", "50%", True),
+        ("50!%", "!", "500", False),
+        ("a!!_", "!", "a!b", True),
+        (r"a\%", "!", r"a\b", True),
+        (r"a\_", "", r"a\b", True),
+        ("a%%", "%", "a%", True),
+        ("a__b", "_", "a_b", True),
+        (r"a\_", "\\", "a_", True),
+    ],
+)
+def test_like_has_the_escape_that_it_is_given(pattern: str, escape: str, text: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table above
+    """A backslash is then an ordinary character, and an empty escape means that there is none."""
+    assert outcome(f"t LIKE '{pattern}' ESCAPE '{escape}'", t=text) is expected
+    assert outcome(f"t NOT LIKE '{pattern}' ESCAPE '{escape}'", t=text) is not expected
 
 
 def test_like_of_null_is_unknown() -> None:
