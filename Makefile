@@ -25,6 +25,7 @@ test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
 
 soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
+	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 

@@ -25,7 +25,10 @@ _NUMERIC_TYPES = (sql.INT2, sql.INT4, sql.INT8, sql.NUMERIC, sql.FLOAT4, sql.FLO
 _EXACT_TYPES = _NUMERIC_TYPES[:4]
 _TEXT_TYPES = (sql.TEXT, sql.VARCHAR, sql.BPCHAR)
 _ARRAYS = {1005: sql.INT2, 1007: sql.INT4, 1016: sql.INT8, 1009: sql.TEXT, 1015: sql.VARCHAR}
-_FAMILIES = (_NUMERIC_TYPES, _TEXT_TYPES, (sql.DATE, sql.TIMESTAMP), *((oid,) for oid in VALUES))
+# Comparisons across types are the difficult ones, of numbers above all.
+_FAMILIES = (*[_NUMERIC_TYPES] * 8, *[_TEXT_TYPES] * 2, (sql.DATE, sql.TIMESTAMP), *((oid,) for oid in VALUES))
+# Items whose types, together, decide in which type a list is compared: few of them would be refused.
+_ITEMS = ["1", "1.0", "0.5", "'0.1'", "'0.1'::real", "0.5::real", "'16777217'", "'1.5'", "'NaN'", "2", "'0.1'::float8"]
 _NULL_CHANCE = 0.15
 
 
@@ -100,7 +103,10 @@ class RandomWhere:
 
     def _membership(self) -> str:
         oids = self._family()
-        items = ", ".join(self._literal(*oids) for _ in range(self._rng.randrange(1, 5)))
+        count = self._rng.randrange(1, 5)
+        items = ", ".join(
+            self._rng.choice(_ITEMS) if oids is _NUMERIC_TYPES else self._literal(*oids) for _ in range(count)
+        )
         return f"{self._operand(oids)} {self._rng.choice(['IN', 'IN', 'NOT IN'])} ({items})"
 
     def _between(self) -> str:
@@ -152,6 +158,10 @@ class RandomWhere:
 
     def _arithmetic(self) -> str:
         symbol = self._rng.choice(["=", "<>", "<", ">=", "<", ">="])
+        if self._rng.random() < 0.2:
+            # Whether this is exact depends on the last digit of the quotient.
+            dividend, divisor = (self._column(*_EXACT_TYPES) for _ in range(2))
+            return f"{dividend} / {divisor} * {divisor} {symbol} {dividend}"
         right = self._calculation() if self._rng.random() < 0.4 else self._operand(_EXACT_TYPES)
         return f"{self._calculation()} {symbol} {right}"
 

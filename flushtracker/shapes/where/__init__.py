@@ -2,10 +2,14 @@
 
 A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
 information outside the change stream is refused, not guessed: the order of text (the database's collation), a timestamp
-without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not known
-here. Numbers are compared and computed without rounding and without PostgreSQL's overflow errors.
+without an offset compared with ``timestamptz`` (the session's time zone), the values of an enum, every type whose
+operators are not known here. A row for which PostgreSQL would raise an error has no outcome, and the predicate raises
+one too: a division by zero, a number out of the range of ``double precision``. The exception is an overflow: integers
+and numerics are computed exactly, however large.
 
-Text is equal if its characters are equal; a column with a nondeterministic collation may compare differently.
+``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian.
+Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is equal if its
+characters are equal; a column with a nondeterministic collation may compare differently.
 """
 
 from collections.abc import Callable
@@ -35,8 +39,9 @@ class Where:
         """The predicate for rows of ``relation``, typed by its type OIDs; bind again when the relation changes.
 
         Raises ``ShapeError`` for a column that the table lacks, and for incompatible types and literals. The predicate
-        raises ``DecodeError`` for a value that is not of its column's type, and for a row that lacks a column of
-        ``columns``. Values are parsed as PostgreSQL sends them with ``DateStyle`` ISO.
+        raises ``DecodeError`` for a value that is not of its column's type, for a row that lacks a column of
+        ``columns``, and for a row without an outcome. Values are parsed as PostgreSQL sends them with ``DateStyle`` ISO
+        and ``IntervalStyle`` postgres.
         """
         return bind(self._condition, relation)
 

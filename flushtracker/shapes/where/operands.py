@@ -144,7 +144,7 @@ def _reader(table: str, name: str, sql_type: SqlType | None) -> Callable[[Row], 
             # The cause is dropped because it could quote the value.
             raise DecodeError(
                 f'{table}: column "{name}" holds a value that cannot be read as {sql_type.name}; '
-                "check the column's type and that the connection sets DateStyle to ISO"
+                "check the column's type, and that DateStyle is ISO and IntervalStyle is postgres for the connection"
             ) from None
 
     return read
