@@ -135,7 +135,7 @@ class RandomWhere:
             case 0:
                 return f"{mapped} IN ({word}, {self._literal(sql.TEXT)})"
             case 1:
-                return f"{mapped} LIKE {quoted(self._pattern('akiAKI%_'))}"
+                return f"{mapped} {self._rng.choice(['LIKE', 'NOT LIKE', 'ILIKE'])} {quoted(self._pattern('akiAKI%_'))}"
             case 2:
                 return f"{mapped} {self._rng.choice(['<>', 'IS DISTINCT FROM'])} {word}"
             case 3:

@@ -25,6 +25,7 @@ from tests.support.where_table import COLUMNS, NULLS, relation
         ("lower('É') = t", "lower(...) of a literal with a non-ASCII letter"),
         ("upper('ß') = t", "upper(...) of this literal"),
         ("lower(5) = t", "lower(...) of this literal"),
+        ("upper(t) ILIKE 'k'", "ILIKE of upper(...)"),
         ("lower(t) LIKE 'é%'", "LIKE with a non-ASCII letter"),
         ("mod(i4, 2) = 1", "mod(...)"),
         ("like('a', t)", "like(...)"),

@@ -154,6 +154,9 @@ def _like(node: exp.Expr, escape: str, depth: int) -> Node:
     name, ignore_case = node.key.upper(), type(node) is exp.ILike
     if not isinstance(pattern, Constant) or pattern.type_oid not in _STRINGS:
         raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
+    if ignore_case and isinstance(operand, CaseMapping):
+        # It would map the case of each letter twice, of which only one is examined for what collations make of it.
+        raise refused(f"ILIKE of {operand}", "use LIKE")
     if pattern.text is None:
         return Like(operand, None, ignore_case)
     if (ignore_case or isinstance(operand, CaseMapping)) and has_other_letters(pattern.text):
