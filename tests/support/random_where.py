@@ -84,7 +84,7 @@ class RandomWhere:
             return "NULL"
         if oid in _NUMERIC_TYPES and text[-1].isdigit() and roll < 0.55:
             return text
-        if roll < 0.75 or oid == sql.BPCHAR or oid in _ARRAYS:
+        if roll < 0.75 or oid == sql.BPCHAR:
             return quoted(text)
         return f"{quoted(text)}::{sql.TYPES[oid].name}"
 

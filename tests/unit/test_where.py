@@ -220,6 +220,8 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         ("'NULL' = ANY(ts_)", {"ts_": '{"NULL"}'}, True),
         ("t = ANY(ts_)", {"t": 'a"b,', "ts_": '{"a\\"b,"}'}, True),
         ("i4s @> '{1, 2}'", {"i4s": "{2,1,3}"}, True),
+        ("i4s @> '{1}'::int[]", {"i4s": "{2,1,3}"}, True),
+        ("CAST('{b}' AS text[]) && ts_", {"ts_": "{b}"}, True),
         ("i4s @> '{}'", {"i4s": "{NULL}"}, True),
         ("i4s @> '{NULL}'", {"i4s": "{NULL}"}, False),
         ("i4s <@ '{1,2}'", {"i4s": "{1}"}, True),

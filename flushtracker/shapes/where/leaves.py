@@ -70,14 +70,27 @@ def column_name(node: exp.Expr) -> str:
 
 
 def cast_literal(operand: Node, target: exp.DataType) -> Node:
-    oid = _CAST_TYPES.get(target.this)
-    if oid is None or any(part for name, part in target.args.items() if name != "this"):
+    oid = _cast_oid(target)
+    if oid is None:
         raise refused(f"a cast to {target.sql('postgres')}", "cast to a plain type without a length")
     if not isinstance(operand, Constant):
         raise refused("a cast of something that is not a literal", "cast the literal that it is compared with")
     if operand.type_oid is not None and operand.type_oid != oid and not {operand.type_oid, oid} <= NUMBERS:
         raise refused("a cast of a literal of another type", "write the literal in quotes")
     return Constant(operand.text, oid)
+
+
+def _cast_oid(target: exp.DataType) -> int | None:
+    """The OID of a type without a length, or of an array of such a type in one dimension."""
+    items = target.expressions
+    if target.this is exp.DataType.Type.ARRAY and len(items) == 1 and isinstance(items[0], exp.DataType):
+        item_oid = _CAST_TYPES.get(items[0].this) if _is_plain(items[0]) else None
+        return next((oid for oid, item in sql_values.ARRAYS.items() if item == item_oid), None)
+    return _CAST_TYPES.get(target.this) if _is_plain(target) else None
+
+
+def _is_plain(target: exp.DataType) -> bool:
+    return not any(part for name, part in target.args.items() if name != "this")
 
 
 def read_boolean(node: exp.Expr, _depth: int) -> Node:

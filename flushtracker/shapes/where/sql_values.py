@@ -101,10 +101,10 @@ TYPES = {
         SqlType(INTERVAL, "interval", "interval", 0, parse_interval),
     )
 }
-_ARRAYS = {1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR}
+ARRAYS = {1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR}
 TYPES |= {
     oid: SqlType(oid, f"{TYPES[item].name}[]", "array", 0, array_parser(TYPES[item].parse), item)
-    for oid, item in _ARRAYS.items()
+    for oid, item in ARRAYS.items()
 }
 
 

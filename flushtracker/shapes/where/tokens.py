@@ -12,7 +12,30 @@ from sqlglot.tokenizer_core import Token, TokenType
 from flushtracker.errors import ShapeError
 
 _SYMBOLS = frozenset(
-    ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "(", ")", ",", "::", ".", "||", "@>", "<@", "&&"]
+    [
+        "=",
+        "<>",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "(",
+        ")",
+        ",",
+        "::",
+        ".",
+        "]",
+        "||",
+        "@>",
+        "<@",
+        "&&",
+    ]
 )
 _WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
 _BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS", "ANY", "LOWER", "UPPER"])
@@ -81,5 +104,8 @@ def _check_token(token: Token, following: Token | None) -> None:
     if kind is TokenType.IDENTIFIER or _WORD.fullmatch(token.text):
         if called and kind is not TokenType.STRING and not _may_precede_parenthesis(token):
             raise refused(f"{token.text}(...)", "use neither functions nor type lengths")
+    elif token.text == "[" and following is not None and _symbol(following) == "]":
+        # The brackets of an array type, as in ::text[]. A subscript has something between them.
+        return
     elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
         raise refused(f"the operator {token.text}")
