@@ -2,7 +2,7 @@
 
 import pytest
 
-from flushtracker.errors import ShapeError
+from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter, RoutedFragment
 from flushtracker.wal.changes import Insert, Truncate
@@ -41,6 +41,17 @@ def test_changes_of_a_partition_found_later_are_routed_from_then_on() -> None:
     assert [item.operation for part in router.route(emptied) for item in part.items] == ["truncate"]
     with pytest.raises(ShapeError, match="'orders' cannot be given partitions: it was never added"):
         router.set_partitions("orders", [])
+
+
+def test_a_row_without_an_outcome_is_an_error_of_the_one_shape() -> None:
+    """A where that divides by zero ends its shape; the row is neither in the shape nor silently left out."""
+    router = EventRouter([users("ratios", where="10 / id > 1"), users("users")])
+    (fragment,) = transaction([insert(0)])
+    with pytest.raises(DecodeError, match=r"'ratios'.*public\.users.*a division by zero") as raised:
+        router.route(fragment)
+    assert raised.value.shape_id == "ratios"
+    router.remove_shape("ratios")
+    assert [part.shape_id for part in router.route(fragment)] == ["users"]
 
 
 def test_an_error_about_one_shape_names_it_and_the_others_continue_without_it() -> None:

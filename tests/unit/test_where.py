@@ -4,6 +4,7 @@ import math
 import operator
 import pickle
 import sys
+import time
 from decimal import Decimal
 
 import pytest
@@ -332,6 +333,15 @@ def test_letters_that_may_become_several_do_not_decide_by_guessing() -> None:
         outcome("upper(t) = 'SS'", t="ß")
     with pytest.raises(DecodeError, match="collation"):
         outcome("upper(t) LIKE '__'", t="ß")
+
+
+def test_a_long_text_outside_ascii_is_searched_in_one_pass() -> None:
+    """A million letters cost milliseconds, as a condition is tested for each change."""
+    text = "Длинный текст " * 100_000
+    outcome("t ILIKE 'x'", t="é")
+    started = time.perf_counter()
+    assert outcome("t ILIKE '%x%'", t=text) is False
+    assert time.perf_counter() - started < 1
 
 
 def test_no_letter_that_the_collation_decides_can_become_a_character_of_a_literal() -> None:

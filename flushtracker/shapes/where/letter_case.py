@@ -7,6 +7,8 @@ become ASCII, or several characters: İ becomes i, i with a dot, or stays. A tex
 and a condition has an outcome only if it is the same for all.
 """
 
+import re
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 LetterCase: TypeAlias = Literal["lower", "upper"]
@@ -26,22 +28,30 @@ def case_variants(text: str, case: LetterCase) -> tuple[str, ...]:
     map_case = str.lower if case == "lower" else str.upper
     if text.isascii():
         return (map_case(text),)
-    unmapped, simple, full = [], [], []
-    for character in text:
-        mapped = map_case(character)
-        if character.isascii():
-            one, many = mapped, mapped
-            character = mapped  # noqa: PLW2901
-        elif len(mapped) == 1 and not mapped.isascii():
-            one, many = character, character
-        else:
-            one, many = mapped if len(mapped) == 1 else _simple(character), mapped
-        unmapped.append(character)
-        simple.append(one)
-        full.append(many)
-    return tuple(dict.fromkeys("".join(variant) for variant in (unmapped, simple, full)))
+    unmapped = text.translate(_ASCII[case])
+    undecided = _undecided(case)
+    if not undecided.search(text):
+        return (unmapped,)
+    simple = undecided.sub(lambda found: _single(found[0], map_case(found[0])), unmapped)
+    full = undecided.sub(lambda found: map_case(found[0]), unmapped)
+    return tuple(dict.fromkeys((unmapped, simple, full)))
 
 
-def _simple(character: str) -> str:
-    """The mapping to a single character of a letter that has one to several; İ is the only one with both."""
-    return "i" if character == "İ" else character
+_UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ASCII: dict[LetterCase, dict[int, int]] = {
+    "lower": str.maketrans(_UPPER, _UPPER.lower()),
+    "upper": str.maketrans(_UPPER.lower(), _UPPER),
+}
+
+
+@lru_cache
+def _undecided(case: LetterCase) -> re.Pattern[str]:
+    """Matches the letters outside ASCII that may become ASCII, or several characters."""
+    map_case = str.lower if case == "lower" else str.upper
+    letters = [character for character in map(chr, range(0x80, 0x110000)) if character.isalpha()]
+    return re.compile(f"[{''.join(c for c in letters if len(map_case(c)) > 1 or map_case(c).isascii())}]")
+
+
+def _single(character: str, mapped: str) -> str:
+    """The mapping to one character; of the letters that also map to several, only that of İ is in ASCII."""
+    return mapped if len(mapped) == 1 else "i" if character == "İ" else character
