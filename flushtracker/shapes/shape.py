@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where.required_ranges import RequiredRanges
 from flushtracker.shapes.where.required_values import RequiredValues
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, TableName, Truncate, Update
 
@@ -175,6 +176,10 @@ class Shape:
         A shape of this form can be bound to ``relation``. Raises ``ValueError`` if this one cannot.
         """
         return {} if self._where is None else self._where.required_values(relation)
+
+    def required_ranges(self, relation: Relation) -> RequiredRanges:
+        """The ranges that a row of ``relation`` must lie in to be in the shape; see :meth:`required_values`."""
+        return {} if self._where is None else self._where.required_ranges(relation)
 
 
 @dataclass(frozen=True, slots=True)

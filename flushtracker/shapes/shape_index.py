@@ -1,14 +1,18 @@
 """``ShapeIndex``: finds the shapes of one table that a change may concern, without testing all the others.
 
 Most shapes require certain values in some columns (``tenant_id = 17``, ``status IN ('new', 'paid') AND region =
-'eu'``). Shapes that require values of the same columns form a group, and one lookup finds those in the group that
-require the row's values. So the cost of a change grows with the number of shapes found and the number of groups, not
-with the number of shapes. A shape without values to look up is in the group with no columns, and every row finds it.
+'eu'``), a range (``id BETWEEN 1000 AND 1999``, ``name LIKE 'ab%'``), or both. Shapes that require values of the same
+columns and a range of the same column form a group. One lookup finds those in the group that require the row's values,
+and of those a search in their ranges (:mod:`~flushtracker.shapes.range_index`) finds the ones that the row lies in. So
+the cost of a change grows with the number of shapes found and the number of groups, and only with the logarithm of the
+number of shapes. Of several ranges, one with two ends is searched, and the condition tests the others. A shape with
+neither values nor a range to look up is in the group with no columns, and every row finds it.
 
 The index narrows the choice, and the shape's own condition decides. It never leaves out a shape that a change concerns:
 
 - A shape is indexed under the values that its condition compares, not under their text: as numbers, 1, 01 and 1.0 are
-  equal (:mod:`~flushtracker.shapes.where.required_values`).
+  equal (:mod:`~flushtracker.shapes.where.required_values`), and a range is one of these values, in their order
+  (:mod:`~flushtracker.shapes.where.required_ranges`).
 - An update is looked up by its old row and by its new row.
 - A row that lacks a column, or whose value cannot be parsed, finds every shape: their conditions report the error.
 - A TRUNCATE, and an update of a table that sends no old rows, find every shape.
@@ -20,20 +24,12 @@ table is refused at that point, whatever values it requires.
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import product
-from typing import Final, TypeAlias
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.shape import BoundShape, Shape, filled_new_row
-from flushtracker.shapes.where.required_values import RequiredValues, value_parser
-from flushtracker.shapes.where.sql_values import Value
-from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Update
-
-_MAX_KEYS: Final = 100
-"""The most keys a shape is indexed under; one with longer lists is looked up by fewer columns, or not at all."""
-
-_Columns: TypeAlias = tuple[str, ...]
-_Key: TypeAlias = tuple[Value, ...]
+from flushtracker.shapes.shape_groups import Group, Placement, new_group
+from flushtracker.shapes.where.value_range import ValueRange
+from flushtracker.wal.changes import Change, Delete, Insert, Relation, Update
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +62,7 @@ class ShapeIndex:
         self._shapes: dict[str, IndexedShape] = {}
         self._relation: Relation | None = None
         self._has_identity = False
-        self._groups: dict[_Columns, _Group] = {}
+        self._groups: dict[Hashable, Group[IndexedShape]] = {}
         # The forms of which a shape has been bound to the relation.
         self._forms: set[Hashable] = set()
         # A heap, by `starts_after`, of the shapes not yet in a group; it may still contain removed shapes.
@@ -87,18 +83,15 @@ class ShapeIndex:
         self._added += 1
 
     def remove(self, shape_id: str) -> None:
-        """Remove a shape of this index; the cost grows with the number of shapes that require the same values."""
+        """Remove a shape of this index; the cost grows with the number of shapes found by the same values."""
         indexed = self._shapes.pop(shape_id)
         if not indexed.is_placed or self._relation is None:
             return
-        columns, keys = _keys(indexed.shape.required_values(self._relation))
-        by_key = self._groups[columns].by_key
-        for key in keys:
-            by_key[key].remove(indexed)
-            if not by_key[key]:
-                del by_key[key]
-        if not by_key:
-            del self._groups[columns]
+        placement = Placement.of(indexed.shape, self._relation)
+        group = self._groups[placement.group]
+        group.remove(placement, indexed)
+        if not group:
+            del self._groups[placement.group]
 
     def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
         """The shapes, without duplicates, that ``change`` may concern in a transaction that commits at ``lsn``.
@@ -128,17 +121,17 @@ class ShapeIndex:
     def _place(self, indexed: IndexedShape, relation: Relation) -> None:
         if self._shapes.get(indexed.shape_id) is not indexed:
             return
-        columns, keys = _keys(self._required_values(indexed.shape, relation))
-        if columns not in self._groups:
-            self._groups[columns] = _Group(relation, columns)
-        for key in keys:
-            self._groups[columns].by_key.setdefault(key, []).append(indexed)
+        placement = self._placement(indexed.shape, relation)
+        group = self._groups.get(placement.group)
+        if group is None:
+            group = self._groups[placement.group] = new_group(relation, placement)
+        group.add(placement, indexed)
         indexed.is_placed = True
 
-    def _required_values(self, shape: Shape, relation: Relation) -> RequiredValues:
+    def _placement(self, shape: Shape, relation: Relation) -> Placement:
         if shape.form in self._forms:
             try:
-                return shape.required_values(relation)
+                return Placement.of(shape, relation)
             except ValueError:
                 pass  # A literal is not of its column's type; binding the shape reports it.
         try:
@@ -149,7 +142,7 @@ class ShapeIndex:
             raise
         if shape.form is not None:
             self._forms.add(shape.form)
-        return shape.required_values(relation)
+        return Placement.of(shape, relation)
 
     def _find(self, change: Change) -> Iterable[IndexedShape]:
         match change:
@@ -173,53 +166,21 @@ class ShapeIndex:
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` unless each shape is indexed exactly where it belongs; for tests."""
         places = [shape_id for shape_id, indexed in self._shapes.items() if not indexed.is_placed]
-        for columns, group in self._groups.items():
-            under: dict[str, set[_Key]] = {}
-            for key, shapes in group.by_key.items():
-                for indexed in shapes:
-                    under.setdefault(indexed.shape_id, set()).add(key)
+        for name, group in self._groups.items():
+            group.check_invariants()
+            under: dict[str, list[tuple[Hashable, ValueRange]]] = {}
+            for key, values, indexed in group.entries():
+                under.setdefault(indexed.shape_id, []).append((key, values))
             for shape_id, found in under.items():
-                relation = self._relation
-                required = {} if relation is None else self._shapes[shape_id].shape.required_values(relation)
-                if (columns, found) != (_keys(required)[0], set(_keys(required)[1])):
-                    raise AssertionError(f"shape {shape_id!r} is indexed under {found} of {columns}")
+                placement = self._expected_placement(self._shapes[shape_id].shape)
+                expected = dict.fromkeys(placement.keys, placement.values)
+                if name != placement.group or len(found) != len(expected) or dict(found) != expected:
+                    raise AssertionError(f"shape {shape_id!r} is indexed under {found} of {name}")
             places += under
-            if not all(group.by_key.values()) or not under:
-                raise AssertionError(f"the group of {columns} has empty keys")
         if sorted(places) != sorted(self._shapes):
             raise AssertionError(f"the shapes {sorted(self._shapes)} are placed as {sorted(places)}")
 
-
-class _Group:
-    """The shapes that require values of the same columns, by those values."""
-
-    def __init__(self, relation: Relation, columns: _Columns) -> None:
-        self.by_key: dict[_Key, list[IndexedShape]] = {}
-        self._parsers = [(column, value_parser(relation, column)) for column in columns]
-
-    def find(self, row: Row) -> Sequence[IndexedShape]:
-        """The shapes that require the values of ``row``.
-
-        Raises ``KeyError`` if ``row`` lacks a column, and ``ValueError`` if a value cannot be parsed.
-        """
-        key = []
-        for column, parse in self._parsers:
-            text = row[column]
-            if text is None:
-                # No shape requires NULL: it equals nothing.
-                return ()
-            key.append(parse(text))
-        return self.by_key.get(tuple(key), ())
-
-
-def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
-    """The columns and keys under which a shape is indexed; if it cannot be looked up, no columns and one empty key."""
-    chosen: dict[str, frozenset[Value]] = {}
-    count = 1
-    for column, values in sorted(required.items(), key=lambda item: (len(item[1]), item[0])):
-        count *= len(values)
-        if not 0 < count <= _MAX_KEYS:
-            break
-        chosen[column] = values
-    columns = tuple(sorted(chosen))
-    return columns, list(product(*(chosen[column] for column in columns)))
+    def _expected_placement(self, shape: Shape) -> Placement:
+        if self._relation is None:
+            raise AssertionError(f"shape {shape.definition.id!r} is indexed, but its table is not known")
+        return Placement.of(shape, self._relation)

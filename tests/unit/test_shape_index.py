@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from random import Random
+from unittest import mock
 
 import pytest
 from hypothesis import given
 
 from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.shapes import range_index
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter, RoutedFragment
 from flushtracker.shapes.shape import BoundShape, Shape
@@ -22,6 +24,7 @@ from flushtracker.wal.changes import (
     Truncate,
     Update,
 )
+from tests.support import random_ranges, where_table
 from tests.support.plain_scan import PlainRouter
 from tests.support.random_wal import RANDOMS
 from tests.support.tables import FULL_USERS, KEYLESS_USERS, LSN, USERS, at, relation, transaction
@@ -49,6 +52,10 @@ ATOMS = [
     "region <> 'eu'",
     "region IS NULL",
     "NOT id = 1",
+    "id BETWEEN 1 AND 2",
+    "id <= 2",
+    "2 < qty",
+    "region LIKE 'e%'",
 ]
 
 
@@ -123,6 +130,68 @@ def test_the_index_finds_what_a_plain_scan_finds(rng: Random) -> None:
             assert indexed.shape_ids == plain.shape_ids
 
 
+ALL_TYPES = where_table.relation()
+KEYS = ("i8", "n", "f8", "t", "ts")
+KEYED = replace(
+    ALL_TYPES,
+    replica_identity="default",
+    columns=tuple(replace(column, is_key=column.name in KEYS) for column in ALL_TYPES.columns),
+)
+
+
+def random_typed_change(rng: Random, table: Relation) -> Change:
+    """A change of the table with all types; some columns are unchanged TOAST, old rows may be the key alone."""
+    old, new = random_ranges.random_row(rng, nulls=0.05), random_ranges.random_row(rng, nulls=0.05)
+    identity = {column.name for column in table.columns if column.is_key} if table is KEYED else old.keys()
+    key_only = {name: value for name, value in old.items() if name in identity}
+    kind = rng.choice(["insert", "insert", "delete", "update", "update", "update", "moved"])
+    if kind == "insert":
+        return Insert(table, at(0), new)
+    if kind == "delete":
+        return Delete(table, at(0), key_only)
+    unsent = {name for name in new if rng.random() < 0.2 and (table is ALL_TYPES or name not in KEYS)}
+    sent = {name: value for name, value in new.items() if name not in unsent}
+    return Update(table, at(0), None if table is KEYED and kind == "update" else key_only, sent)
+
+
+def random_range_shapes(rng: Random, table: Relation, count: int, first: int) -> list[ShapeDefinition]:
+    """Few columns, so that many shapes share a group; under a key, mostly its columns, as others are refused."""
+    known = [name for name in KEYS if name in random_ranges.VALUES] if table is KEYED else list(random_ranges.VALUES)
+    columns = rng.sample(known, k=rng.randint(1, 3))
+    shapes = []
+    while len(shapes) < count:
+        where = random_ranges.random_condition(rng, columns)
+        try:
+            shapes.append(ShapeDefinition(f"shape-{first + len(shapes)}", table.table, where=where))
+            Shape(shapes[-1])
+        except ShapeError:
+            shapes.pop()
+    return shapes
+
+
+@given(RANDOMS)
+def test_ranges_and_prefixes_find_what_a_plain_scan_finds(rng: Random) -> None:
+    """For every type, with NULL, NaN, key-only old rows and unchanged TOAST columns, while shapes come and go."""
+    table = rng.choice([ALL_TYPES, ALL_TYPES, KEYED])
+    indexed, plain = EventRouter(), PlainRouter()
+    added = 0
+    with mock.patch.object(range_index, "_MAX_RECENT", rng.choice([0, 2, 16])):
+        for lsn in range(LSN, LSN + 30, 10):
+            for definition in random_range_shapes(rng, table, rng.choice([0, 1, 4, 12]), added):
+                added += 1
+                for router in (indexed, plain):
+                    router.add_shape(definition)
+            for shape_id in rng.sample(sorted(indexed.shape_ids), k=len(indexed.shape_ids) // 4):
+                assert indexed.remove_shape(shape_id) == plain.remove_shape(shape_id)
+            changes = [random_typed_change(rng, table) for _ in range(rng.randint(1, 8))]
+            (fragment,) = transaction(changes, lsn)
+            assert route(indexed, fragment) == route(plain, fragment)
+            assert indexed.shape_ids == plain.shape_ids
+        for shape_id in indexed.shape_ids:
+            indexed.remove_shape(shape_id)
+            indexed.check_invariants()
+
+
 # Cost: how many conditions are evaluated
 
 
@@ -179,7 +248,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_change_evaluates_only_the_shapes_that_its_values_find(evaluated: list[str]) -> None:
     """Of a thousand shapes, the one for its value; an update evaluates those for its old and its new value once."""
-    router = EventRouter([*by_region(1000), users("all", None), users("some", "id > 5")])
+    router = EventRouter([*by_region(1000), users("all", None), users("some", "NOT id <= 5")])
     assert gets(router, insert("r7")).keys() == {"shape-7", "all"}
     assert sorted(evaluated) == ["all", "shape-7", "some"]
     evaluated.clear()
@@ -202,6 +271,46 @@ def test_shapes_that_require_several_columns_are_found_by_all_of_them(evaluated:
     assert evaluated == ["shape-7"]
 
 
+def test_a_change_evaluates_only_the_shapes_whose_range_it_lies_in(evaluated: list[str]) -> None:
+    """Of a thousand side by side, one; with NULL none; an update, those of its old and its new value."""
+    router = EventRouter([users(f"shape-{n}", f"id BETWEEN {10 * n} AND {10 * n + 9}") for n in range(1000)])
+    assert gets(router, insert("eu", "75")) == {"shape-7": ["insert"]}
+    assert gets(router, insert("eu", "-1"), insert("eu", "10000"), lsn=LSN + 10) == {}
+    assert evaluated == ["shape-7"]
+    evaluated.clear()
+    moved = Update(FULL_USERS, at(0), insert("eu", "19").new, insert("eu", "20").new)
+    assert gets(router, moved, lsn=LSN + 20) == {"shape-1": ["delete"], "shape-2": ["insert"]}
+    assert sorted(evaluated) == ["shape-1", "shape-2"]
+
+
+def test_a_change_evaluates_only_the_shapes_whose_prefix_it_starts_with(evaluated: list[str]) -> None:
+    """Prefixes of different lengths; case counts."""
+    router = EventRouter([users(f"shape-{n}", f"region LIKE 'r{n}-%'") for n in range(1000)])
+    router.add_shape(users("all", "region LIKE 'r%'"))
+    assert gets(router, insert("r7-north"), insert("R8-"), insert(None)).keys() == {"all", "shape-7"}
+    assert sorted(evaluated) == ["all", "shape-7"]
+
+
+def test_shapes_that_require_a_value_and_a_range_are_found_by_both(evaluated: list[str]) -> None:
+    """In each region there are a hundred ranges of ids, and a row evaluates one of one region."""
+    shapes = [
+        users(f"r{n}-{start}", f"region IN ('r{n}', 's{n}') AND id >= {start} AND id < {start + 10}")
+        for n in range(10)
+        for start in range(5, 1000, 10)
+    ]
+    router = EventRouter(shapes)
+    assert gets(router, insert("s3", "77"), insert("s3", "1"), insert("t3", "77")) == {"r3-75": ["insert"]}
+    assert evaluated == ["r3-75"]
+
+
+def test_of_several_ranges_one_with_two_ends_is_searched(evaluated: list[str]) -> None:
+    """All rows of a table may lie above one number; few lie between two."""
+    router = EventRouter([users(f"shape-{n}", f"bio LIKE 'b{n}-%' AND id > 0") for n in range(100)])
+    row = {"id": "5", "region": None, "bio": "b7-"}
+    assert gets(router, Insert(FULL_USERS, at(0), row)) == {"shape-7": ["insert"]}
+    assert evaluated == ["shape-7"]
+
+
 def test_a_list_too_long_for_the_index_is_evaluated(evaluated: list[str]) -> None:
     """A shape has at most a hundred keys in the index; beside a long list, a shorter one is still used."""
     listed = f"id IN ({', '.join(map(str, range(101)))})"
@@ -213,7 +322,9 @@ def test_a_list_too_long_for_the_index_is_evaluated(evaluated: list[str]) -> Non
 def test_truncate_reaches_the_shapes_that_no_row_would_find() -> None:
     """Even a shape that can have no rows at all."""
     router = EventRouter([*by_region(3), users("none", "region = 'eu' AND region = 'us'"), users("null", "id = NULL")])
+    router.add_shape(users("empty", "id BETWEEN 9 AND 1"))
     reached = gets(router, Truncate(FULL_USERS, at(0)))
+    assert reached.pop("empty") == ["truncate"]
     assert reached == {f"shape-{n}": ["truncate"] for n in range(3)} | {"none": ["truncate"], "null": ["truncate"]}
 
 
@@ -277,6 +388,10 @@ def test_a_row_that_cannot_be_looked_up_is_an_error_of_a_shape_that_needs_it(cha
     with pytest.raises(DecodeError, match=message) as raised:
         gets(router, change)
     assert raised.value.shape_id == "one"
+    router = EventRouter([users("low", "id <= 1"), users("high", "id BETWEEN 2 AND 5")])
+    with pytest.raises(DecodeError, match=message) as raised:
+        gets(router, change)
+    assert raised.value.shape_id == "low"
 
 
 # Space and time of shapes that are not evaluated
@@ -300,10 +415,11 @@ def test_removed_shapes_leave_nothing_behind() -> None:
     """Both before their table is known and afterwards; ``check_invariants`` refuses empty keys."""
     index = ShapeIndex()
     shapes = [Shape(users(f"shape-{n}", where)) for n, where in enumerate([None, "id = 1", "id = 1", "region = 'eu'"])]
+    shapes += [Shape(users(f"range-{n}", f"id < {9 + n}")) for n in range(20)]
     for known in (False, True, True):
         for shape in shapes:
             index.add(shape, -1)
-        assert len(index.candidates(insert("eu"), LSN)) == 4 if known else index
+        assert len(index.candidates(insert("eu"), LSN)) == 24 if known else index
         index.check_invariants()
         for shape in shapes:
             index.remove(shape.definition.id)

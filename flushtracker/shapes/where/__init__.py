@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from flushtracker.shapes.where.binding import bind
 from flushtracker.shapes.where.equalities import read_equalities
+from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
 from flushtracker.shapes.where.required_values import RequiredValues, required_values
 from flushtracker.shapes.where.syntax import read_condition
 from flushtracker.shapes.where.tree import Node
@@ -52,6 +53,10 @@ class Where:
         literals.
         """
         return required_values(self._condition, relation)
+
+    def required_ranges(self, relation: Relation) -> RequiredRanges:
+        """The ranges that a row of ``relation`` must lie in to match; see :meth:`required_values`."""
+        return required_ranges(self._condition, relation)
 
 
 def parse_where(text: str) -> Where:

@@ -186,7 +186,7 @@ class _Binder:
                 )
 
     def _like(self, node: Like) -> Condition:
-        matches = constantly(None) if node.pattern is None else mapped(node.pattern.matches, operator.itemgetter(0))
+        matches = constantly(None) if node.pattern is None else mapped(node.pattern.matcher(), operator.itemgetter(0))
         if isinstance(node.operand, CaseMapping):
             return self._unanimous(node.operand, self._text_of(node.operand), matches)
         operand = self._operand(node.operand)

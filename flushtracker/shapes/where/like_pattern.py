@@ -1,21 +1,29 @@
 """LIKE patterns: ``%`` matches any text, ``_`` any one character, and an escape makes the next character literal."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 
 
 @dataclass(frozen=True, slots=True)
 class LikePattern:
     r"""A pattern split at ``%`` into pieces of fixed length; each is searched for after the previous one.
 
-    The leftmost match of each piece is sufficient, so the time is bounded by the text's length times the pattern's.
+    ``pieces`` are regular expressions, compiled only for a matcher: of a million patterns, most are never matched.
+    Every text that matches starts with ``prefix``, which is empty if that is not known.
 
     >>> LikePattern.parse(r"50\%_%").matches("50%\nmore")
     True
+    >>> LikePattern.parse(r"50\%_%").prefix
+    '50%'
     """
 
-    pieces: tuple[re.Pattern[str], ...]
+    pieces: tuple[str, ...]
+    flags: re.RegexFlag
     last_length: int
+    prefix: str
 
     @classmethod
     def parse(cls, pattern: str, *, ignore_case: bool = False, escape: str = "\\") -> "LikePattern":
@@ -36,19 +44,32 @@ class LikePattern:
                 pieces[-1].append(".")
             else:
                 pieces[-1].append(re.escape(character))
-        flags = re.DOTALL | (re.IGNORECASE | re.ASCII if ignore_case else 0)
-        return cls(tuple(re.compile("".join(piece), flags) for piece in pieces), len(pieces[-1]))
+        flags = re.DOTALL | (re.IGNORECASE | re.ASCII if ignore_case else re.RegexFlag(0))
+        # An escaped character is its own last character.
+        prefix = "".join(piece[-1] for piece in takewhile(lambda piece: piece != ".", pieces[0]))
+        expressions = tuple("".join(piece) for piece in pieces)
+        return cls(expressions, flags, len(pieces[-1]), "" if ignore_case else prefix)
+
+    def matcher(self) -> Callable[[str], bool]:
+        """Compile the pattern: the returned function tells whether a text matches."""
+        return partial(_matches, [re.compile(piece, self.flags) for piece in self.pieces], self.last_length)
 
     def matches(self, text: str) -> bool:
-        first, last = self.pieces[0], self.pieces[-1]
-        if len(self.pieces) == 1:
-            return first.fullmatch(text) is not None
-        if not (found := first.match(text)):
+        """Whether one text matches; for many, use :meth:`matcher`."""
+        return self.matcher()(text)
+
+
+def _matches(pieces: Sequence[re.Pattern[str]], last_length: int, text: str) -> bool:
+    """The leftmost match of each piece is sufficient: the time is bounded by the text's length times the pattern's."""
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return first.fullmatch(text) is not None
+    if not (found := first.match(text)):
+        return False
+    end = found.end()
+    for piece in pieces[1:-1]:
+        if not (found := piece.search(text, end)):
             return False
         end = found.end()
-        for piece in self.pieces[1:-1]:
-            if not (found := piece.search(text, end)):
-                return False
-            end = found.end()
-        start_of_last = len(text) - self.last_length
-        return start_of_last >= end and last.fullmatch(text, start_of_last) is not None
+    start_of_last = len(text) - last_length
+    return start_of_last >= end and last.fullmatch(text, start_of_last) is not None

@@ -1,0 +1,94 @@
+"""``ValueRange``: an interval of the values of one column, with both its ends."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.shapes.where.sql_values import Value
+
+
+class _Lowest:
+    """Less than every value, of any type."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: object) -> bool:
+        return other is not self
+
+    def __le__(self, other: object) -> bool:
+        return True
+
+    def __gt__(self, other: object) -> bool:
+        return False
+
+    def __ge__(self, other: object) -> bool:
+        return other is self
+
+    def __repr__(self) -> str:
+        return "LOWEST"
+
+
+class _Highest:
+    """Greater than every value, of any type, and than NaN."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __le__(self, other: object) -> bool:
+        return other is self
+
+    def __gt__(self, other: object) -> bool:
+        return other is not self
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "HIGHEST"
+
+
+LOWEST: Final = _Lowest()
+HIGHEST: Final = _Highest()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """The values from ``low`` to ``high``, both included; none if ``low`` is greater.
+
+    An end that is open in the condition (``<``) is included all the same: a range says which values are possible.
+
+    >>> ValueRange(low=5) & ValueRange(high=7)
+    ValueRange(low=5, high=7)
+    >>> ValueRange(1, 2) | ValueRange(8, 9)
+    ValueRange(low=1, high=9)
+    """
+
+    low: Value = LOWEST
+    high: Value = HIGHEST
+
+    def __and__(self, other: "ValueRange") -> "ValueRange":
+        """The values in both ranges."""
+        return ValueRange(max(self.low, other.low), min(self.high, other.high))
+
+    def __or__(self, other: "ValueRange") -> "ValueRange":
+        """The smallest range that contains both."""
+        return ValueRange(min(self.low, other.low), max(self.high, other.high))
+
+    @property
+    def open_ends(self) -> int:
+        """How many ends are unbounded: the fewer, the fewer rows are in the range."""
+        return (self.low is LOWEST) + (self.high is HIGHEST)
+
+
+def prefix_range(prefix: str) -> ValueRange:
+    r"""A range that contains every text that starts with ``prefix``, by the numbers of its characters.
+
+    This is no order of PostgreSQL's: it depends on no collation, and serves only to find prefixes.
+
+    >>> prefix_range("ab")
+    ValueRange(low='ab', high='ac')
+    """
+    # The last character that has a successor; those after it are the greatest there is.
+    kept = prefix.rstrip("\U0010ffff")
+    return ValueRange(prefix, kept[:-1] + chr(ord(kept[-1]) + 1) if kept else HIGHEST)

@@ -1,0 +1,148 @@
+"""The ranges that a condition requires of a row: never narrower than the condition, or an index would lose rows."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from flushtracker.errors import ShapeError
+from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.required_ranges import range_parser
+from flushtracker.shapes.where.sql_values import TYPES
+from flushtracker.shapes.where.value_range import HIGHEST, LOWEST, ValueRange, prefix_range
+from tests.support.random_ranges import TEXTS, random_condition, random_row
+from tests.support.random_wal import RANDOMS
+from tests.support.where_table import COLUMNS, NULLS, UUID, relation
+
+TABLE = relation()
+
+
+@given(RANDOMS)
+def test_a_row_that_matches_lies_in_the_required_ranges(rng: Random) -> None:
+    """For every type, with NULL, NaN, infinities and values that are compared in another type. NULL lies in none."""
+    for _ in range(20):
+        try:
+            where = parse_where(random_condition(rng))
+            matches = where.bind(TABLE)
+        except ShapeError:
+            continue
+        required = where.required_ranges(TABLE)
+        for row in (random_row(rng) for _ in range(10)):
+            if matches(row):
+                for name, values in required.items():
+                    text = row[name]
+                    assert text is not None, (where.text, name)
+                    value = range_parser(TABLE, name)(text)
+                    assert values.low <= value, (where.text, name, text)
+                    assert values.high >= value, (where.text, name, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("i8 BETWEEN 1 AND 9", {"i8": (1, 9)}),
+        ("i4 >= 1 AND i4 < 9", {"i4": (1, 9)}),
+        ("1 <= i2 AND '9' > i2", {"i2": (1, 9)}),
+        ("n > 1.5", {"n": (1.5, HIGHEST)}),
+        ("i4 < 1.5", {"i4": (LOWEST, 1.5)}),
+        ("f4 <= 0.1", {"f4": (LOWEST, 0.1)}),
+        ("f4 <= '0.1'", {"f4": (LOWEST, 0.10000000149011612)}),
+        ("d >= '2026-01-01'", {"d": (parsed_day := TYPES[1082].parse("2026-01-01"), HIGHEST)}),
+        ("ts >= '2026-01-01'", {"ts": (parsed_day, HIGHEST)}),
+        ("d >= '2026-01-01'::timestamp", {"d": (parsed_day, HIGHEST)}),
+        (f"u >= '{UUID}'", {"u": (UUID, HIGHEST)}),
+        ("t LIKE 'ab%'", {"t": ("ab", "ac")}),
+        (r"v LIKE 'a\_b_c%'", {"v": ("a_b", "a_c")}),
+        ("c LIKE 'ab'", {"c": ("ab", "ac")}),
+        ("t LIKE 'a%' AND t LIKE 'ab%'", {"t": ("ab", "ac")}),
+        ("i4 > 1 AND t = 'a' AND n < 2", {"i4": (1, HIGHEST), "n": (LOWEST, 2)}),
+        ("i4 BETWEEN 1 AND 2 OR i4 BETWEEN 8 AND 9", {"i4": (1, 9)}),
+        ("(i4 > 1 AND n > 2) OR i4 > 3", {"i4": (1, HIGHEST)}),
+        ("i4 BETWEEN 9 AND 1", {"i4": (9, 1)}),
+        # Nothing to look up.
+        ("i4 < 1 OR i4 > 9", {}),
+        ("i4 > 1 OR n > 1", {}),
+        ("i4 > NULL", {}),
+        ("i4 > 1 OR t = 'a'", {}),
+        ("NOT i4 > 1", {}),
+        ("i4 NOT BETWEEN 1 AND 2", {}),
+        ("i4 + 1 > 2", {}),
+        ("i4 > i2", {}),
+        ("1 < 2", {}),
+        ("t LIKE '%a'", {}),
+        ("t LIKE '_a%'", {}),
+        ("t LIKE NULL", {}),
+        ("t NOT LIKE 'a%'", {}),
+        # Case is ignored, so no prefix is required.
+        ("t ILIKE 'a%'", {}),
+        # The column is rounded to double for the comparison, so a value just outside may match.
+        ("i8 <= 9007199254740992::float8", {}),
+        ("n > 0.1::float4", {}),
+    ],
+)
+def test_comparisons_with_constants_require_a_range(text: str, expected: dict[str, tuple[object, object]]) -> None:
+    """AND requires the intersection, OR the smallest range around all parts; everything else requires nothing."""
+    required = parse_where(text).required_ranges(TABLE)
+    assert {name: (values.low, values.high) for name, values in required.items()} == expected
+
+
+def test_an_index_misses_no_row_because_a_double_is_rounded() -> None:
+    """PostgreSQL compares bigint with double in double: 2⁵³ + 1 is not greater than 2⁵³."""
+    where = parse_where("i8 <= 9007199254740992::float8")
+    assert where.bind(TABLE)(NULLS | {"i8": "9007199254740993"}) is True
+
+
+@pytest.mark.parametrize("name", ["t", "v", "c"])
+def test_text_has_no_order_to_index(name: str) -> None:
+    """It would be the collation's. Conditions on it are refused; the index must not be the one place that orders it."""
+    where = parse_where(f"{name} > 'a'")
+    with pytest.raises(ShapeError, match="collation"):
+        where.bind(TABLE)
+    assert where.required_ranges(TABLE) == {}
+
+
+@pytest.mark.parametrize("text", ["i4 > 'x'", "i4 BETWEEN 1 AND '99999999999'", "d < '2026-02-30'", "u >= 'x'"])
+def test_a_literal_that_binding_refuses_has_no_range(text: str) -> None:
+    """As for required values: that a form can be bound says nothing about the literals of the next condition."""
+    where = parse_where(text)
+    with pytest.raises(ShapeError):
+        where.bind(TABLE)
+    with pytest.raises(ValueError, match=r"not a|out of range"):
+        where.required_ranges(TABLE)
+
+
+@pytest.mark.parametrize("prefix", [text for text in TEXTS if text])
+def test_the_range_of_a_prefix_contains_every_text_that_starts_with_it(prefix: str) -> None:
+    """Even at the end of Unicode, where a character has no successor; and few others."""
+    values = prefix_range(prefix)
+    for text in [*TEXTS, *(prefix + text for text in TEXTS), prefix + 3 * "\U0010ffff"]:
+        if text.startswith(prefix):
+            assert values.low <= text
+            assert values.high >= text
+    assert not values.low <= prefix[:-1]
+
+
+ENDS = [LOWEST, HIGHEST, 0, -0.0, 1.5, 2, float("inf"), TYPES[1700].parse("NaN")]
+
+
+@pytest.mark.parametrize("a", [end for end in ENDS if end is not HIGHEST])
+@pytest.mark.parametrize("b", [end for end in ENDS if end is not LOWEST])
+def test_ranges_combine_into_what_contains_the_same_values(a: object, b: object) -> None:
+    """Intersection and hull, also with open ends and NaN, which is the greatest value."""
+    values = [TYPES[1700].parse(text) for text in ("-Infinity", "-1", "0", "1.5", "2", "3", "Infinity", "NaN")]
+    for left, right in [(ValueRange(a), ValueRange(high=b)), (ValueRange(a), ValueRange(b)), (ValueRange(a, b),) * 2]:
+        for value in values:
+            in_left, in_right = (each.low <= value and each.high >= value for each in (left, right))
+            both, either = left & right, left | right
+            assert (both.low <= value and both.high >= value) == (in_left and in_right)
+            assert (either.low <= value and either.high >= value) or not (in_left or in_right)
+
+
+def test_every_type_is_ordered_or_refused() -> None:
+    """A type of a family that nobody has considered has no ranges."""
+    ordered = {
+        name for name, oid in COLUMNS.items() if oid in TYPES and name not in {"b2", "b3", "line/no", "Mixed"}
+    } - {"t", "v", "c"}
+    literals = {"b": "'f'", "u": f"'{UUID}'", "d": "'2026-01-01'", "ts": "'2026-01-01'", "tz": "'2026-01-01 00:00:00Z'"}
+    for name in ordered:
+        assert parse_where(f"{name} > {literals.get(name, '1')}").required_ranges(TABLE).keys() == {name}
