@@ -29,8 +29,35 @@ VALUES: Mapping[str, Sequence[str]] = {
 }
 """For each column, texts of its values; some are different texts of one value."""
 
-NUMBERS = ["1", "2", "-1", "1.5", "0.1", "16777217", "9007199254740993", "1::float8", "0.1::float4", "1e200", "'NaN'"]
-PATTERNS = ["a%", "ab%", "%", "%b", "a_%", "ab", r"a\%%", r"\a%", "\U0010ffff%", "a\U0010ffff%", "é%", "a%b%"]
+NUMBERS = [
+    "1",
+    "2",
+    "-1",
+    "1.5",
+    "0.1",
+    "16777217",
+    "9007199254740993",
+    "9007199254740992::float8",
+    "0.1::float4",
+    "1e200",
+    "'NaN'",
+]
+PATTERNS = [
+    "a%",
+    "a %",
+    "a  ",
+    "ab%",
+    "%",
+    "%b",
+    "a_%",
+    "ab",
+    r"a\%%",
+    r"\a%",
+    "\U0010ffff%",
+    "a\U0010ffff%",
+    "é%",
+    "a%b%",
+]
 COMPARISONS = ["{c} {o} {l}", "{c} {o} {l}", "{l} {o} {c}", "{c} BETWEEN {l} AND {m}", "{c} BETWEEN {l} AND {m}"]
 OTHERS = [
     "{c} = {l}",
@@ -41,7 +68,7 @@ OTHERS = [
     "({c} {o} {l}) IS NOT TRUE",
     "NOT {c} {o} {l}",
 ]
-LIKES = ["{c} LIKE {p}", "{c} LIKE {p}", "{c} LIKE {p}", "{c} NOT LIKE {p}", "{c} ILIKE {p}", "{c} = {l}"]
+LIKES = ["{c} LIKE {p}", "{c} LIKE {p}", "{c} LIKE {p}", "{c} NOT LIKE {p}", "{c} ILIKE 'a%'", "{c} = {l}"]
 
 
 def random_condition(rng: Random, columns: Sequence[str] = tuple(VALUES)) -> str:
@@ -73,4 +100,5 @@ def _random_literal(rng: Random, column: str) -> str:
 
 def random_row(rng: Random, *, nulls: float = 0.1) -> Row:
     """A row with a value in every column that conditions read; ``nulls`` is the share of NULLs."""
-    return NULLS | {name: None if rng.random() < nulls else rng.choice(texts) for name, texts in VALUES.items()}
+    values = {name: None if rng.random() < nulls else rng.choice(texts) for name, texts in VALUES.items()}
+    return {**NULLS, **values}

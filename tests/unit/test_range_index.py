@@ -1,5 +1,6 @@
 """The range index finds what a scan finds, in time that grows with the logarithm, whatever the ranges are."""
 
+from collections.abc import Callable
 from random import Random
 from time import process_time
 
@@ -87,7 +88,7 @@ class Counted:
 
 
 SIZE = 1 << 13
-LAYOUTS = {
+LAYOUTS: dict[str, Callable[[int], tuple[int, int]]] = {
     "side by side": lambda n: (10 * n, 10 * n + 9),
     "overlapping": lambda n: (10 * n, 10 * n + 45),
     "nested": lambda n: (10 * n, 20 * SIZE - 10 * n),
