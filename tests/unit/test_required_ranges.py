@@ -1,16 +1,20 @@
 """The ranges that a condition requires of a row: never narrower than the condition, or an index would lose rows."""
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from random import Random
 
 import pytest
 from hypothesis import given
 
 from flushtracker.errors import ShapeError
-from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where import Where, chains, parse_where
+from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.required_ranges import range_parser
 from flushtracker.shapes.where.sql_values import TYPES
+from flushtracker.shapes.where.syntax import read_condition
 from flushtracker.shapes.where.value_range import HIGHEST, LOWEST, ValueRange, prefix_range
-from tests.support.random_ranges import TEXTS, random_condition, random_row
+from tests.support.random_ranges import TEXTS, VALUES, random_condition, random_row
 from tests.support.random_wal import RANDOMS
 from tests.support.where_table import COLUMNS, NULLS, UUID, relation
 
@@ -109,6 +113,74 @@ def test_a_literal_that_binding_refuses_has_no_range(text: str) -> None:
         where.bind(TABLE)
     with pytest.raises(ValueError, match=r"not a|out of range"):
         where.required_ranges(TABLE)
+
+
+LINKS = ["{c} = {l}", "{c} < {l}", "{c} >= {l}", "{c} BETWEEN {l} AND {m}", "{c} LIKE '{p}'", "{c} LIKE '{p}%'"]
+UNREADABLE = ["'it''s'", "-1", "1.5", "E'a'", "1 ", "' AND i4 = 1", "NULL", "0x1", "1234567890123456789", "'a' 'b'"]
+
+
+def random_link(rng: Random) -> tuple[str, str, Sequence[str]]:
+    """A link of a chain, a column, and literals of one kind for it, so that all are of one form."""
+    column = rng.choice(list(VALUES))
+    numbers, strings = ["0", "7", "16777217", "99999999999"], [f"'{text}'" for text in (*VALUES[column], "x")]
+    return rng.choice(LINKS), column, rng.choice([numbers, strings])
+
+
+def filled(rng: Random, links: Iterable[tuple[str, str, Sequence[str]]], more: Sequence[str] = ()) -> str:
+    return " AND ".join(
+        link.format(c=column, l=rng.choice([*texts, *more]), m=rng.choice(texts), p=rng.choice([*TEXTS, "\\", "a b"]))
+        for link, column, texts in links
+    )
+
+
+@given(RANDOMS)
+def test_a_chain_of_ranges_is_read_as_the_parser_reads_it(rng: Random) -> None:
+    """The fast path reads most of a million conditions; what it is not sure about, it leaves to the parser."""
+    text = filled(rng, [random_link(rng) for _ in range(rng.randint(1, 3))], rng.choice([(), UNREADABLE]))
+    text = rng.choice([text, text, text + " AND ", text + "\n", text.replace(" AND ", " and ")])
+    read = read_chain(text)
+    if read is not None:
+        assert read[:2] == read_condition(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["i8 BETWEEN 10 AND 19", "t = 'a AND b' AND i4 < 5 AND i4 >= '3'", "t LIKE 'a b%' AND d BETWEEN 'x' AND 'y'"],
+)
+def test_common_ranges_are_read_without_the_parser(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the form is known: parsing a million of them would take minutes."""
+    expected = read_condition(text)
+    assert read_chain(text) is not None
+    monkeypatch.setattr(chains, "read_condition", None)
+    assert (read_chain(text) or ())[:2] == expected
+
+
+@given(RANDOMS)
+def test_conditions_of_one_form_can_all_be_bound_unless_a_literal_has_no_value(rng: Random) -> None:
+    """So of a million shapes one is bound when the table becomes known; for the others, only literals are read."""
+    links = [random_link(rng) for _ in range(rng.randint(1, 3))]
+    wheres = []
+    for _ in range(10):
+        with suppress(ShapeError):
+            wheres.append(parse_where(filled(rng, links)))
+    bound = {where.form for where in wheres if can_be_bound(where)} - {None}
+    for where in wheres:
+        if where.form in bound:
+            try:
+                where.required_values(TABLE)
+                where.required_ranges(TABLE)
+            except ValueError:
+                assert not can_be_bound(where), where.text
+            else:
+                assert can_be_bound(where), where.text
+
+
+def can_be_bound(where: Where) -> bool:
+    try:
+        where.bind(TABLE)
+    except ShapeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("prefix", [text for text in TEXTS if text])

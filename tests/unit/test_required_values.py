@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where import Where, parse_where
-from flushtracker.shapes.where.equalities import read_equalities
+from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.required_values import value_parser
 from flushtracker.shapes.where.syntax import read_condition
 from tests.support.where_table import NULLS, UUID, relation
@@ -135,7 +135,7 @@ CHAINS = st.lists(
 def test_a_chain_of_equalities_is_read_as_the_parser_reads_it(chain: list[str], connective: str) -> None:
     """What the fast path accepts, it reads as the full parser does; it accepts nothing that the parser refuses."""
     text = connective.join(chain)
-    read = read_equalities(text)
+    read = read_chain(text)
     if read is not None:
         assert read[:2] == read_condition(text)
 
@@ -145,7 +145,12 @@ def test_conditions_that_differ_only_in_literals_have_one_form() -> None:
     forms = [parse_where(text).form for text in ("i4 = 1 AND t = 'a'", "i4 = 23 AND t = ''", "i4 = '1' AND t = 'a'")]
     assert forms[0] == forms[1] != forms[2]
     assert None not in forms
-    assert parse_where("i4 > 1").form is None
+    ranges = [parse_where(text).form for text in ("i4 > 1", "i4 > 23", "i4 >= 1", "i4 BETWEEN 1 AND 2", "t LIKE 'a%'")]
+    assert ranges[0] == ranges[1]
+    assert len({*ranges, None}) == 5
+    assert parse_where("NOT i4 > 1").form is None
+    assert parse_where("i4 <> 1").form is None
+    assert parse_where("t LIKE '%a'").form is None
     assert parse_where("i4 = 1 OR t = 'a'").form is None
 
 

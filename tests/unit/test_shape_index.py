@@ -411,6 +411,18 @@ def test_a_table_binds_one_shape_of_each_form_and_those_that_are_found(bound: li
     assert bound == ["shape-0", "shape-7"]
 
 
+def test_ranges_of_one_form_are_bound_as_equalities_are(bound: list[str]) -> None:
+    """One shape of the form, and those that are found; a literal without a value is still refused."""
+    router = EventRouter([users(f"shape-{n}", f"id BETWEEN {10 * n} AND {10 * n + 9}") for n in range(1000)])
+    gets(router, insert("eu", "75"))
+    assert bound == ["shape-0", "shape-7"]
+    router.add_shape(users("kept", "id BETWEEN 99999999999999 AND '9'"), starts_after=0)
+    router.add_shape(users("refused", "id BETWEEN 99999999999999 AND '99999999999999999999'"), starts_after=0)
+    with pytest.raises(ShapeError, match="the literal") as raised:
+        gets(router, insert("eu", "75"), lsn=LSN + 10)
+    assert raised.value.shape_id == "refused"
+
+
 def test_removed_shapes_leave_nothing_behind() -> None:
     """Both before their table is known and afterwards; ``check_invariants`` refuses empty keys."""
     index = ShapeIndex()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flushtracker.shapes.where.binding import bind
-from flushtracker.shapes.where.equalities import read_equalities
+from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
 from flushtracker.shapes.where.required_values import RequiredValues, required_values
 from flushtracker.shapes.where.syntax import read_condition
@@ -65,5 +65,5 @@ def parse_where(text: str) -> Where:
     >>> sorted(parse_where('Region = \\'eu\\' AND NOT "line/no" > 5').columns)
     ['line/no', 'region']
     """
-    condition, columns, form = read_equalities(text) or (*read_condition(text), None)
+    condition, columns, form = read_chain(text) or (*read_condition(text), None)
     return Where(text, columns, form, condition)

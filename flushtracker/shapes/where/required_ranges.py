@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from flushtracker.shapes.where.operands import read_literal
-from flushtracker.shapes.where.sql_values import TYPES, Value, common_type
+from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, common_type
 from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Like, Node
 from flushtracker.shapes.where.value_range import ValueRange, prefix_range
 from flushtracker.wal.changes import Relation
@@ -26,15 +26,13 @@ _ORDERED_FAMILIES: Final = frozenset(["exact", "float", "boolean", "uuid", "date
 _PREFIX_FAMILIES: Final = frozenset(["text", "character"])
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
-_Types: TypeAlias = Mapping[str, int]
-
 
 def required_ranges(condition: Node, relation: Relation) -> RequiredRanges:
     """The ranges that ``condition`` requires of rows of ``relation``, to which it, or one of its form, can be bound.
 
     Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
-    return _required(condition, {column.name: column.type_oid for column in relation.columns})
+    return _required(condition, relation)
 
 
 def range_parser(relation: Relation, column: str) -> Callable[[str], Value]:
@@ -42,27 +40,38 @@ def range_parser(relation: Relation, column: str) -> Callable[[str], Value]:
 
     The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have a required range.
     """
-    sql_type = TYPES[next(found.type_oid for found in relation.columns if found.name == column)]
+    sql_type = _type_of(relation, column)
     return str if sql_type.family in _PREFIX_FAMILIES else sql_type.parse
 
 
-def _required(node: Node, types: _Types) -> RequiredRanges:
+def _type_of(relation: Relation, column: str) -> SqlType:
+    return TYPES[next(found.type_oid for found in relation.columns if found.name == column)]
+
+
+def _required(node: Node, relation: Relation) -> RequiredRanges:
+    if isinstance(node, Comparison):
+        # Most shapes have equalities alone, and there may be a million of them.
+        return {} if node.operator == "=" else _compared(node, relation)
     match node:
-        case Comparison(operator, ColumnRef(name), Constant() as constant) if operator in _FLIPPED:
-            return _bounded(types, name, operator, constant)
-        case Comparison(operator, Constant() as constant, ColumnRef(name)) if operator in _FLIPPED:
-            return _bounded(types, name, _FLIPPED[operator], constant)
         case Like(ColumnRef(name), pattern) if pattern is not None and pattern.prefix:
-            return {name: prefix_range(pattern.prefix)} if TYPES[types[name]].family in _PREFIX_FAMILIES else {}
+            return {name: prefix_range(pattern.prefix)} if _type_of(relation, name).family in _PREFIX_FAMILIES else {}
         case Junction("AND", parts):
-            return _all(_required(part, types) for part in parts)
+            return _all([_required(part, relation) for part in parts])
         case Junction("OR", parts):
-            return _any([_required(part, types) for part in parts])
+            return _any([_required(part, relation) for part in parts])
     return {}
 
 
-def _bounded(types: _Types, name: str, operator: str, constant: Constant) -> RequiredRanges:
-    column_type = TYPES[types[name]]
+def _compared(node: Comparison, relation: Relation) -> RequiredRanges:
+    match node:
+        case Comparison(operator, ColumnRef(name), Constant() as constant) if operator in _FLIPPED:
+            return _bounded(name, _type_of(relation, name), operator, constant)
+        case Comparison(operator, Constant() as constant, ColumnRef(name)) if operator in _FLIPPED:
+            return _bounded(name, _type_of(relation, name), _FLIPPED[operator], constant)
+    return {}
+
+
+def _bounded(name: str, column_type: SqlType, operator: str, constant: Constant) -> RequiredRanges:
     common = column_type if constant.type_oid is None else common_type(column_type, TYPES[constant.type_oid])
     if common is None or common.family != column_type.family or common.family not in _ORDERED_FAMILIES:
         return {}
