@@ -19,6 +19,8 @@ from flushtracker.wal.changes import Relation, Row
 _MAX_KEYS: Final = 100
 """The most keys a shape is indexed under; one with longer lists is looked up by fewer columns, or not at all."""
 
+_EVERY_VALUE: Final = ValueRange()
+
 _Columns: TypeAlias = tuple[str, ...]
 _Key: TypeAlias = tuple[Value, ...]
 _T = TypeVar("_T")
@@ -87,7 +89,7 @@ class ValueGroup(Generic[_T]):
     def entries(self) -> Iterator[tuple[_Key, ValueRange, _T]]:
         """Each item under each of its keys; for tests."""
         for key, items in self._by_key.items():
-            yield from ((key, ValueRange(), item) for item in items)
+            yield from ((key, _EVERY_VALUE, item) for item in items)
 
     def check_invariants(self) -> None:
         if not self._by_key or not all(self._by_key.values()):
@@ -170,6 +172,6 @@ def _best_range(required: RequiredRanges, columns: Iterable[str]) -> tuple[str |
     """The range by which a shape is indexed, of a column that is not one of ``columns``: one with two ends if any."""
     found = [(values.open_ends, column) for column, values in required.items() if column not in columns]
     if not found:
-        return None, ValueRange()
+        return None, _EVERY_VALUE
     _, column = min(found)
     return column, required[column]
