@@ -30,7 +30,7 @@ _MERGE_RATIO: Final = 4
 
 
 class RangeIndex(Generic[_T]):
-    """Items by their range; an item may be added once only. Items are compared by identity."""
+    """Items by their range. An item may be added once only, and equals only itself."""
 
     __slots__ = ("_recent", "_runs")
 
@@ -59,7 +59,7 @@ class RangeIndex(Generic[_T]):
         """
         self._settle()
         for place, entry in enumerate(self._recent):
-            if entry[2] is item:
+            if entry[2] == item:
                 del self._recent[place]
                 return
         for number, run in enumerate(self._runs):
@@ -149,12 +149,9 @@ class _Run(Generic[_T]):
 
     def remove(self, low: Value, item: _T) -> bool:
         """Make a gap of an item; false if it is not in this run."""
-        place = bisect_left(self._lows, low)
-        while place < len(self._lows) and self._items[place] is not item:
-            if low < self._lows[place]:
-                return False
-            place += 1
-        if place == len(self._lows):
+        try:
+            place = self._items.index(item, bisect_left(self._lows, low), bisect_right(self._lows, low))
+        except ValueError:
             return False
         self._items[place] = None
         self._highs[0][place] = LOWEST
