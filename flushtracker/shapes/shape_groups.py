@@ -42,8 +42,10 @@ class Placement:
     def of(cls, shape: Shape, relation: Relation) -> "Placement":
         """The placement of a shape whose form can be bound to ``relation``; ``ValueError`` if this one cannot."""
         columns, keys = _keys(shape.required_values(relation))
-        range_column, values = _best_range(shape.required_ranges(relation), columns)
-        return cls(columns, keys, range_column, values)
+        ranges = shape.required_ranges(relation)
+        if not ranges:
+            return cls(columns, keys, None, _EVERY_VALUE)
+        return cls(columns, keys, *_best_range(ranges, columns))
 
     @property
     def group(self) -> tuple[_Columns, str | None]:
@@ -159,6 +161,11 @@ def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
     """The columns and keys under which a shape is indexed; if it cannot be looked up, no columns and one empty key."""
     chosen: dict[str, frozenset[Value]] = {}
     count = 1
+    if len(required) == 1:
+        # The most common kind of shape, of which there may be a million.
+        ((column, values),) = required.items()
+        if 0 < len(values) <= _MAX_KEYS:
+            return (column,), [(value,) for value in values]
     for column, values in sorted(required.items(), key=lambda item: (len(item[1]), item[0])):
         count *= len(values)
         if not 0 < count <= _MAX_KEYS:
