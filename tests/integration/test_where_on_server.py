@@ -34,3 +34,19 @@ def test_conditions_that_once_differed_agree(postgres: LocalPostgres, conditions
     comparison.close()
     assert done.differences == []
     assert done.counts["compared"] == len(conditions)
+
+
+def test_an_index_finds_the_rows_that_match_on_the_server(postgres: LocalPostgres) -> None:
+    """By prefixes with each kind of escape, and by ranges whose ends are rounded as the column's values are."""
+    conditions = [
+        *("t1 LIKE '50!%%' ESCAPE '!'", "t1 LIKE 'a!_%' ESCAPE '!'", "t1 LIKE 'aab' ESCAPE 'a'"),
+        *(r"t1 LIKE 'a\%' ESCAPE ''", r"t1 LIKE '50\%%'", "c1 LIKE 'a%'", "v1 LIKE 'ab'"),
+        *("r1 <= '0.1'", "r1 >= '0.1'::real", "r1 >= 0.1", "r1 BETWEEN 0.1 AND 0.5", "f1 <= 0.1"),
+        *("iv1 >= '30 days'", "iv1 < '1 mon'", "tm1 BETWEEN '12:30' AND '24:00'"),
+    ]
+    comparison, done = WhereComparison(postgres, seed=1), Comparison()
+    for condition in conditions:
+        comparison.compare(condition, done)
+    comparison.close()
+    assert done.differences == []
+    assert done.counts["compared"] == len(conditions)

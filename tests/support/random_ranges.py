@@ -26,6 +26,8 @@ VALUES: Mapping[str, Sequence[str]] = {
     "d": ["2026-01-01", "2026-01-02", "infinity", "-infinity", "0044-03-15 BC", "12026-01-01"],
     "ts": ["2026-01-01 00:00:00", "2026-01-01 00:00:00.000001", "2026-01-02", "infinity", "-infinity"],
     "tz": ["2026-01-01 00:00:00+00", "2026-01-01 02:00:00+02", "2026-01-01 00:00:00.5+00", "0001-01-01 00:00:00+00 BC"],
+    "tm": ["00:00:00", "09:30:00", "09:30", "09:30:00.000001", "24:00:00"],
+    "iv": ["1 mon", "30 days", "29 days 24:00:00", "-1 days", "-00:00:01", "00:00:00", "infinity", "-infinity"],
 }
 """For each column, texts of its values; some are different texts of one value."""
 
@@ -68,7 +70,17 @@ OTHERS = [
     "({c} {o} {l}) IS NOT TRUE",
     "NOT {c} {o} {l}",
 ]
-LIKES = ["{c} LIKE {p}", "{c} LIKE {p}", "{c} LIKE {p}", "{c} NOT LIKE {p}", "{c} ILIKE 'a%'", "{c} = {l}"]
+LIKES = [
+    "{c} LIKE {p}",
+    "{c} LIKE {p}",
+    "{c} LIKE {p}",
+    "{c} LIKE {p} ESCAPE {e}",
+    "{c} NOT LIKE {p}",
+    "{c} ILIKE 'a%'",
+    "lower({c}) LIKE 'a%'",
+    "{c} || 'b' LIKE 'ab%'",
+    "{c} = {l}",
+]
 
 
 def random_condition(rng: Random, columns: Sequence[str] = tuple(VALUES)) -> str:
@@ -87,6 +99,7 @@ def _random_test(rng: Random, column: str) -> str:
         l=_random_literal(rng, column),
         m=_random_literal(rng, column),
         p="'" + rng.choice(PATTERNS) + "'",
+        e=rng.choice(["'!'", "'a'", "'%'", "'_'", "''"]),
     )
 
 

@@ -2,15 +2,19 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
+from typing import Any
 
 from flushtracker.errors import DecodeError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where.required_ranges import range_parser
 from flushtracker.shapes.where.required_values import value_parser
+from flushtracker.shapes.where.value_range import ValueRange
 from flushtracker.wal.changes import Column, Relation, Row
 from tests.support.random_where import COLUMNS, SQL_TYPES, RandomWhere, quoted, random_row
 
@@ -99,8 +103,7 @@ class WhereComparison:
             return
         done.counts["compared"] += 1
         found = "".join(_outcome(matches, row) for row in self._rows)
-        required = where.required_values(self._relation)
-        parsers = {name: value_parser(self._relation, name) for name in required}
+        is_found = self._index_lookup(where)
         for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             if ours in ("z", "e") and _FOLDABLE.search(condition):
                 # PostgreSQL computes what is constant when it plans, and then may not need the operation that fails.
@@ -108,12 +111,21 @@ class WhereComparison:
                 continue
             difference = _difference(ours, theirs, done.counts)
             row = self._rows[number]
-            if theirs == "t" and any(not _has(row[name], parsers[name], values) for name, values in required.items()):
+            if theirs == "t" and not is_found(row):
                 difference = "the index does not find the row"
             if difference:
                 values = {name: row[name] for name in sorted(where.columns)}
                 done.differences.append(f"{self._seed}: where {condition}: {difference} for {values}")
                 return
+
+    def _index_lookup(self, where: Where) -> Callable[[Row], bool]:
+        """Whether an index finds a row by the values and the ranges that ``where`` requires."""
+        tests: list[tuple[str, Callable[[str], object], Callable[[Any], bool]]] = []
+        for name, values in where.required_values(self._relation).items():
+            tests.append((name, value_parser(self._relation, name), values.__contains__))
+        for name, found in where.required_ranges(self._relation).items():
+            tests.append((name, range_parser(self._relation, name), partial(_contains, found)))
+        return lambda row: all(_has(row[name], parse, test) for name, parse, test in tests)
 
     def _on_server(self, condition: str) -> str:
         """A letter for each row; raises ``PostgresError`` if the server refuses the condition itself."""
@@ -160,5 +172,9 @@ def _difference(ours: str, theirs: str, counts: Counter[str]) -> str | None:
     return f"{ours} instead of {theirs}"
 
 
-def _has(text: str | None, parse: Callable[[str], object], values: Iterable[object]) -> bool:
-    return text is not None and parse(text) in values
+def _has(text: str | None, parse: Callable[[str], object], test: Callable[[Any], bool]) -> bool:
+    return text is not None and test(parse(text))
+
+
+def _contains(values: ValueRange, value: Any) -> bool:
+    return bool(values.low <= value and values.high >= value)

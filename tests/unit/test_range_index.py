@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from flushtracker.shapes.range_index import RangeIndex
-from flushtracker.shapes.where.sql_values import parse_numeric
+from flushtracker.shapes.where.number_values import parse_numeric
 from flushtracker.shapes.where.value_range import HIGHEST, LOWEST, ValueRange
 from tests.support.random_wal import RANDOMS
 
