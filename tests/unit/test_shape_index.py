@@ -96,11 +96,13 @@ def random_change(rng: Random, table: Relation) -> Change:
 
 
 def route(router: EventRouter, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
-    """Route the fragment, removing every shape that the router refuses, as capture does."""
+    """Route the fragment, removing every shape that the router refuses or that a row cannot enter, as capture does."""
     try:
         routed = router.route(fragment)
-    except ShapeError as error:
-        router.remove_shape(str(error.shape_id))
+    except (ShapeError, DecodeError) as error:
+        if error.shape_id is None:
+            raise
+        router.remove_shape(error.shape_id)
         routed = route(router, fragment)
     router.check_invariants()
     return routed
