@@ -1,5 +1,6 @@
 """Random changes of schemas and rows on a real server: each shape equals its query, or has ended by itself."""
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from flushtracker.errors import PostgresError
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
 from tests.support.shape_outcome import Outcome, outcome
 
+_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_SEEDS", "6"))
 _TABLES: Final = 8
 _ROUNDS: Final = 6
 _DEADLINE_S: Final = 20.0
@@ -100,7 +102,7 @@ def play(rig: CaptureRig, rng: random.Random, tables: list[str]) -> None:
     rig.execute_and_wait("SELECT 1")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(_SEEDS))
 def test_each_shape_equals_its_query_or_has_ended(rig: CaptureRig, seed: int) -> None:
     """Whatever is done to its table, and whether capture runs meanwhile or not."""
     rng = random.Random(seed)  # noqa: S311  not for secrets
