@@ -20,6 +20,8 @@
 A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
 """
 
+from collections.abc import Sequence
+
 
 class FlushtrackerError(Exception):
     """Root of all errors raised on purpose. The message is one line, fit for a terminal."""
@@ -93,3 +95,13 @@ class PostgresUnavailableError(PostgresError):
 
 class SlotError(PostgresError):
     """The slot cannot continue from where it was; an operator must decide how to proceed."""
+
+
+def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
+    """The first ``most`` names, and how many ``others`` there are, for a message.
+
+    >>> listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} {others}" if left > 0 else "")

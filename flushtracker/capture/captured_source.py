@@ -7,21 +7,18 @@ published itself, which cannot become untrue.
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions, Tables
-from flushtracker.errors import SlotError
+from flushtracker.errors import SlotError, listed
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
-
-_SHAPES_NAMED: Final = 3
 
 
 class CapturedSource:
@@ -112,9 +109,8 @@ class CapturedSource:
             missing = sorted(known - {entry.definition.id for entry in prior.entries.shapes})
             lost += [f"shape {shape_id}" for shape_id in missing]
         if lost:
-            more = f" and {len(lost) - _SHAPES_NAMED} more" if len(lost) > _SHAPES_NAMED else ""
             raise SlotError(
-                f"source {self.name}: the shape registry no longer has {', '.join(lost[:_SHAPES_NAMED])}{more}, which "
+                f"source {self.name}: the shape registry no longer has {listed(lost)}, which "
                 "this process had registered: its topic was lost or replaced. Restore the topic, or start with "
                 "--new-epoch and new shapes"
             )

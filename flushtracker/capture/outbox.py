@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from flushtracker.capture.delivery_window import DeliveryWindow
 from flushtracker.capture.event_limit import MAX_EVENT_BYTES
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerError, listed
 from flushtracker.events.fragment_sequencer import SequencedFragment
 from flushtracker.events.registry_events import RegistryEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
@@ -116,11 +116,9 @@ def _within_limit(event: FragmentEvent, text: str) -> str:
     """
     if 4 * len(text) <= MAX_EVENT_BYTES or len(text.encode()) <= MAX_EVENT_BYTES:
         return text
-    names = [shape.shape_id for shape in event.shapes[:_SHAPES_NAMED]]
-    more = len(event.shapes) - len(names)
+    names = listed([shape.shape_id for shape in event.shapes], _SHAPES_NAMED, "more shapes")
     raise BrokerError(
-        f"an event of transaction {event.xid} at {format_lsn(event.lsn)}, for {', '.join(names)}"
-        f"{f' and {more} more shapes' if more else ''}, has {len(text.encode())} bytes, over the limit "
-        f"of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the key); remove shapes, so that fewer are "
-        "in one transaction"
+        f"an event of transaction {event.xid} at {format_lsn(event.lsn)}, for {names}, has {len(text.encode())} bytes, "
+        f"over the limit of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the key); remove shapes, so that "
+        "fewer are in one transaction"
     )

@@ -7,14 +7,11 @@ flush policy and its dependencies can.
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Final
 
-from flushtracker.errors import ShapeError
+from flushtracker.errors import ShapeError, listed
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import TableName
-
-_SHAPES_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +106,7 @@ class ShapeRegistry:
 
 
 def _too_many(removed: Sequence[str], live: int) -> str:
-    more = len(removed) - _SHAPES_NAMED
-    names = ", ".join(map(repr, sorted(removed)[:_SHAPES_NAMED])) + (f" and {more} more" if more > 0 else "")
+    names = listed([repr(shape_id) for shape_id in sorted(removed)])
     return (
         f"the shapes file would remove {len(removed)} of the {live} live shapes, permanently: {names}. Complete the "
         f"file; or, if they are to be removed, add the line 'allow_removing: {len(removed)}' to it"

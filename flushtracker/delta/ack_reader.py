@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.storage import storage_reason, table_rows
-from flushtracker.errors import ConfigError, SinkError
+from flushtracker.errors import ConfigError, SinkError, listed
 
 _COLUMNS: Final = (
     "source",
@@ -157,9 +157,7 @@ def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
 
 
 def _listed(sources: list[str]) -> str:
-    shown = ", ".join(sources[:5])
-    more = f" and {len(sources) - 5} more" if len(sources) > 5 else ""
-    return f"the source{'s' if len(sources) > 1 else ''} {shown}{more}"
+    return f"the source{'s' if len(sources) > 1 else ''} {listed(sources, most=5)}"
 
 
 def _ack(row: dict[str, Any]) -> Ack:
