@@ -26,7 +26,6 @@ from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, Sourc
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, conflict, reason_to_end
 from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
@@ -132,7 +131,11 @@ class Subscriptions:
             wal_end = self.tables.wal_end()
             begun = self._source_entry is not None
             starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
-            added = [ShapeEntry(self._source, definition, bound.oid, starts_after) for definition, bound in resolved]
+            completed = [
+                ShapeEntry(self._source, definition, bound.oid, starts_after) for definition, bound in resolved
+            ]
+            # A partition may have been created after a shape was completed from the catalog.
+            added = [_with_partitions(entry, self._bindings[entry.table_oid]) for entry in completed]
             removed_at = LogOffset(wal_end, 0)
             removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
             self._put([*removed, *diff.updated, *added])
@@ -140,9 +143,6 @@ class Subscriptions:
             for entry in added:
                 self.router.add_shape(entry.definition, starts_after.tx_offset)
                 logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
-            # A partition may have been created after one of the shapes was completed from the catalog.
-            for oid in {bound.oid for _, bound in resolved}:
-                self._add_partitions(oid, self._bindings[oid])
         self._arrange_layers()
 
     def end_shapes(self, reasons: Mapping[str, str]) -> None:
@@ -191,12 +191,7 @@ class Subscriptions:
             bound = self._bindings.get(entry.table_oid)
             if bound is None or entry.starts_after.tx_offset >= transaction.lsn:
                 continue
-            if relation.relation_id not in {bound.oid, *(partition.oid for partition in bound.partitions)}:
-                table = ".".join(relation.table)
-                reason: str | None = f"table {table} is not the same table as when the shape was bound to it"
-            else:
-                reason = conflict(Shape(entry.definition).used_columns, bound, relation)
-            if reason is not None:
+            if reason := conflict(self.router.used_columns(entry.definition.id), bound, relation):
                 reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
 
@@ -206,8 +201,6 @@ class Subscriptions:
         for oid in sorted(wanted):
             if now.get(oid) != self._bindings.get(oid):
                 self._rebind(oid, now.get(oid))
-            elif oid in now:
-                self._add_partitions(oid, now[oid])
 
     def _rebind(self, oid: int, now: TableBinding | None) -> None:
         """Take over a table's new description; end the shapes that do not survive the difference."""
@@ -221,13 +214,13 @@ class Subscriptions:
             if now is None:
                 reason: str | None = f"table {'.'.join(entry.definition.table)} was dropped"
             else:
-                reason = reason_to_end(Shape(entry.definition).used_columns, bound or now, now)
+                reason = reason_to_end(self.router.used_columns(entry.definition.id), bound or now, now)
             if reason is not None:
                 reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
         if now is None:
             return
-        self._add_partitions(oid, now)
+        self._add_partitions(now)
         self._outbox.publish_entries([TableEntry(self._source, now)])
         self._bindings[oid] = now
 
@@ -243,16 +236,10 @@ class Subscriptions:
         )
         return replace(now, partitions=partitions)
 
-    def _add_partitions(self, oid: int, now: TableBinding) -> None:
+    def _add_partitions(self, now: TableBinding) -> None:
         """Add new partitions to the shapes on the root."""
-        changed = []
-        for entry in self._registry.live_on([], oid):
-            known = entry.definition.partitions
-            new = tuple(partition.table for partition in now.partitions if partition.table not in known)
-            if new:
-                changed.append(replace(entry, definition=replace(entry.definition, partitions=(*known, *new))))
-                names = ",".join(".".join(table) for table in new)
-                logger.info("partitions added shape_id=%s partitions=%s", entry.definition.id, names)
+        entries = self._registry.live_on([], now.oid)
+        changed = [new for entry in entries if (new := _with_partitions(entry, now)) is not entry]
         if changed:
             self._put(changed)
             for entry in changed:
@@ -285,3 +272,14 @@ class Subscriptions:
 
     def _arrange_layers(self) -> None:
         self._outbox.layers = dependency_layers(entry.definition for entry in self._registry.live)
+
+
+def _with_partitions(entry: ShapeEntry, binding: TableBinding) -> ShapeEntry:
+    """The entry with its table's partitions added; the same object if it has them all."""
+    known = entry.definition.partitions
+    new = tuple(partition.table for partition in binding.partitions if partition.table not in known)
+    if not new:
+        return entry
+    names = ",".join(".".join(table) for table in new)
+    logger.info("partitions added shape_id=%s partitions=%s", entry.definition.id, names)
+    return replace(entry, definition=replace(entry.definition, partitions=(*known, *new)))

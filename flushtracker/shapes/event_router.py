@@ -113,6 +113,10 @@ class EventRouter:
         """Whether a change of ``table`` may concern any shape."""
         return table in self._by_table
 
+    def used_columns(self, shape_id: str) -> frozenset[str] | None:
+        """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
+        return self._registered[shape_id].shape.used_columns
+
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
 

@@ -85,11 +85,13 @@ def conflict(used: Collection[str] | None, bound: TableBinding, relation: Relati
 
     The relation may be older than the binding, so it may lack columns; :meth:`Shape.bind` checks those a shape needs.
     """
+    table, oid = _dotted(relation.table), relation.relation_id
+    if oid != bound.oid and all(oid != partition.oid for partition in bound.partitions):
+        return f"table {table} is not the same table as when the shape was bound to it"
     types = {column.name: column.type_oid for column in bound.columns}
     for column in relation.columns:
         if used is not None and column.name not in used:
             continue
-        table = _dotted(relation.table)
         if column.name not in types:
             return f"table {table} had a column {column.name}, which {_dotted(bound.table)} does not have"
         if types[column.name] != column.type_oid:
