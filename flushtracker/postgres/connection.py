@@ -55,7 +55,7 @@ _CANCELED_STATES: Final = ("57014", "55P03")
 _DEFAULTS: Final = {
     "application_name": APPLICATION_NAME,
     "connect_timeout": str(_CONNECT_TIMEOUT_SECONDS),
-    # A peer that vanishes is detected within half a minute. TCP sends keepalives only while nothing is unacknowledged;
+    # A lost peer is noticed within half a minute. TCP sends keepalives only while nothing is unacknowledged;
     # capture sends a status update each second, so for the stream it is tcp_user_timeout that counts, without which the
     # kernel would retransmit for about 15 minutes.
     "keepalives_idle": "10",
