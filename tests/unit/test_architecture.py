@@ -66,6 +66,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
 
 PURE_LIBRARY: Final = frozenset(
     [
+        "array",
         "bisect",
         "collections",
         "dataclasses",

@@ -1,0 +1,174 @@
+"""A shape group by plain definition: lists and tuples, every shape gone through after every batch, nothing packed.
+
+It is what :class:`~flushtracker.tracking.shape_group.ShapeGroup` is compared with, and shares no code with it but the
+events and the report. ``random_group_batches`` makes the micro-batches of one group, with every kind of event.
+"""
+
+import json
+from dataclasses import dataclass, field
+from random import Random
+
+from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment
+from flushtracker.tracking.source_tracker import GroupReport
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+
+Offset = tuple[int, int]
+Batch = tuple[list[ShapeFragment], list[ShapeFlush]]
+
+
+@dataclass
+class PlainShape:
+    """``txns`` are ``[first commit LSN, commit LSN, last operation written, boundary]``."""
+
+    txns: list[list[int]] = field(default_factory=list)
+    opened: Offset | None = None
+    flushed: Offset | None = None
+    removed: Offset | None = None
+    since_ms: int = 0
+
+    def is_removed(self, tx: int) -> bool:
+        return self.removed is not None and tx <= self.removed[0]
+
+    def close(self, tx: int, last_op: int, op: int) -> None:
+        self.opened = None
+        if self.txns and self.txns[-1][1] == tx:
+            self.txns[-1][2:] = [max(self.txns[-1][2], last_op), max(self.txns[-1][3], op)]
+        else:
+            self.txns.append([tx, tx, last_op, op])
+
+    def add_fragment(self, fragment: ShapeFragment) -> None:
+        tx, op = fragment.last_log_offset.tx_offset, fragment.last_log_offset.op_offset
+        if self.opened and self.opened[0] < tx:
+            self.close(self.opened[0], self.opened[1], self.opened[1])
+        if fragment.last_offset is not None and not self.is_removed(tx):
+            self.opened = max(self.opened or (-1, 0), (tx, fragment.last_offset.op_offset))
+        is_committed = fragment.is_commit or any(txn[1] == tx for txn in self.txns)
+        if self.opened and is_committed:
+            self.close(tx, self.opened[1], op)
+
+    def settle(self, cursor: Offset, max_pending: int) -> None:
+        self.txns = [txn for txn in self.txns if not self.is_removed(txn[1])]
+        if self.opened and self.is_removed(self.opened[0]):
+            self.opened = None
+        self.txns = [txn for txn in self.txns if self.flushed is None or (txn[1], txn[2]) > self.flushed]
+        if len(self.txns) > max_pending:
+            while len(self.txns) > max(1, max_pending // 2):
+                pairs = [self.txns[at : at + 2] for at in range(0, len(self.txns), 2)]
+                self.txns = [[pair[0][0], *pair[-1][1:]] for pair in pairs]
+        if not self.txns and not self.opened:
+            self.flushed = self.flushed if self.flushed and self.flushed > cursor else None
+            self.removed = self.removed if self.removed and (self.removed[0], OP_INFINITY) > cursor else None
+
+    def pending(self) -> tuple[Offset, Offset] | None:
+        """``(last_flushed, last_sent)``."""
+        ranges = [(first, (tx, max(last_op, op))) for first, tx, last_op, op in self.txns]
+        if self.opened and not (self.flushed and self.flushed >= self.opened):
+            ranges.append((self.opened[0], self.opened))
+        if not ranges:
+            return None
+        before = (ranges[0][0] - 1, 0)
+        return max(before, self.flushed or before), max(sent for _, sent in ranges)
+
+
+class PlainGroup:
+    def __init__(self, cursor: LogOffset) -> None:
+        self.cursor: Offset = (cursor.tx_offset, cursor.op_offset)
+        self.shapes: dict[str, PlainShape] = {}
+
+    def apply(self, batch: Batch, *, now_ms: int, max_pending: int) -> None:
+        fragments, flushes = batch
+        before = {shape_id: shape.pending() for shape_id, shape in self.shapes.items()}
+        for flush in flushes:
+            shape = self.shapes.setdefault(flush.shape_id, PlainShape())
+            offset = (flush.offset.tx_offset, flush.offset.op_offset)
+            if flush.is_removal:
+                shape.removed = max(shape.removed or offset, offset)
+            else:
+                shape.flushed = max(shape.flushed or offset, offset)
+        unseen = [(_reach(fragment), fragment) for fragment in fragments if _reach(fragment) > self.cursor]
+        for reach, fragment in sorted(unseen, key=lambda each: each[1].last_log_offset):
+            self.shapes.setdefault(fragment.shape_id, PlainShape()).add_fragment(fragment)
+            self.cursor = max(self.cursor, reach)
+        for shape_id, shape in list(self.shapes.items()):
+            shape.settle(self.cursor, max_pending)
+            then, now = before.get(shape_id), shape.pending()
+            if now and (then is None or now[0] > then[0]):
+                shape.since_ms = now_ms
+            if (shape.txns, shape.opened, shape.flushed, shape.removed) == ([], None, None, None):
+                del self.shapes[shape_id]
+
+    def report(self) -> GroupReport:
+        pending = [(*each, shape_id) for shape_id, shape in self.shapes.items() if (each := shape.pending())]
+        if not pending:
+            return GroupReport()
+        flushed, _, shape_id = min(pending, key=lambda each: (each[0], each[2]))
+        sent = max(last_sent for _, last_sent, _ in pending)
+        since_ms = self.shapes[shape_id].since_ms
+        return GroupReport(len(pending), Pending(LogOffset(*sent), LogOffset(*flushed), since_ms), shape_id)
+
+    def to_json(self) -> list[object]:
+        """The group as version 1 of the stored format has it."""
+        shapes = {
+            shape_id: [shape.since_ms, *map(_list, (shape.opened, shape.flushed, shape.removed)), shape.txns]
+            for shape_id, shape in self.shapes.items()
+        }
+        return [list(self.cursor), shapes]
+
+    def pack_version_1(self) -> bytes:
+        return b"\x01" + json.dumps(self.to_json()).encode()
+
+
+def _list(offset: Offset | None) -> list[int] | None:
+    return None if offset is None else list(offset)
+
+
+def _reach(fragment: ShapeFragment) -> Offset:
+    tx, op = fragment.last_log_offset.tx_offset, fragment.last_log_offset.op_offset
+    return (tx, OP_INFINITY) if fragment.is_commit else (tx, op)
+
+
+def random_group_batches(rng: Random, shapes: int, transactions: int) -> list[Batch]:
+    """Transactions in order, with resends that are cut anew; flushes and removals anywhere; numbers of all sizes."""
+    txns = []
+    lsn = rng.choice([50, 2**40])
+    for _ in range(transactions):
+        lsn += rng.choice([24, 200, 200, 40_000, 2**31, 2**34])
+        step = rng.choice([2, 2, 2, 300, 2**20, 2**50])
+        operations = [[f"s{n}" for n in range(shapes) if rng.random() < 0.4] for _ in range(rng.randint(1, 4))]
+        txns.append((lsn, step, operations))
+    stream: list[ShapeFragment] = []
+    at = 0
+    while at < len(txns):
+        stream += _fragments(rng, *txns[at])
+        at = max(0, at - rng.randint(0, 3)) if rng.random() < 0.15 else at + 1
+    batches: list[Batch] = [([], []) for _ in range(rng.randint(1, 12))]
+    places = sorted(rng.randrange(len(batches)) for _ in stream)
+    for place, fragment in zip(places, stream, strict=True):
+        batches[place][0].append(fragment)
+    for _ in range(rng.randint(0, 3 * transactions)):
+        lsn, step, operations = rng.choice(txns)
+        offset = LogOffset(lsn, step * rng.randrange(len(operations)) + rng.choice([0, 0, 1]))
+        is_removal = rng.random() < 0.05
+        batches[rng.randrange(len(batches))][1].append(ShapeFlush(f"s{rng.randrange(shapes)}", offset, is_removal))
+    for fragments, _ in batches:
+        rng.shuffle(fragments)
+    return batches
+
+
+def _fragments(rng: Random, lsn: int, step: int, operations: list[list[str]]) -> list[ShapeFragment]:
+    """A transaction, cut at random; the commit lists all shapes, or by mistake only those with a change."""
+    rows = []
+    start = 0
+    is_complete = rng.random() < 0.9
+    for end in range(1, len(operations) + 1):
+        is_commit = end == len(operations)
+        if not is_commit and rng.random() < 0.5:
+            continue
+        last = {shape: step * op + (rng.random() < 0.2) for op in range(start, end) for shape in operations[op]}
+        listed = sorted({shape for each in operations for shape in each}) if is_commit and is_complete else last
+        for shape in listed:
+            offset = LogOffset(lsn, last[shape]) if shape in last else None
+            rows.append(ShapeFragment(shape, offset, LogOffset(lsn, step * (end - 1)), is_commit))
+        start = end
+    return rows
