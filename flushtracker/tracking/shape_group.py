@@ -101,7 +101,7 @@ class ShapeGroup:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
-        """Read the output of :meth:`pack`, or the JSON of release 0.1; raises ``StateError`` on any other version."""
+        """Read the output of :meth:`pack`, or version 1, which was JSON; raises ``StateError`` on any other version."""
         if check_version(packed, JSON_VERSION, _VERSION) == JSON_VERSION:
             return _from_json(unpack(packed))
         group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from flushtracker.tracking.flush_tracker import Pending
-from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment
+from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
 from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
@@ -117,6 +117,20 @@ class PlainGroup:
 
     def pack_version_1(self) -> bytes:
         return b"\x01" + json.dumps(self.to_json()).encode()
+
+
+def group_to_json(group: ShapeGroup) -> list[object]:
+    """A real group in the same form as :meth:`PlainGroup.to_json`."""
+    shapes = {}
+    for shape_id, shape in group.shapes.items():
+        offsets = (shape.open_offset, shape.flushed_offset, shape.removed_offset)
+        txns = [
+            [txn.first_tx_offset, txn.boundary.tx_offset, txn.last_offset.op_offset, txn.boundary.op_offset]
+            for txn in shape.txn_offset_mapping
+        ]
+        pairs = [None if offset is None else [offset.tx_offset, offset.op_offset] for offset in offsets]
+        shapes[shape_id] = [shape.since_ms, *pairs, txns]
+    return [[group.cursor.tx_offset, group.cursor.op_offset], shapes]
 
 
 def _list(offset: Offset | None) -> list[int] | None:
