@@ -15,6 +15,7 @@ from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
+from flushtracker.shapes.type_binding import user_types
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 STATEMENT_TIMEOUT_S: Final = 30.0
@@ -115,7 +116,8 @@ class ServerTables:
         if primary_key is None and any(relation.replica_identity == "full" for relation in relations):
             primary_key = facts.primary_key or None
         resolved = replace(definition, primary_key=primary_key, partitions=partitions)
-        bound = [Shape(resolved).bind(relation) for relation in relations]
+        types = user_types(binding.types)
+        bound = [Shape(resolved).bind(relation.with_types(types)) for relation in relations]
         return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
 
 

@@ -1,15 +1,15 @@
 """Tests of arrays: ``= ANY(array)``, ``@>`` and ``&&``. Bounds and dimensions do not count, only the items."""
 
 from flushtracker.shapes.where.operands import Operand, Operands
-from flushtracker.shapes.where.sql_values import TYPES, common_type
+from flushtracker.shapes.where.sql_values import common_type
 from flushtracker.shapes.where.three_valued import Condition, Evaluate, Values
 
 
 def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:
     """``operand = ANY(array)``: unknown if the array lacks the value and has a NULL."""
-    if array.type is None or array.type.item_oid is None:
+    if array.type is None or array.type.item is None:
         raise scope.refused(f"uses ANY(...) of {array}", "use it with an array column, as in: 'red' = ANY(colors)")
-    item_type = TYPES[array.type.item_oid]
+    item_type = array.type.item
     common = common_type(operand.type or item_type, item_type)
     # An item would have to be converted if it were compared in a type of another family.
     if common is None or common.family != item_type.family:

@@ -9,6 +9,7 @@ is compared in another type (an integer with a double) has no required values.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from flushtracker.shapes.where.column_types import type_of, type_of_column
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import read_literal
 from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, common_type, list_types
@@ -18,7 +19,7 @@ from flushtracker.wal.changes import Relation
 RequiredValues: TypeAlias = Mapping[str, frozenset[Value]]
 """For each column listed, the values of which a row must have one; an empty set if no row can match."""
 
-_Types: TypeAlias = Mapping[str, int]
+_Types: TypeAlias = Mapping[str, SqlType | None]
 
 
 def required_values(condition: Node, relation: Relation) -> RequiredValues:
@@ -26,7 +27,7 @@ def required_values(condition: Node, relation: Relation) -> RequiredValues:
 
     Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
-    return _required(condition, {column.name: column.type_oid for column in relation.columns})
+    return _required(condition, {column.name: type_of(column) for column in relation.columns})
 
 
 def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
@@ -34,17 +35,17 @@ def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
 
     The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have required values.
     """
-    return TYPES[next(found.type_oid for found in relation.columns if found.name == column)].parse
+    return type_of_column(relation, column).parse
 
 
 def _required(node: Node, types: _Types) -> RequiredValues:
     match node:
         case Comparison("=", ColumnRef(name), Constant() as constant):
-            return _one_of(name, TYPES[types[name]], [constant])
+            return _one_of(name, types[name], [constant])
         case Comparison("=", Constant() as constant, ColumnRef(name)):
-            return _one_of(name, TYPES[types[name]], [constant])
+            return _one_of(name, types[name], [constant])
         case Membership(ColumnRef(name), constants):
-            return _one_of(name, TYPES[types[name]], constants)
+            return _one_of(name, types[name], constants)
         case Junction("AND", parts):
             return _all([_required(part, types) for part in parts])
         case Junction("OR", parts):
@@ -52,7 +53,9 @@ def _required(node: Node, types: _Types) -> RequiredValues:
     return {}
 
 
-def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> RequiredValues:
+def _one_of(name: str, column_type: SqlType | None, constants: Sequence[Constant]) -> RequiredValues:
+    if column_type is None:
+        return {}
     own_types = [None if constant.type_oid is None else TYPES[constant.type_oid] for constant in constants]
     for constant, own in zip(constants, own_types, strict=True):
         if own is None:
