@@ -3,19 +3,19 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
-from flushtracker.shapes.where.column_types import type_of
+from flushtracker.shapes.where.column_types import label_type
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Update
 
 LabelParsers: TypeAlias = Sequence[tuple[str, Callable[[str], object]]]
-"""Columns of enums, or of arrays of them, each with what raises ``ValueError`` for a label that is not known."""
+"""Columns with values of enums, each with what raises ``ValueError`` for a label that is not known."""
 
 
 def label_parsers(relation: Relation, columns: Collection[str]) -> LabelParsers:
     """The parsers of those of ``columns`` that have enums."""
     types = [
-        (column.name, type_of(column))
+        (column.name, label_type(column.user_type))
         for column in relation.columns
-        if column.name in columns and column.user_type is not None and column.user_type.enum is not None
+        if column.name in columns and column.user_type is not None
     ]
     return tuple((name, found.parse) for name, found in types if found is not None)
 

@@ -206,6 +206,7 @@ def test_a_statement_instead_of_a_condition_is_refused(caplog: pytest.LogCapture
         ("mail = 5", ['column "mail" (text)', "incompatible"]),
         ("pair = '(1,2)'", ['column "pair" of type public.pair, a composite type']),
         ("pair IS NULL", ['column "pair" of a composite type is NULL, which depends on its fields']),
+        ("felt = 'ok'", ['column "felt" of type public.best_mood, a domain over an enum']),
         ("span = '[1,2)'", ['column "span" of type public.span, a range']),
         ("addresses = '{a}'", ['column "addresses" of type public.email[], an array of neither']),
         ("tm = '25:00'", ['the literal "25:00"', "time"]),

@@ -1,4 +1,4 @@
-"""The types of columns, built in or not: an enum, an array of one, or a domain over a supported type."""
+"""The types of columns, built in or not: an enum, an array of one, or a domain over a supported built-in type."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -9,7 +9,7 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, Column, Relation, TypeKind
 
 _KINDS: dict[TypeKind, str] = {
     "enum": "an enum",
-    "domain": "a domain over a type that is not supported",
+    "domain": "a domain over an enum, or over a type that is not supported",
     "array": "an array of neither integers, text nor an enum",
     "composite": "a composite type",
     "range": "a range",
@@ -21,11 +21,14 @@ _KINDS: dict[TypeKind, str] = {
 def type_of(column: Column) -> SqlType | None:
     """The type as which the column's values are compared; ``None`` if it is not supported.
 
-    PostgreSQL compares a domain's values as those of the type that it is over.
+    PostgreSQL compares a domain's values as those of the type that it is over, and not at all if that is an enum.
     """
     if column.user_type is None:
         return TYPES.get(column.type_oid)
-    return _sql_type(column.user_type)
+    found = column.user_type.unrestricted
+    if isinstance(found, int):
+        return TYPES.get(found)
+    return None if column.user_type.kind == "domain" else label_type(column.user_type)
 
 
 def type_of_column(relation: Relation, name: str) -> SqlType:
@@ -51,21 +54,24 @@ def is_row(column: Column) -> bool:
     return isinstance(found, UserType) and found.kind == "composite"
 
 
-@lru_cache(maxsize=1000)
-def _sql_type(user_type: UserType) -> SqlType | None:
-    found = user_type.unrestricted
-    if not isinstance(found, UserType):
-        return None if found is None else TYPES.get(found)
+def label_type(user_type: UserType) -> SqlType | None:
+    """The type of an enum, of an array of one, or of a domain over either; ``None`` for any other."""
     enum = user_type.enum
     if enum is None:
         return None
-    return enum_type(enum) if found is enum else array_type(found.oid, enum_type(enum))
+    found = user_type.unrestricted
+    return enum_type(enum) if found is enum or not isinstance(found, UserType) else _array_type(found.oid, enum)
 
 
 @lru_cache(maxsize=1000)
 def enum_type(enum: UserType) -> SqlType:
     """The type of an enum, whose values are the places of its labels."""
     return SqlType(enum.oid, str(enum), "enum", 0, _label_parser(enum.labels), labels=enum.labels)
+
+
+@lru_cache(maxsize=1000)
+def _array_type(oid: int, enum: UserType) -> SqlType:
+    return array_type(oid, enum_type(enum))
 
 
 def _label_parser(labels: Sequence[str]) -> Callable[[str], Value]:
