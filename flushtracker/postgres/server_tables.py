@@ -9,7 +9,7 @@ from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
@@ -98,8 +98,9 @@ class ServerTables:
             PostgresError: the table is not in the publication.
         """
         name, table = f"shape {definition.id!r}", ".".join(definition.table)
-        facts = self._catalog.table(definition.table)
-        binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
+        with one_snapshot(self._connection):
+            facts = self._catalog.table(definition.table)
+            binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
         if facts is None or binding is None:
             raise ShapeError(f"{name}: there is no table {table} in this database")
         # What makes a bound shape end must not be there from the start.
