@@ -4,6 +4,7 @@ Most conditions are valid SQL; some are refused by us, by the server or by both.
 ``random.Random`` given, so a seed reproduces a failure.
 """
 
+import re
 from collections.abc import Callable
 from random import Random
 
@@ -208,8 +209,36 @@ class RandomWhere:
         return f"{self._calculation()} {symbol} {right}"
 
     def _array(self) -> str:
+        if self._rng.random() < 0.4:
+            return self._any_of_literal()
         oid = self._rng.choice(list(_ARRAYS))
         column, other = self._column(oid), self._rng.choice([self._column(oid), self._literal(oid)])
+        if self._rng.random() < 0.3:
+            other = self._constructor(oid)
         if self._rng.random() < 0.4:
             return f"{self._operand((_ARRAYS[oid],))} = ANY({column})"
         return f"{column} {self._rng.choice(['@>', '<@', '&&', '=', '<>', 'IS DISTINCT FROM'])} {other}"
+
+    def _any_of_literal(self) -> str:
+        oid = self._rng.choice([oid for oid in VALUES if oid not in _ARRAYS])
+        arrays = [array for array, item in _ARRAYS.items() if item == oid]
+        items = [_value(self._rng, oid) for _ in range(self._rng.randrange(4))]
+        texts = [
+            "NULL" if self._rng.random() < _NULL_CHANCE else '"' + re.sub(r'(["\\])', r"\\\1", item) + '"'
+            for item in items
+        ]
+        literal = quoted("{" + ",".join(texts) + "}")
+        if arrays and self._rng.random() < 0.6:
+            literal = self._rng.choice(
+                [self._constructor(arrays[0]), f"{literal}::{SQL_TYPES[DOMAINS.get(arrays[0], arrays[0])]}"]
+            )
+        return f"{self._operand((oid,))} {self._rng.choice(['= ANY', '= ANY', '<> ALL'])} ({literal})"
+
+    def _constructor(self, oid: int) -> str:
+        oid = DOMAINS.get(oid, oid)
+        items = [
+            self._rng.choice([quoted(_value(self._rng, _ARRAYS[oid])), "NULL"]) for _ in range(self._rng.randrange(4))
+        ]
+        if _ARRAYS[oid] in _EXACT_TYPES:
+            items = [self._rng.choice([*VALUES[_ARRAYS[oid]], "NULL"]) for _ in items]
+        return f"ARRAY[{', '.join(items)}]" + (f"::{SQL_TYPES[oid]}" if self._rng.random() < 0.7 else "")

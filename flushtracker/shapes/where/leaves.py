@@ -1,6 +1,7 @@
 """Reads the leaves of sqlglot's tree, columns and literals, and names the constructs that are not supported."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -15,6 +16,8 @@ _SESSION_VALUES = frozenset(
      "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"]
 )  # fmt: skip
 NUMBERS = frozenset(number.oid for number in sql_values.TYPES.values() if number.family in ("exact", "float"))
+_INTEGER_ARRAYS = frozenset(oid for oid, item in sql_values.ARRAYS.items() if item in NUMBERS)
+_ARRAY_ESCAPE = re.compile(r'["\\]')
 _CAST_TYPES = {
     exp.DataType.Type.SMALLINT: sql_values.INT2,
     exp.DataType.Type.INT: sql_values.INT4,
@@ -84,10 +87,30 @@ def read_cast(operand: Node, target: exp.DataType) -> Node:
         raise refused(
             "a cast of something that is not a literal", "cast the literal that it is compared with, or cast to text"
         )
+    if {operand.type_oid, oid} <= _INTEGER_ARRAYS:
+        return Constant(operand.text, oid)
     is_number = {operand.type_oid, oid} <= NUMBERS
     if not (operand.is_untyped or is_number or (operand.type_oid, operand.enum) == (oid, enum)):
         raise refused("a cast of a literal of another type", "write the literal in quotes")
     return Constant(operand.text, oid, enum)
+
+
+def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
+    """``ARRAY[...]`` of literals as the literal that it equals; without a type of its own if a cast gives it one."""
+    advice = "write an array of integers or of strings, or a quoted literal, as in '{1,2}'"
+    constants = [item for item in items if isinstance(item, Constant)]
+    oids = {sql_values.TEXT if item.type_oid is None else item.type_oid for item in constants if item.text is not None}
+    if len(constants) < len(items) or any(item.enum for item in constants):
+        raise refused("ARRAY[...] with something other than plain literals", advice)
+    if oids == {sql_values.INT4, sql_values.INT8}:
+        oids = {sql_values.INT8}
+    array_oids = [oid for oid, item_oid in sql_values.ARRAYS.items() if {item_oid} == oids]
+    if not array_oids and not (is_cast and not oids):
+        raise refused("ARRAY[...] of this type, or of several", advice)
+    texts = ["NULL" if item.text is None else _ARRAY_ESCAPE.sub(r"\\\g<0>", item.text) for item in constants]
+    quoted = [text if item.text is None else f'"{text}"' for item, text in zip(constants, texts, strict=True)]
+    is_open = is_cast and oids <= {sql_values.TEXT} and all(item.type_oid is None for item in constants)
+    return Constant("{" + ",".join(quoted) + "}", None if is_open else array_oids[0])
 
 
 def _enum_name(target: exp.DataType) -> EnumName | None:

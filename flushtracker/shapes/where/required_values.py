@@ -1,9 +1,9 @@
 """The values that a row must have for a condition to be true; an index uses them to find the conditions it may satisfy.
 
-They follow from ``column = constant``, ``column IN (constants)``, and AND and OR of these. They are necessary, not
-sufficient: the condition still decides. Values are parsed by the column's type, and the condition compares exactly
-these values with ``==``, so a hash lookup finds a value if and only if the condition considers it equal. A column that
-is compared in another type (an integer with a double) has no required values.
+They follow from ``column = constant``, ``column IN (constants)``, ``column = ANY(constant)``, and AND and OR of these.
+They are necessary, not sufficient: the condition still decides. Values are parsed by the column's type, and the
+condition compares exactly these values with ``==``, so a hash lookup finds a value if and only if the condition
+considers it equal. A column that is compared in another type (an integer with a double) has no required values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import TypeAlias
 from flushtracker.shapes.where.column_types import type_of, type_of_column
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import read_literal
-from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, common_type, list_types
-from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Membership, Node
+from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, array_type, common_type, list_types
+from flushtracker.shapes.where.tree import AnyOf, ColumnRef, Comparison, Constant, Junction, Membership, Node
 from flushtracker.wal.changes import Relation
 
 RequiredValues: TypeAlias = Mapping[str, frozenset[Value]]
@@ -40,12 +40,14 @@ def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
 
 def _required(node: Node, types: _Types) -> RequiredValues:
     match node:
-        case Comparison("=", ColumnRef(name), Constant() as constant):
-            return _one_of(name, types[name], [constant])
-        case Comparison("=", Constant() as constant, ColumnRef(name)):
+        case Comparison("=", ColumnRef(name), Constant() as constant) | Comparison(
+            "=", Constant() as constant, ColumnRef(name)
+        ):
             return _one_of(name, types[name], [constant])
         case Membership(ColumnRef(name), constants):
             return _one_of(name, types[name], constants)
+        case AnyOf(ColumnRef(name), Constant() as array):
+            return _item_of(name, types[name], array)
         case Junction("AND", parts):
             return _all([_required(part, types) for part in parts])
         case Junction("OR", parts):
@@ -72,6 +74,16 @@ def _one_of(name: str, column_type: SqlType | None, constants: Sequence[Constant
     # Nothing equals NULL.
     literals = [constant for constant in constants if constant.text is not None]
     return {name: frozenset(read_literal(literal, types.of_items, types.compared) for literal in literals)}
+
+
+def _item_of(name: str, column_type: SqlType | None, array: Constant) -> RequiredValues:
+    if column_type is None:
+        return {}
+    own = array_type(0, column_type) if array.type_oid is None else TYPES[array.type_oid]
+    if own.item is None or own.item.family != column_type.family:
+        return {}
+    value = read_literal(array, own)
+    return {name: frozenset(() if value is None else value.items) - {None}}
 
 
 def _all(parts: Iterable[RequiredValues]) -> RequiredValues:

@@ -19,6 +19,7 @@ from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.leaves import (
     NUMBERS,
     OPERATORS,
+    array_literal,
     column_name,
     name_of,
     read_boolean,
@@ -111,12 +112,26 @@ def _read_is(node: exp.Expr, depth: int) -> Node:
 def _read_comparison(node: exp.Expr, depth: int) -> Node:
     operator, tightness = OPERATORS[type(node)], _GRAMMAR[type(node)][0]
     left, right = _read(node.this, tightness + 1, depth), node.args["expression"]
-    if type(right) is exp.Any:
-        array = _read(right.this, _LOOSEST, depth)
-        if operator != "=" or not isinstance(array, ColumnRef):
-            raise refused(f"{operator} ANY(...) of anything but a column", "write value = ANY(column), or use IN")
-        return AnyOf(left, array)
+    quantified = _quantified(right)
+    if quantified is not None:
+        quantifier, operand = quantified
+        array = _read(operand, _LOOSEST, depth)
+        if (quantifier, operator) not in (("ANY", "="), ("ALL", "<>")) or not isinstance(array, ColumnRef | Constant):
+            raise refused(
+                f"{operator} {quantifier}(...) of this array",
+                "write value = ANY(array), or value <> ALL(array), of a column or a literal",
+            )
+        return AnyOf(left, array) if quantifier == "ANY" else Not(AnyOf(left, array))
     return Comparison(operator, left, _read(right, tightness + 1, depth), operator)
+
+
+def _quantified(node: exp.Expr) -> tuple[str, exp.Expr] | None:
+    """The array of ``ANY(array)`` or ``ALL(array)``; the latter is a function to sqlglot."""
+    if type(node) is exp.Any:
+        return "ANY", node.this
+    if type(node) is exp.Anonymous and str(node.this).upper() == "ALL" and len(node.expressions) == 1:
+        return "ALL", node.expressions[0]
+    return None
 
 
 def _read_between(node: exp.Expr, depth: int) -> Node:
@@ -201,7 +216,14 @@ def _read_minus(node: exp.Expr, depth: int) -> Node:
 
 
 def _read_cast(node: exp.Expr, depth: int) -> Node:
+    if type(node.this) is exp.Array:
+        return read_cast(_read_array(node.this, depth, is_cast=True), node.args["to"])
     return read_cast(_read(node.this, _LOOSEST, depth), node.args["to"])
+
+
+def _read_array(node: exp.Expr, depth: int, *, is_cast: bool = False) -> Node:
+    items = [_read(item, _LOOSEST, depth) for item in node.args.get("expressions") or ()]
+    return array_literal(items, is_cast=is_cast)
 
 
 def _read_case(node: exp.Expr, depth: int) -> Node:
@@ -272,6 +294,7 @@ _GRAMMAR: dict[type[exp.Expr], tuple[int, frozenset[str], _Reader]] = {
     exp.Lower: (_ATOM, _ONE, _read_case),
     exp.Upper: (_ATOM, _ONE, _read_case),
     exp.Cast: (_ATOM, frozenset(["this", "to"]), _read_cast),
+    exp.Array: (_ATOM, frozenset(["expressions"]), _read_array),
     exp.Paren: (_ATOM, _ONE, _read_parentheses),
     exp.Column: (_ATOM, frozenset(["this", "table"]), read_column),
     exp.Literal: (_ATOM, frozenset(["this", "is_string"]), read_literal),
