@@ -310,5 +310,6 @@ def _items(bound: BoundShape, change: Change, truncations: MutableMapping[str, T
         truncations[definition.id], has_effect = truncated(definition, before, change)
         if not has_effect:
             return ()
-    bound.require_labels(own)
+    if bound.enums:
+        bound.require_labels(own)
     return log_items(bound, own)
