@@ -9,7 +9,7 @@ considers it equal. A column that is compared in another type (an integer with a
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from flushtracker.shapes.where.column_types import type_of, type_of_column
+from flushtracker.shapes.where.column_types import type_of_column
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import read_literal
 from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, array_type, common_type, list_types
@@ -19,15 +19,13 @@ from flushtracker.wal.changes import Relation
 RequiredValues: TypeAlias = Mapping[str, frozenset[Value]]
 """For each column listed, the values of which a row must have one; an empty set if no row can match."""
 
-_Types: TypeAlias = Mapping[str, SqlType | None]
-
 
 def required_values(condition: Node, relation: Relation) -> RequiredValues:
     """The values that ``condition`` requires of rows of ``relation``, to which it, or one of its form, can be bound.
 
     Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
-    return _required(condition, {column.name: type_of(column) for column in relation.columns})
+    return _required(condition, relation)
 
 
 def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
@@ -38,26 +36,24 @@ def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
     return type_of_column(relation, column).parse
 
 
-def _required(node: Node, types: _Types) -> RequiredValues:
+def _required(node: Node, relation: Relation) -> RequiredValues:
     match node:
         case Comparison("=", ColumnRef(name), Constant() as constant) | Comparison(
             "=", Constant() as constant, ColumnRef(name)
         ):
-            return _one_of(name, types[name], [constant])
+            return _one_of(name, type_of_column(relation, name), [constant])
         case Membership(ColumnRef(name), constants):
-            return _one_of(name, types[name], constants)
+            return _one_of(name, type_of_column(relation, name), constants)
         case AnyOf(ColumnRef(name), Constant() as array):
-            return _item_of(name, types[name], array)
+            return _item_of(name, type_of_column(relation, name), array)
         case Junction("AND", parts):
-            return _all([_required(part, types) for part in parts])
+            return _all([_required(part, relation) for part in parts])
         case Junction("OR", parts):
-            return _any([_required(part, types) for part in parts])
+            return _any([_required(part, relation) for part in parts])
     return {}
 
 
-def _one_of(name: str, column_type: SqlType | None, constants: Sequence[Constant]) -> RequiredValues:
-    if column_type is None:
-        return {}
+def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> RequiredValues:
     own_types = [None if constant.type_oid is None else TYPES[constant.type_oid] for constant in constants]
     for constant, own in zip(constants, own_types, strict=True):
         if own is None:
@@ -76,9 +72,7 @@ def _one_of(name: str, column_type: SqlType | None, constants: Sequence[Constant
     return {name: frozenset(read_literal(literal, types.of_items, types.compared) for literal in literals)}
 
 
-def _item_of(name: str, column_type: SqlType | None, array: Constant) -> RequiredValues:
-    if column_type is None:
-        return {}
+def _item_of(name: str, column_type: SqlType, array: Constant) -> RequiredValues:
     own = array_type(0, column_type) if array.type_oid is None else TYPES[array.type_oid]
     if own.item is None or own.item.family != column_type.family:
         return {}
