@@ -43,6 +43,11 @@ class Story:
 
 _PARTITIONED: Final = (_ROOT, *_PARTS)
 _MOODY: Final = ("CREATE TYPE {t}_mood AS ENUM ('sad', 'happy')", "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_mood)")
+_EXCHANGE: Final = (
+    "ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'other'",
+    "ALTER TYPE {t}_mood RENAME VALUE 'happy' TO 'sad'",
+    "ALTER TYPE {t}_mood RENAME VALUE 'other' TO 'happy'",
+)
 _MOODS: Final = "INSERT INTO {t} VALUES (1, 'sad'), (2, 'happy')"
 _INSERT: Final = "INSERT INTO {t} (id, v) VALUES (3, 'c')"
 STORIES: Final = (
@@ -103,6 +108,13 @@ STORIES: Final = (
             "INSERT INTO {t} VALUES (3, 'blue')",
             "ALTER TYPE {t}_mood RENAME VALUE 'blue' TO 'sad'",
         ),
+        "label",
+        _MOODY,
+        _MOODS,
+    ),
+    Story(
+        "labels exchanged and exchanged back",
+        (*_EXCHANGE, "INSERT INTO {t} VALUES (3, 'sad')", *_EXCHANGE),
         "label",
         _MOODY,
         _MOODS,
