@@ -118,11 +118,13 @@ class Collector:
         return routed
 
     def _try_route(self, fragment: TransactionFragment, limit: EventLimit) -> tuple[RoutedFragment, ...] | None:
-        """Returns ``None`` if a shape was ended: route again without it."""
+        """Returns ``None`` if a shape was ended, or its table was described anew: route again."""
         try:
             return self._subscriptions.router.route(fragment, check=limit.check)
         except (ShapeError, DecodeError) as error:
             if error.shape_id is None:
                 raise
-            self._subscriptions.end_shapes({error.shape_id: str(error)})
+            # The server does not describe a table again when a label is added to an enum, so the catalog may be ahead.
+            if not self._subscriptions.check_table_of(error.shape_id):
+                self._subscriptions.end_shapes({error.shape_id: str(error)})
             return None

@@ -27,6 +27,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.table_binding import TableBinding, conflict, reason_to_end
+from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
 
@@ -86,6 +87,8 @@ class Subscriptions:
         self._first_starts_after = LogOffset.just_before(confirmed_lsn)
         self._source_entry = entries.source
         self._bindings = {entry.binding.oid: entry.binding for entry in entries.tables}
+        for binding in self._bindings.values():
+            self.router.set_types(user_types(binding.types))
         self._registry = ShapeRegistry(entries.shapes)
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
@@ -177,6 +180,13 @@ class Subscriptions:
         """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
         self._check(self._registry.table_oids)
 
+    def check_table_of(self, shape_id: str) -> bool:
+        """Compare a shape's table with the catalog, and return whether anything differs; the shape may have ended."""
+        oid = self._registry[shape_id].table_oid
+        before = self._bindings.get(oid)
+        self._check([oid])
+        return self._bindings.get(oid) != before or shape_id not in self.router.shape_ids
+
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
         """``transaction`` is about to change ``relation``.
 
@@ -223,6 +233,7 @@ class Subscriptions:
         self._add_partitions(now)
         self._outbox.publish_entries([TableEntry(self._source, now)])
         self._bindings[oid] = now
+        self.router.set_types(user_types(now.types))
 
     def _without_empty_arrivals(self, bound: TableBinding, now: TableBinding) -> TableBinding:
         """``now``, in which new partitions that are empty are known to have been attached without rows."""

@@ -92,6 +92,11 @@ def strings_field(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return _strings(get_field(fields, name), name)
 
 
+def integers_field(fields: Mapping[str, Any], name: str, least: int) -> tuple[int, ...]:
+    values = typed_field(fields, name, list)
+    return tuple(integer_field({name: value}, name, least) for value in values)
+
+
 def table_field(fields: Mapping[str, Any], name: str) -> TableName:
     return table_name(get_field(fields, name))
 

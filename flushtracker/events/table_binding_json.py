@@ -1,9 +1,11 @@
 """``TableBinding`` as JSON, in a table's registry entry; parsed as strictly as events are."""
 
-from typing import Any
+from typing import Any, Final, get_args
 
+from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
     integer_field,
+    integers_field,
     objects_field,
     strings_field,
     table_field,
@@ -11,6 +13,10 @@ from flushtracker.events.strict_json import (
     typed_field,
 )
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
+from flushtracker.wal.changes import TypeKind
+
+_KINDS: Final[dict[str, TypeKind]] = {kind: kind for kind in get_args(TypeKind)}
 
 
 def table_binding_json(binding: TableBinding) -> dict[str, object]:
@@ -49,6 +55,19 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             }
             for partition in binding.partitions
         ],
+        "types": [_type_json(each) for each in binding.types],
+    }
+
+
+def _type_json(binding: TypeBinding) -> dict[str, object]:
+    return {
+        "oid": binding.oid,
+        "schema": binding.schema,
+        "name": binding.name,
+        "kind": binding.kind,
+        "parts": binding.parts,
+        "attributes": binding.attributes,
+        "labels": [{"oid": label.oid, "text": label.text, "version": label.version} for label in binding.labels],
     }
 
 
@@ -67,6 +86,32 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         has_children=typed_field(fields, "children", bool),
         published_by=strings_field(fields, "published_by"),
         is_filtered=typed_field(fields, "filtered", bool),
+        # Earlier releases did not record types.
+        types=tuple(_type(each) for each in objects_field({"types": [], **fields}, "types")),
+    )
+
+
+def _type(fields: dict[str, Any]) -> TypeBinding:
+    kind = text_field(fields, "kind")
+    if kind not in _KINDS:
+        raise DecodeError(f"kind is {kind!r:.40}, expected one of {', '.join(_KINDS)}")
+    return TypeBinding(
+        oid=integer_field(fields, "oid", 1),
+        schema=text_field(fields, "schema"),
+        name=text_field(fields, "name"),
+        kind=_KINDS[kind],
+        parts=integers_field(fields, "parts", 1),
+        attributes=integer_field(fields, "attributes", 0),
+        labels=tuple(_label(label) for label in objects_field(fields, "labels")),
+    )
+
+
+def _label(fields: dict[str, Any]) -> EnumLabel:
+    # An enum's label may be empty.
+    return EnumLabel(
+        oid=integer_field(fields, "oid", 1),
+        text=typed_field(fields, "text", str),
+        version=integer_field(fields, "version", 0),
     )
 
 

@@ -123,7 +123,10 @@ def rows(
 
 @contextmanager
 def one_snapshot(connection: Connection) -> Iterator[None]:
-    """Let all queries of the body see the database as of one moment."""
+    """Let all queries of the body see the database as of one moment; within another such body, that of the other."""
+    if connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
+        yield
+        return
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         yield

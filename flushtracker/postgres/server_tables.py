@@ -9,12 +9,13 @@ from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
+from flushtracker.shapes.type_binding import user_types
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 STATEMENT_TIMEOUT_S: Final = 30.0
@@ -97,8 +98,9 @@ class ServerTables:
             PostgresError: the table is not in the publication.
         """
         name, table = f"shape {definition.id!r}", ".".join(definition.table)
-        facts = self._catalog.table(definition.table)
-        binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
+        with one_snapshot(self._connection):
+            facts = self._catalog.table(definition.table)
+            binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
         if facts is None or binding is None:
             raise ShapeError(f"{name}: there is no table {table} in this database")
         # What makes a bound shape end must not be there from the start.
@@ -115,7 +117,8 @@ class ServerTables:
         if primary_key is None and any(relation.replica_identity == "full" for relation in relations):
             primary_key = facts.primary_key or None
         resolved = replace(definition, primary_key=primary_key, partitions=partitions)
-        bound = [Shape(resolved).bind(relation) for relation in relations]
+        types = user_types(binding.types)
+        bound = [Shape(resolved).bind(relation.with_types(types)) for relation in relations]
         return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
 
 

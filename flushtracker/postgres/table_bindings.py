@@ -5,12 +5,14 @@ behind whoever has one of them locked; plain catalog tables do not.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, one_snapshot, rows
+from flushtracker.postgres.type_bindings import read_types
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.type_binding import TypeBinding, made_of
 
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
 # is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
@@ -99,11 +101,16 @@ def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int,
         fills = (oid, name) in filled
         columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills))
     keys = {oid: tuple(key) for oid, key in rows(connection, _KEYS, (ids,))}
-    return {oid: _binding(oid, found, keys.get(oid, ()), tuple(columns[oid])) for oid, found in members.items()}
+    types = read_types(connection, {column.type_oid for found in columns.values() for column in found})
+    return {oid: _binding(oid, found, keys.get(oid, ()), tuple(columns[oid]), types) for oid, found in members.items()}
 
 
 def _binding(
-    oid: int, members: list[tuple[Any, ...]], key: tuple[str, ...], columns: tuple[ColumnBinding, ...]
+    oid: int,
+    members: list[tuple[Any, ...]],
+    key: tuple[str, ...],
+    columns: tuple[ColumnBinding, ...],
+    types: Mapping[int, TypeBinding],
 ) -> TableBinding:
     (root,) = (member for member in members if member[1] == oid)
     is_partitioned = root[4] == "p"
@@ -121,6 +128,7 @@ def _binding(
         has_children=not is_partitioned and len(members) > 1,
         published_by=_published_by(root),
         is_filtered=root[12],
+        types=made_of([column.type_oid for column in columns], types),
     )
 
 

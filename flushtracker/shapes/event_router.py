@@ -28,7 +28,7 @@ from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
 from flushtracker.shapes.shape import BoundShape, Shape, Truncation, truncated
 from flushtracker.shapes.shape_index import ShapeIndex
-from flushtracker.wal.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment
+from flushtracker.wal.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
 
 
@@ -98,6 +98,7 @@ class EventRouter:
     def __init__(self, definitions: Iterable[ShapeDefinition] = ()) -> None:
         self._registered: dict[str, _Registered] = {}
         self._by_table: dict[TableName, ShapeIndex] = {}
+        self._types: dict[int, UserType] = {}
         self._removed: set[str] = set()
         self._open: OpenTransaction | None = None
         self._routed_up_to: LogOffset | None = None
@@ -116,6 +117,13 @@ class EventRouter:
     def used_columns(self, shape_id: str) -> frozenset[str] | None:
         """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
         return self._registered[shape_id].shape.used_columns
+
+    def set_types(self, types: Mapping[int, UserType]) -> None:
+        """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
+        changed = {oid: found for oid, found in types.items() if self._types.get(oid) != found}
+        self._types.update(changed)
+        for index in self._by_table.values() if changed else ():
+            index.handle_types()
 
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
@@ -165,7 +173,7 @@ class EventRouter:
         self._registered[shape_id] = registered
         for table in registered.shape.tables:
             if table not in self._by_table:
-                self._by_table[table] = self._index_type()
+                self._by_table[table] = self._index_type(self._types)
             self._by_table[table].add(registered.shape, registered.starts_after)
 
     def _unregister(self, shape_id: str, action: str) -> _Registered:
@@ -251,7 +259,7 @@ class EventRouter:
                 continue
             for candidate in index.candidates(change, fragment.lsn):
                 try:
-                    items = _items(candidate.bound_to(change.relation), change, truncations)
+                    items = _items(candidate.bound_to(index.relation_of(change)), change, truncations)
                 except (ShapeError, DecodeError) as error:
                     error.shape_id = candidate.shape_id
                     raise
@@ -302,4 +310,6 @@ def _items(bound: BoundShape, change: Change, truncations: MutableMapping[str, T
         truncations[definition.id], has_effect = truncated(definition, before, change)
         if not has_effect:
             return ()
+    if bound.enums:
+        bound.require_labels(own)
     return log_items(bound, own)

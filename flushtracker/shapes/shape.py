@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.enum_labels import LabelParsers, label_parsers, unknown_label
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.required_ranges import RequiredRanges
 from flushtracker.shapes.where.required_values import RequiredValues
@@ -38,6 +39,7 @@ class BoundShape:
     """The columns that every old row contains; empty if the server sends no old rows."""
     matches: Callable[[Row], bool | None] | None
     """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
+    enums: LabelParsers = ()
 
     @property
     def table(self) -> TableName:
@@ -113,6 +115,17 @@ class BoundShape:
                 f"{self._subject(update)} does not include {', '.join(absent)}, a large value that it left unchanged, "
                 "and no earlier row of the shape has it; set REPLICA IDENTITY FULL on the table, and add the shape "
                 "under a new id"
+            )
+
+    def require_labels(self, change: Change) -> None:
+        """Raise ``DecodeError`` if a value of an enum in the shape's log is not a label that the catalog has.
+
+        The label was renamed since the change, or was added after the catalog was read.
+        """
+        if column := unknown_label(self.enums, change):
+            raise DecodeError(
+                f"{self._subject(change)} has a label in column {column} that its type no longer has: it was renamed; "
+                "add the shape under a new id"
             )
 
     def _subject(self, change: Change) -> str:
@@ -240,7 +253,7 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
-    return BoundShape(definition, key_columns, columns, identity, matches)
+    return BoundShape(definition, key_columns, columns, identity, matches, enums=label_parsers(relation, chosen))
 
 
 def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, remedy: str) -> None:

@@ -21,7 +21,7 @@ Shapes are bound to the table on its first change, and again after it is altered
 table is refused at that point, whatever values it requires.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -29,7 +29,7 @@ from flushtracker.errors import ShapeError
 from flushtracker.shapes.shape import BoundShape, Shape, filled_new_row
 from flushtracker.shapes.shape_groups import Group, Placement, new_group
 from flushtracker.shapes.where.value_range import ValueRange
-from flushtracker.wal.changes import Change, Delete, Insert, Relation, Update
+from flushtracker.wal.changes import Change, Delete, Insert, Relation, Update, UserType
 
 
 @dataclass(slots=True, eq=False)
@@ -56,11 +56,18 @@ class IndexedShape:
 
 
 class ShapeIndex:
-    """The shapes of one table, indexed by the values that they require."""
+    """The shapes of one table, indexed by the values that they require.
 
-    def __init__(self) -> None:
+    ``types`` are those of columns that are not built in, by OID; if the caller alters them, it calls
+    :meth:`handle_types`.
+    """
+
+    def __init__(self, types: Mapping[int, UserType]) -> None:
         self._shapes: dict[str, IndexedShape] = {}
+        # The last change's relation, and what the shapes are bound to: the same, with the types of its columns.
+        self._sent: Relation | None = None
         self._relation: Relation | None = None
+        self._types = types
         self._has_identity = False
         self._groups: dict[Hashable, Group[IndexedShape]] = {}
         # The forms of which a shape has been bound to the relation.
@@ -99,15 +106,24 @@ class ShapeIndex:
         Raises:
             ShapeError: a shape cannot be kept on the change's relation; the error has the shape's id.
         """
-        relation = change.relation
-        if relation is not self._relation:
-            self._set_relation(relation)
+        relation = self.relation_of(change)
         while self._unplaced and self._unplaced[0][0] < lsn:
             self._place(self._unplaced[0][2], relation)
             heappop(self._unplaced)
         return [indexed for indexed in self._find(change) if indexed.starts_after < lsn]
 
-    def _set_relation(self, relation: Relation) -> None:
+    def relation_of(self, change: Change) -> Relation:
+        """The change's relation with the types of its columns, which becomes the current one."""
+        if change.relation is self._sent and self._relation is not None:
+            return self._relation
+        self._sent = change.relation
+        return self._set_relation(change.relation.with_types(self._types))
+
+    def handle_types(self) -> None:
+        """``types`` were altered: with the next change, shapes are bound again if that concerns the table."""
+        self._sent = None
+
+    def _set_relation(self, relation: Relation) -> Relation:
         """Make ``relation`` the current one; if the table was altered, its shapes must be bound again."""
         if relation != self._relation:
             self._groups, self._forms = {}, set()
@@ -117,6 +133,7 @@ class ShapeIndex:
             heapify(self._unplaced)
             self._has_identity = relation.replica_identity == "full" or bool(relation.key_columns)
         self._relation = relation
+        return relation
 
     def _place(self, indexed: IndexedShape, relation: Relation) -> None:
         if self._shapes.get(indexed.shape_id) is not indexed:

@@ -13,6 +13,7 @@ it looks the same, and a storage file that was replaced at the same time means t
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from flushtracker.shapes.type_binding import TypeBinding, altered_type
 from flushtracker.wal.changes import Relation, TableName
 
 
@@ -53,7 +54,8 @@ class TableBinding:
 
     ``key`` are the columns of its primary key, or of its replica identity's index. ``attributes``: the number of the
     last column that it ever had, with dropped and generated ones. ``published_by`` are the catalog rows that put the
-    table into the publication; ``is_filtered``: the publication leaves out rows or columns of it.
+    table into the publication; ``is_filtered``: the publication leaves out rows or columns of it. ``types`` are those
+    of its columns that are not built in, and what they are made of.
     """
 
     oid: int
@@ -68,6 +70,7 @@ class TableBinding:
     has_children: bool = False
     published_by: tuple[str, ...] = ()
     is_filtered: bool = False
+    types: tuple[TypeBinding, ...] = ()
 
 
 def reason_to_end(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
@@ -75,6 +78,7 @@ def reason_to_end(used: Collection[str] | None, bound: TableBinding, now: TableB
     return (
         _table_reason(bound, now)
         or _column_reason(used, bound, now)
+        or _values_reason(used, bound, now)
         or _partition_reason(bound, now)
         or publication_reason(bound, now)
     )
@@ -153,6 +157,17 @@ def _altered_reason(
         return _type_reason(table, column.name, column.type_oid, now.type_oid)
     if now.version != column.version and is_rewritten:
         return f"{subject} was altered, and its rows were rewritten"
+    return None
+
+
+def _values_reason(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
+    """Why the texts of values may have changed although their columns are the same."""
+    before, after = ({each.oid: each for each in binding.types} for binding in (bound, now))
+    for column in bound.columns:
+        if used is None or column.name in used:
+            reason = altered_type(column.type_oid, before, after)
+            if reason is not None:
+                return f"{reason} (column {column.name} of table {_dotted(bound.table)})"
     return None
 
 

@@ -5,8 +5,8 @@ Values are PostgreSQL's text. A row maps column names to text or ``None`` (SQL N
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
 from flushtracker.wal.log_offset import LogOffset
 
@@ -16,13 +16,60 @@ TableName: TypeAlias = tuple[str, str]
 Operation: TypeAlias = Literal["insert", "update", "delete", "truncate"]
 
 
+FIRST_USER_TYPE: Final = 10_000
+"""Types with smaller OIDs are built in, and the same in every database."""
+
+TypeKind: TypeAlias = Literal["enum", "domain", "array", "composite", "range", "multirange", "base"]
+
+
+@dataclass(frozen=True, slots=True)
+class UserType:
+    """A type that is not built in; pgoutput sends its OID, and the catalog has the rest.
+
+    ``labels`` are an enum's, in its order. ``inner`` is what a domain restricts, or an array holds: another such type,
+    or the OID of a built-in one.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    kind: TypeKind
+    labels: tuple[str, ...] = ()
+    inner: "UserType | int | None" = None
+
+    def __str__(self) -> str:
+        if isinstance(self.inner, UserType) and self.kind == "array":
+            return f"{self.inner}[]"
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def unrestricted(self) -> "UserType | int | None":
+        """The type itself, or what a domain restricts, at any depth."""
+        found: UserType | int | None = self
+        while isinstance(found, UserType) and found.kind == "domain":
+            found = found.inner
+        return found
+
+    @property
+    def enum(self) -> "UserType | None":
+        """The enum, if the type is one, an array of one, or a domain over either."""
+        found = self.unrestricted
+        if isinstance(found, UserType) and found.kind == "array":
+            found = found.inner
+        return found if isinstance(found, UserType) and found.kind == "enum" else None
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a relation, as pgoutput describes it. ``is_key``: part of the replica identity."""
+    """One column of a relation, as pgoutput describes it. ``is_key``: part of the replica identity.
+
+    ``user_type`` is added from the catalog (:meth:`Relation.with_types`), if the type is not built in.
+    """
 
     name: str
     type_oid: int
     is_key: bool = False
+    user_type: UserType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +89,13 @@ class Relation:
     @property
     def key_columns(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns if column.is_key)
+
+    def with_types(self, types: Mapping[int, UserType]) -> "Relation":
+        """The relation with the types of its columns that are among ``types``, by OID."""
+        if not any(column.type_oid in types for column in self.columns):
+            return self
+        columns = (replace(column, user_type=types.get(column.type_oid)) for column in self.columns)
+        return replace(self, columns=tuple(columns))
 
 
 @dataclass(frozen=True, slots=True)

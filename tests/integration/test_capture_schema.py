@@ -42,6 +42,13 @@ class Story:
 
 
 _PARTITIONED: Final = (_ROOT, *_PARTS)
+_MOODY: Final = ("CREATE TYPE {t}_mood AS ENUM ('sad', 'happy')", "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_mood)")
+_EXCHANGE: Final = (
+    "ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'other'",
+    "ALTER TYPE {t}_mood RENAME VALUE 'happy' TO 'sad'",
+    "ALTER TYPE {t}_mood RENAME VALUE 'other' TO 'happy'",
+)
+_MOODS: Final = "INSERT INTO {t} VALUES (1, 'sad'), (2, 'happy')"
 _INSERT: Final = "INSERT INTO {t} (id, v) VALUES (3, 'c')"
 STORIES: Final = (
     Story(
@@ -93,6 +100,90 @@ STORIES: Final = (
     Story("rows rewritten in the same type", ("ALTER TABLE {t} ALTER v TYPE text USING upper(v)",), "were rewritten"),
     Story("type changed", ("ALTER TABLE {t} ALTER v TYPE varchar(9)",), "the type of column v"),
     Story("default set", ("ALTER TABLE {t} ALTER v SET DEFAULT 'z'", "INSERT INTO {t} (id) VALUES (3)"), None),
+    Story("label renamed", ("ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'blue'",), "'sad' of type", _MOODY, _MOODS),
+    Story(
+        "label renamed and renamed back",
+        (
+            "ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'blue'",
+            "INSERT INTO {t} VALUES (3, 'blue')",
+            "ALTER TYPE {t}_mood RENAME VALUE 'blue' TO 'sad'",
+        ),
+        "label",
+        _MOODY,
+        _MOODS,
+    ),
+    Story(
+        "labels exchanged and exchanged back",
+        (*_EXCHANGE, "INSERT INTO {t} VALUES (3, 'sad')", *_EXCHANGE),
+        "label",
+        _MOODY,
+        _MOODS,
+    ),
+    Story(
+        "label added, used and renamed",
+        (
+            "ALTER TYPE {t}_mood ADD VALUE 'ok'",
+            "INSERT INTO {t} VALUES (3, 'ok')",
+            "ALTER TYPE {t}_mood RENAME VALUE 'ok' TO 'fine'",
+        ),
+        "label",
+        _MOODY,
+        _MOODS,
+    ),
+    Story(
+        "label of an array renamed",
+        ("ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'blue'",),
+        "'sad' of type",
+        (_MOODY[0], "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_mood[])"),
+        "INSERT INTO {t} VALUES (1, '{{sad}}')",
+    ),
+    Story(
+        "label of a column that is not listed renamed",
+        ("ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'blue'", "INSERT INTO {t} VALUES (3, 'blue')"),
+        None,
+        _MOODY,
+        _MOODS,
+        columns=("id",),
+    ),
+    Story(
+        "label added in the middle",
+        ("ALTER TYPE {t}_mood ADD VALUE 'ok' BEFORE 'happy'", "INSERT INTO {t} VALUES (3, 'ok'), (4, 'sad')"),
+        None,
+        (*_MOODY, "ALTER TABLE {t} REPLICA IDENTITY FULL"),
+        _MOODS,
+        where="v > 'sad'",
+    ),
+    Story(
+        "enum replaced",
+        (
+            "ALTER TABLE {t} ALTER v TYPE text",
+            "DROP TYPE {t}_mood",
+            "CREATE TYPE {t}_mood AS ENUM ('happy', 'sad')",
+            "ALTER TABLE {t} ALTER v TYPE {t}_mood USING v::{t}_mood",
+        ),
+        "the type of column v",
+        _MOODY,
+        _MOODS,
+    ),
+    Story("enum dropped", ("DROP TYPE {t}_mood CASCADE",), "column v of table", _MOODY, _MOODS),
+    Story(
+        "attribute added to a composite type",
+        ("ALTER TYPE {t}_pair ADD ATTRIBUTE c int", _INSERT.replace("'c'", "ROW(1, 2, 3)")),
+        "was altered",
+        ("CREATE TYPE {t}_pair AS (a int, b int)", "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_pair)"),
+        "INSERT INTO {t} VALUES (1, ROW(1, 2))",
+    ),
+    Story(
+        "label added to an enum within a composite type",
+        ("ALTER TYPE {t}_mood ADD VALUE 'ok'",),
+        "labels were added",
+        (
+            _MOODY[0],
+            "CREATE TYPE {t}_pair AS (a int, b {t}_mood)",
+            "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_pair)",
+        ),
+        "INSERT INTO {t} VALUES (1, ROW(1, 'sad'))",
+    ),
     Story("truncated", ("TRUNCATE {t}", _INSERT), None),
     Story("dropped", ("DROP TABLE {t}",), "was dropped"),
     Story("dropped and created again", ("DROP TABLE {t}", _PLAIN, _INSERT), "was dropped"),
@@ -206,7 +297,12 @@ def play(rig: CaptureRig, *, down: bool) -> dict[str, Outcome]:
     for story in STORIES:
         rig.server.execute(*(statement.format(t=tables[story.name]) for statement in story.create))
     definitions = [
-        shape(t, f"public.{t}", **({} if story.columns is None else {"columns": list(story.columns)}))
+        shape(
+            t,
+            f"public.{t}",
+            **({} if story.columns is None else {"columns": list(story.columns)}),
+            **({} if story.where is None else {"where": story.where}),
+        )
         for story in STORIES
         for t in [tables[story.name]]
     ]
@@ -223,7 +319,7 @@ def play(rig: CaptureRig, *, down: bool) -> dict[str, Outcome]:
     rig.wait_for_commits(lsn)
     deadline = time.monotonic() + _DEADLINE_S
     while True:
-        found = {story.name: outcome(rig, tables[story.name], story.columns) for story in STORIES}
+        found = {story.name: outcome(rig, tables[story.name], story.columns, where=story.where) for story in STORIES}
         if all(each.holds for each in found.values()) or time.monotonic() > deadline:
             break
         time.sleep(0.2)

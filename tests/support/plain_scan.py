@@ -11,8 +11,7 @@ class PlainScan(ShapeIndex):
     """Returns every shape of the table as a candidate."""
 
     def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
-        if change.relation is not self._relation:
-            self._set_relation(change.relation)
+        self.relation_of(change)
         return [indexed for indexed in self._shapes.values() if indexed.starts_after < lsn]
 
 

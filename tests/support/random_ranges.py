@@ -27,6 +27,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "ts": ["2026-01-01 00:00:00", "2026-01-01 00:00:00.000001", "2026-01-02", "infinity", "-infinity"],
     "tz": ["2026-01-01 00:00:00+00", "2026-01-01 02:00:00+02", "2026-01-01 00:00:00.5+00", "0001-01-01 00:00:00+00 BC"],
     "tm": ["00:00:00", "09:30:00", "09:30", "09:30:00.000001", "24:00:00"],
+    "feel": ["sad", "ok", "happy"],
     "iv": ["1 mon", "30 days", "29 days 24:00:00", "-1 days", "-00:00:01", "00:00:00", "infinity", "-infinity"],
 }
 """For each column, texts of its values; some are different texts of one value."""

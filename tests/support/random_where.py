@@ -4,13 +4,23 @@ Most conditions are valid SQL; some are refused by us, by the server or by both.
 ``random.Random`` given, so a seed reproduces a failure.
 """
 
+import re
 from collections.abc import Callable
 from random import Random
 
 from flushtracker.shapes.where import sql_values as sql
-from tests.support.where_values import VALUES, WORDS
+from tests.support import where_values as own
+from tests.support.where_values import DOMAINS, LABELS, VALUES, WORDS
 
-SQL_TYPES: dict[int, str] = {oid: sql.TYPES[oid].name for oid in VALUES} | {sql.BPCHAR: "character(8)"}
+_USER_TYPES: dict[int, str] = {
+    own.MOOD: "mood", own.WEATHER: "weather", own.MOODS: "mood[]",
+    own.TEXT_DOMAIN: "email", own.NUMBER_DOMAIN: "price", own.REAL_DOMAIN: "ratio", own.ARRAY_DOMAIN: "amounts",
+}  # fmt: skip
+SQL_TYPES: dict[int, str] = {
+    **{oid: sql.TYPES[oid].name for oid in VALUES if oid in sql.TYPES},
+    **_USER_TYPES,
+    sql.BPCHAR: "character(8)",
+}
 COLUMNS: dict[str, int] = {
     f"{prefix}{number}": oid
     for number in (1, 2)
@@ -19,17 +29,47 @@ COLUMNS: dict[str, int] = {
         *(("b", sql.BOOLEAN), ("t", sql.TEXT), ("v", sql.VARCHAR), ("c", sql.BPCHAR), ("u", sql.UUID), ("d", sql.DATE)),
         *(("ts", sql.TIMESTAMP), ("tz", sql.TIMESTAMPTZ), ("tm", sql.TIME), ("iv", sql.INTERVAL)),
         *(("ai", 1005), ("aj", 1007), ("ak", 1016), ("at", 1009), ("av", 1015)),
+        *(("m", own.MOOD), ("w", own.WEATHER), ("am", own.MOODS), ("dt", own.TEXT_DOMAIN)),
+        *(("dn", own.NUMBER_DOMAIN), ("dr", own.REAL_DOMAIN), ("da", own.ARRAY_DOMAIN)),
     )
 }
-_NUMERIC_TYPES = (sql.INT2, sql.INT4, sql.INT8, sql.NUMERIC, sql.FLOAT4, sql.FLOAT8)
-_EXACT_TYPES = _NUMERIC_TYPES[:4]
-_TEXT_TYPES = (sql.TEXT, sql.VARCHAR, sql.BPCHAR)
-_ARRAYS = {1005: sql.INT2, 1007: sql.INT4, 1016: sql.INT8, 1009: sql.TEXT, 1015: sql.VARCHAR}
+_EXACT_TYPES = (sql.INT2, sql.INT4, sql.INT8, sql.NUMERIC, own.NUMBER_DOMAIN)
+_NUMERIC_TYPES = (*_EXACT_TYPES, sql.FLOAT4, sql.FLOAT8, own.REAL_DOMAIN)
+_TEXT_TYPES = (sql.TEXT, sql.VARCHAR, sql.BPCHAR, own.TEXT_DOMAIN)
+COLLATED = frozenset(name for name, oid in COLUMNS.items() if oid in (*_TEXT_TYPES, 1009, 1015))
+"""The columns that may have a collation of their own."""
+_ARRAYS = {
+    1005: sql.INT2, 1007: sql.INT4, 1016: sql.INT8, 1009: sql.TEXT, 1015: sql.VARCHAR, own.MOODS: own.MOOD,
+    own.ARRAY_DOMAIN: sql.INT4,
+}  # fmt: skip
 # Comparisons across types are the difficult ones, of numbers above all.
-_FAMILIES = (*[_NUMERIC_TYPES] * 8, *[_TEXT_TYPES] * 2, (sql.DATE, sql.TIMESTAMP), *((oid,) for oid in VALUES))
+_FAMILIES = (
+    *[_NUMERIC_TYPES] * 8,
+    *[_TEXT_TYPES] * 2,
+    *[(own.MOOD,)] * 4,
+    (own.MOOD, own.WEATHER),
+    (sql.DATE, sql.TIMESTAMP),
+    *((oid,) for oid in VALUES),
+)
 # Items whose types, together, decide in which type a list is compared: few of them would be refused.
 _ITEMS = ["1", "1.0", "0.5", "'0.1'", "'0.1'::real", "0.5::real", "'16777217'", "'1.5'", "'NaN'", "2", "'0.1'::float8"]
 _NULL_CHANCE = 0.15
+
+
+def create_types() -> list[str]:
+    """Statements that create the types in the session's own schema; the labels get their order by and by."""
+    first, *others = LABELS
+    labels = zip(LABELS, others, strict=False)
+    return [
+        f"CREATE TYPE pg_temp.mood AS ENUM ({quoted(first)}, {quoted(LABELS[-1])})",
+        *(
+            f"ALTER TYPE mood ADD VALUE {quoted(label)} AFTER {quoted(before)}"
+            for before, label in labels
+            if label != LABELS[-1]
+        ),
+        f"CREATE TYPE pg_temp.weather AS ENUM ({', '.join(map(quoted, VALUES[own.WEATHER]))})",
+        *(f"CREATE DOMAIN pg_temp.{SQL_TYPES[domain]} AS {SQL_TYPES[oid]}" for domain, oid in DOMAINS.items()),
+    ]
 
 
 def quoted(text: str) -> str:
@@ -42,6 +82,7 @@ def random_row(rng: Random) -> dict[str, str | None]:
 
 
 def _value(rng: Random, oid: int) -> str:
+    oid = DOMAINS.get(oid, oid)
     if oid == sql.NUMERIC and rng.random() < 0.3:
         whole, decimals = (rng.randrange(10 ** rng.randrange(1, digits)) for digits in (25, 9))
         return f"{rng.choice(['', '-'])}{whole}.{decimals}"
@@ -86,7 +127,7 @@ class RandomWhere:
             return text
         if roll < 0.75 or oid == sql.BPCHAR:
             return quoted(text)
-        return f"{quoted(text)}::{sql.TYPES[oid].name}"
+        return f"{quoted(text)}::{SQL_TYPES[DOMAINS.get(oid, oid)]}"
 
     def _operand(self, oids: tuple[int, ...]) -> str:
         roll = self._rng.random()
@@ -126,6 +167,8 @@ class RandomWhere:
         return f"{operand} {operator} {quoted(self._pattern('aAbkKiI%%__!é日' + chr(92)))}{escape}"
 
     def _text(self) -> str:
+        if self._rng.random() < 0.15:
+            return f"{self._column(own.MOOD, *_TEXT_TYPES)}::{self._rng.choice(['text', 'varchar'])}"
         return f"({self._concatenated()})" if self._rng.random() < 0.3 else self._operand(_TEXT_TYPES)
 
     def _case(self) -> str:
@@ -166,8 +209,36 @@ class RandomWhere:
         return f"{self._calculation()} {symbol} {right}"
 
     def _array(self) -> str:
+        if self._rng.random() < 0.4:
+            return self._any_of_literal()
         oid = self._rng.choice(list(_ARRAYS))
         column, other = self._column(oid), self._rng.choice([self._column(oid), self._literal(oid)])
+        if self._rng.random() < 0.3:
+            other = self._constructor(oid)
         if self._rng.random() < 0.4:
             return f"{self._operand((_ARRAYS[oid],))} = ANY({column})"
         return f"{column} {self._rng.choice(['@>', '<@', '&&', '=', '<>', 'IS DISTINCT FROM'])} {other}"
+
+    def _any_of_literal(self) -> str:
+        oid = self._rng.choice([oid for oid in VALUES if oid not in _ARRAYS])
+        arrays = [array for array, item in _ARRAYS.items() if item == oid]
+        items = [_value(self._rng, oid) for _ in range(self._rng.randrange(4))]
+        texts = [
+            "NULL" if self._rng.random() < _NULL_CHANCE else '"' + re.sub(r'(["\\])', r"\\\1", item) + '"'
+            for item in items
+        ]
+        literal = quoted("{" + ",".join(texts) + "}")
+        if arrays and self._rng.random() < 0.6:
+            literal = self._rng.choice(
+                [self._constructor(arrays[0]), f"{literal}::{SQL_TYPES[DOMAINS.get(arrays[0], arrays[0])]}"]
+            )
+        return f"{self._operand((oid,))} {self._rng.choice(['= ANY', '= ANY', '<> ALL'])} ({literal})"
+
+    def _constructor(self, oid: int) -> str:
+        oid = DOMAINS.get(oid, oid)
+        items = [
+            self._rng.choice([quoted(_value(self._rng, _ARRAYS[oid])), "NULL"]) for _ in range(self._rng.randrange(4))
+        ]
+        if _ARRAYS[oid] in _EXACT_TYPES:
+            items = [self._rng.choice([*VALUES[_ARRAYS[oid]], "NULL"]) for _ in items]
+        return f"ARRAY[{', '.join(items)}]" + (f"::{SQL_TYPES[oid]}" if self._rng.random() < 0.7 else "")

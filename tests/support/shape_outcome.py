@@ -26,7 +26,9 @@ class Outcome:
         return self.ended is not None or self.fold == self.query
 
 
-def outcome(rig: CaptureRig, shape_id: str, columns: Sequence[str] | None, table: str | None = None) -> Outcome:
+def outcome(
+    rig: CaptureRig, shape_id: str, columns: Sequence[str] | None, table: str | None = None, where: str | None = None
+) -> Outcome:
     """The outcome of a shape with these columns (``None``: all); its table has its name unless ``table`` is given."""
     name = table or shape_id
     entry = rig.registry()[shape_id]
@@ -38,7 +40,7 @@ def outcome(rig: CaptureRig, shape_id: str, columns: Sequence[str] | None, table
     if not names:
         return Outcome(None, fold_items(rig.items(shape_id)), {"the table": "is gone"})
     texts = ", ".join(f"{column}::text" for column in wanted)
-    found = rig.server.execute(f"SELECT {texts} FROM {name}")  # noqa: S608  the test's own names
+    found = rig.server.execute(f"SELECT {texts} FROM {name} WHERE {where or True}")  # noqa: S608  the test's own names
     query = {}
     for row in found:
         value = dict(zip(wanted, row, strict=True))

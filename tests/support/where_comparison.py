@@ -11,12 +11,14 @@ from typing import Any
 from flushtracker.errors import DecodeError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.type_bindings import read_types
+from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.required_ranges import range_parser
 from flushtracker.shapes.where.required_values import value_parser
 from flushtracker.shapes.where.value_range import ValueRange
 from flushtracker.wal.changes import Column, Relation, Row
-from tests.support.random_where import COLUMNS, SQL_TYPES, RandomWhere, quoted, random_row
+from tests.support.random_where import COLLATED, COLUMNS, SQL_TYPES, RandomWhere, create_types, quoted, random_row
 
 # One letter per row: t, f, u for NULL, z for a division by zero, e for any other error. Rows are tried one by one only
 # if the statement over all of them fails, because each needs a subtransaction.
@@ -48,6 +50,9 @@ BEGIN
   RETURN result;
 END $$
 """
+_COLUMNS = """
+SELECT attname, atttypid::bigint FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 1 ORDER BY attnum
+"""
 _FOLDABLE = re.compile(" (AND|OR) |NULL")
 # PostgreSQL computes constants when it plans, and then refuses those that overflow or divide by zero, and a list with
 # both timestamps and a date that is later than any of them.
@@ -73,8 +78,8 @@ class WhereComparison:
         self._rng = Random(seed)  # noqa: S311 - a reproducible test
         self._seed = f"seed {seed}, {row_count} rows, collation {collation}"
         self._connection: Connection = server.connect(options="-c datestyle=ISO -c timezone=UTC")
-        self._relation = Relation(1, "public", "t", "full", tuple(Column(name, oid) for name, oid in COLUMNS.items()))
         self._rows = self._create(row_count, collation)
+        self._relation = self._describe()
 
     def close(self) -> None:
         self._connection.close()
@@ -132,13 +137,21 @@ class WhereComparison:
         rows(self._connection, f"SELECT ({condition})::boolean FROM t LIMIT 0")  # noqa: S608 - our own text
         return str(rows(self._connection, "SELECT pg_temp.outcomes(%s)", (condition,))[0][0])
 
+    def _describe(self) -> Relation:
+        """The table as capture knows it: columns from the stream, and from the catalog their types."""
+        found = rows(self._connection, _COLUMNS)
+        types = read_types(self._connection, [oid for _, oid in found])
+        columns = tuple(Column(name, oid) for name, oid in found)
+        return Relation(1, "public", "t", "full", columns).with_types(user_types(types.values()))
+
     def _create(self, row_count: int, collation: str) -> list[Row]:
         collate = f' COLLATE "{collation}"'
         columns = ", ".join(
-            f"{name} {SQL_TYPES[oid]}{collate if 'char' in SQL_TYPES[oid] or 'text' in SQL_TYPES[oid] else ''}"
-            for name, oid in COLUMNS.items()
+            f"{name} {SQL_TYPES[oid]}{collate if name in COLLATED else ''}" for name, oid in COLUMNS.items()
         )
         rows(self._connection, _FUNCTION)
+        for statement in create_types():
+            rows(self._connection, statement)
         rows(self._connection, f"CREATE TEMP TABLE t (id serial PRIMARY KEY, {columns})")
         for _ in range(row_count):
             values = random_row(self._rng)

@@ -1,7 +1,7 @@
 """A table with a column of each type, and the result of a ``where`` on one of its rows."""
 
 from flushtracker.shapes.where import parse_where
-from flushtracker.wal.changes import Column, Relation, Row
+from flushtracker.wal.changes import Column, Relation, Row, UserType
 
 COLUMNS = {
     "i2": 21,
@@ -28,15 +28,39 @@ COLUMNS = {
     "mood": 16_400,
     "doc": 114,
     "raw": 17,
+    "feel": 16_410,
+    "best": 16_410,
+    "feels": 16_411,
+    "felt": 16_412,
+    "mail": 16_413,
+    "addresses": 16_414,
+    "pair": 16_415,
+    "span": 16_416,
     "line/no": 23,
     "Mixed": 23,
 }
+MOOD = UserType(16_410, "public", "mood", "enum", ("sad", "ok", "happy"))
+EMAIL = UserType(16_413, "public", "email", "domain", inner=25)
+TYPES = {
+    found.oid: found
+    for found in (
+        MOOD,
+        UserType(16_411, "public", "_mood", "array", inner=MOOD),
+        UserType(16_412, "public", "best_mood", "domain", inner=MOOD),
+        EMAIL,
+        UserType(16_414, "public", "_email", "array", inner=EMAIL),
+        UserType(16_415, "public", "pair", "composite"),
+        UserType(16_416, "public", "span", "range"),
+    )
+}
+"""All but that of ``mood``, which is not known."""
 NULLS: Row = dict.fromkeys(COLUMNS)
 UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
 
 
 def relation(columns: dict[str, int] = COLUMNS) -> Relation:
-    return Relation(1, "public", "t", "full", tuple(Column(name, oid) for name, oid in columns.items()))
+    found = Relation(1, "public", "t", "full", tuple(Column(name, oid) for name, oid in columns.items()))
+    return found.with_types(TYPES)
 
 
 def outcome(where: str, **values: str | None) -> bool | None:

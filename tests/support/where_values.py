@@ -46,6 +46,28 @@ _TEXT_ARRAYS = [
     "{}", "{a}", "{a,b}", '{"a b",c}', '{NULL,"NULL"}', '{""}', '{"a\\"b","a\\\\b"}', "{é,日本}", '{"{}","a,b"}',
     "{null,a}",
 ]  # fmt: skip
+LABELS = [
+    "happy", "", "sad", "ok", "null", "NULL", " ok", "it's", 'a"b', "a,b", "{}", "50%", "\\", "é", "a", "A", "ab",
+    "1", "K",
+]  # fmt: skip
+"""The labels of an enum, in its order."""
+_LABEL_ARRAYS = [
+    "{}",
+    "{sad}",
+    "{sad,ok}",
+    "{ok,sad}",
+    '{NULL,"NULL"}',
+    '{""}',
+    '{"a\\"b","a,b"}',
+    "{{a,A},{ab,a}}",
+    "{a,a}",
+]
+MOOD, WEATHER, MOODS, TEXT_DOMAIN, NUMBER_DOMAIN, REAL_DOMAIN, ARRAY_DOMAIN = range(16_384, 16_391)
+"""Types that the server creates, under OIDs of its own."""
+DOMAINS = {
+    TEXT_DOMAIN: sql.TEXT, NUMBER_DOMAIN: sql.NUMERIC, REAL_DOMAIN: sql.FLOAT4, ARRAY_DOMAIN: 1007,
+}  # fmt: skip
+"""What each domain is over."""
 
 
 def _in_utc(timestamp: str) -> str:
@@ -76,7 +98,11 @@ VALUES: dict[int, list[str]] = {
     1016: _INTEGER_ARRAYS,
     1009: _TEXT_ARRAYS,
     1015: _TEXT_ARRAYS,
+    MOOD: LABELS,
+    WEATHER: ["ok", "sad", "rain"],
+    MOODS: _LABEL_ARRAYS,
 }
+VALUES |= {domain: VALUES[oid] for domain, oid in DOMAINS.items()}
 """Texts of values by type OID."""
 
 WORDS = _TEXTS

@@ -11,10 +11,12 @@ from flushtracker.capture.collector import Collector
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import SourceEntries, Subscriptions
 from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import FragmentConverter
 from tests.support.fake_publisher import FakePublisher
 
@@ -67,8 +69,9 @@ def commit(lsn: int) -> bytes:
     return b"C\0" + pack(">QQq", lsn, lsn + 48, 0)
 
 
-def relation(oid: int, name: str) -> bytes:
-    return b"R" + pack(">I", oid) + f"public\0{name}\0d".encode() + pack(">h", 1) + b"\1id\0" + pack(">Ii", 25, -1)
+def relation(oid: int, name: str, type_oid: int = 25) -> bytes:
+    name_and_identity = f"public\0{name}\0d".encode()
+    return b"R" + pack(">I", oid) + name_and_identity + pack(">h", 1) + b"\1id\0" + pack(">Ii", type_oid, -1)
 
 
 def insert(oid: int, value: bytes = b"1") -> bytes:
@@ -78,12 +81,12 @@ def insert(oid: int, value: bytes = b"1") -> bytes:
 class Capture:
     """A collector with shapes, by default one on ``users``; ``published`` has the commit LSNs that were published."""
 
-    def __init__(self, *shapes: ShapeDefinition) -> None:
+    def __init__(self, *shapes: ShapeDefinition, tables: FakeTables | None = None) -> None:
         self.published: list[int] = []
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
         self.publisher = FakePublisher()
         outbox = Outbox(self.publisher, topics, self.published.append)
-        self.subscriptions = Subscriptions("7/1/s", SourceEntries(), outbox, FakeTables(), LSN)
+        self.subscriptions = Subscriptions("7/1/s", SourceEntries(), outbox, tables or FakeTables(), LSN)
         self.subscriptions.apply_definitions(shapes or [ShapeDefinition("users", ("public", "users"))])
         self.subscriptions.begin_source()
         self.collector = Collector("7/1/s", LSN, self.subscriptions, outbox, FragmentConverter(2), None)
@@ -183,3 +186,60 @@ def test_a_large_row_within_the_limit_is_delivered() -> None:
     capture.publisher.log.clear()
     capture.handle(commit(LSN))
     assert capture.publisher.log == ['c ["7/1/s","users"]', "f 7/1/s"]
+
+
+def moody(*labels: EnumLabel) -> TableBinding:
+    """``users`` with a key of an enum."""
+    mood = TypeBinding(16_400, "public", "mood", "enum", labels=labels)
+    column = ColumnBinding(1, "id", 16_400, -1, version=700)
+    return TableBinding(USERS, ("public", "users"), ("id",), (column,), published_by=("all tables",), types=(mood,))
+
+
+SAD, OK, HAPPY = EnumLabel(1, "sad", 700), EnumLabel(2, "ok", 705), EnumLabel(3, "happy", 700)
+
+
+def end_reasons(capture: Capture) -> dict[str, str | None]:
+    return {entry.definition.id: entry.ended_because for entry in capture.subscriptions.entries.shapes}
+
+
+def inserted(capture: Capture) -> list[tuple[str, str]]:
+    """The shape and the label of each row that was published."""
+    events = [ShapeChangesEvent.from_json(value) for topic, value in capture.publisher.values if topic == "c"]
+    return [(event.shape_id, str((item.value or {})["id"])) for event in events for item in event.items]
+
+
+def insert_while_altered(now: TableBinding, *labels: bytes) -> Capture:
+    """Insert rows after the enum was altered, of which the server says nothing: it has described the table before."""
+    tables = FakeTables()
+    tables.tables[USERS] = moody(SAD, HAPPY)
+    shapes = [ShapeDefinition("all", ("public", "users"), primary_key=("id",))]
+    shapes += [replace(shapes[0], id="some", where="id > 'sad'")]
+    capture = Capture(*shapes, tables=tables)
+    capture.handle(begin(LSN, 742), relation(USERS, "users", 16_400))
+    tables.tables[USERS] = now
+    capture.handle(*(insert(USERS, label) for label in labels), commit(LSN))
+    return capture
+
+
+def test_a_label_that_is_not_known_yet_is_looked_up() -> None:
+    """It was added in the middle of the order, which decides what the second shape gets."""
+    capture = insert_while_altered(moody(SAD, OK, HAPPY), b"sad", b"ok")
+    assert end_reasons(capture) == {"all": None, "some": None}
+    assert sorted(inserted(capture)) == [("all", "ok"), ("all", "sad"), ("some", "ok")]
+
+
+def test_a_label_that_was_renamed_before_it_became_known_ends_the_shapes() -> None:
+    """It was added, used and renamed: nothing that was recorded has changed, but the text in the log would be wrong."""
+    capture = insert_while_altered(moody(SAD, replace(OK, text="fine", version=706), HAPPY), b"ok")
+    reasons = end_reasons(capture)
+    assert "has a label in column id that its type no longer has" in str(reasons["all"])
+    assert 'column "id" holds a value that cannot be read as public.mood' in str(reasons["some"])
+    assert inserted(capture) == []
+
+
+def test_a_renamed_label_ends_the_shapes_with_the_first_row_that_has_its_new_name() -> None:
+    """The reason is what happened, not the row."""
+    capture = insert_while_altered(moody(replace(SAD, text="blue", version=706), HAPPY), b"blue")
+    assert set(end_reasons(capture).values()) == {
+        "label 'sad' of type public.mood was renamed to 'blue' (column id of table public.users)"
+    }

@@ -1,10 +1,13 @@
 """Persisted state of older releases is read unchanged: literal bytes, which no change may reinterpret."""
 
 import json
+from dataclasses import replace
 
 from flushtracker.delta import ack_table
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry, parse_registry_entry
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark.group_state import STATE_SCHEMA
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.fragment_chain import FragmentChain
@@ -29,6 +32,13 @@ SHAPE_ENTRY = (
     '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
     '"flush":{"bytes":1,"interval_ms":2,"chunk_bytes":3}},"table_oid":16385,'
     '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone"}'
+)
+# Before the types of columns were recorded.
+TABLE_ENTRY = (
+    '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],"key":["id"],'
+    '"storage":4,"attributes":1,"partitioned":false,"logged":true,"children":false,"filtered":false,'
+    '"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,"type_modifier":-1,"version":9,'
+    '"fills_old_rows":false}],"partitions":[]}}'
 )
 
 
@@ -95,6 +105,15 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     source = SourceEntry("s", LogOffset(9, 0))
     assert source.to_json() == '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0}}'
     assert parse_registry_entry(source.to_json()) == source
+
+
+def test_a_table_without_types_is_read() -> None:
+    """What its types were like is not known, so comparing it with the types of now ends no shape."""
+    column = ColumnBinding(1, "id", 16_400, -1, 9)
+    bound = TableBinding(7, ("public", "t"), ("id",), (column,), (), 4, 1, published_by=("all tables",))
+    assert parse_registry_entry(TABLE_ENTRY) == TableEntry("s", bound)
+    now = replace(bound, types=(TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),)),))
+    assert reason_to_end(None, bound, now) is None
 
 
 def test_ack_table_keeps_its_columns() -> None:

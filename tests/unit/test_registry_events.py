@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry, parse_registry_entry
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.log_offset import LogOffset
 
 FULL = ShapeEntry(
@@ -31,8 +33,28 @@ FULL = ShapeEntry(
 PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users")), 1, LogOffset.before_all())
 
 
-@pytest.mark.parametrize("entry", [FULL, PLAIN, SourceEntry("7/1/s", LogOffset(99, 0))])
-def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry) -> None:
+TABLE = TableEntry(
+    "7/1/s",
+    TableBinding(
+        7,
+        ("public", "t"),
+        ("id",),
+        (ColumnBinding(1, "id", 16_400, -1, 700), ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True)),
+        (PartitionBinding(8, ("public", "p"), 5, "/9", published_by=("table 8",)),),
+        storage=4,
+        attributes=3,
+        is_partitioned=True,
+        published_by=("all tables",),
+        types=(
+            TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "", 9), EnumLabel(2, "größe", 9))),
+            TypeBinding(16_402, "public", "pair", "composite", parts=(23, 16_400), attributes=3),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("entry", [FULL, PLAIN, TABLE, SourceEntry("7/1/s", LogOffset(99, 0))])
+def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry | TableEntry) -> None:
     """Every field survives, also an absent one."""
     assert parse_registry_entry(entry.to_json()) == entry
 
@@ -65,3 +87,10 @@ def test_a_malformed_field_is_named(path: str, value: object, message: str) -> N
     """A damaged entry must not be taken for another one."""
     with pytest.raises(DecodeError, match=message):
         parse_registry_entry(_changed(path, value))
+
+
+def test_a_type_of_another_kind_is_refused() -> None:
+    """A later release may have more kinds, which this one could not compare."""
+    text = TABLE.to_json().replace('"kind":"enum"', '"kind":"tree"')
+    with pytest.raises(DecodeError, match="kind is 'tree', expected one of enum, domain"):
+        parse_registry_entry(text)

@@ -427,7 +427,7 @@ def test_ranges_of_one_form_are_bound_as_equalities_are(bound: list[str]) -> Non
 
 def test_removed_shapes_leave_nothing_behind() -> None:
     """Both before their table is known and afterwards; ``check_invariants`` refuses empty keys."""
-    index = ShapeIndex()
+    index = ShapeIndex({})
     shapes = [Shape(users(f"shape-{n}", where)) for n, where in enumerate([None, "id = 1", "id = 1", "region = 'eu'"])]
     shapes += [Shape(users(f"range-{n}", f"id < {9 + n}")) for n in range(20)]
     for known in (False, True, True):

@@ -404,6 +404,42 @@ def test_like_is_not_slowed_by_many_wildcards() -> None:
     assert not pattern.matches("a" * 10_000)
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("feel = 'ok'", {"sad": False, "ok": True, "happy": False, None: None}),
+        ("feel > 'sad'", {"sad": False, "ok": True, "happy": True, None: None}),
+        ("'happy' >= feel", {"sad": True, "ok": True, "happy": True, None: None}),
+        ("feel BETWEEN 'ok' AND 'happy'", {"sad": False, "ok": True, "happy": True}),
+        ("feel BETWEEN 'happy' AND 'ok'", {"sad": False, "ok": False, "happy": False}),
+        ("feel IN ('sad', NULL)", {"sad": True, "ok": None, None: None}),
+        ("feel IS NULL", {"sad": False, None: True}),
+        ("feel IS DISTINCT FROM 'ok'", {"sad": True, "ok": False, None: True}),
+        ("feel IS NOT DISTINCT FROM NULL", {"sad": False, None: True}),
+        ("feel = 'ok'::mood", {"sad": False, "ok": True}),
+        ("feel = CAST('ok' AS public.Mood)", {"sad": False, "ok": True}),
+        ("feel = NULL::mood", {"ok": None}),
+        ("feel::text = 'ok'", {"sad": False, "ok": True, None: None}),
+        ("feel::text LIKE '%a%'", {"sad": True, "ok": False, "happy": True}),
+        ("upper(feel::varchar) IN ('OK', 'BAD')", {"sad": False, "ok": True, None: None}),
+        ("(feel::text || '!') = 'ok!'", {"sad": False, "ok": True}),
+        ("feel = best", {"ok": True, "sad": False}),
+        ("feel = ANY(feels)", {"ok": True, "sad": None}),
+        ("feel = ANY('{ok,NULL}')", {"ok": True, "sad": None, None: None}),
+        ("feel <> ALL(ARRAY['ok', 'sad']::mood[])", {"ok": False, "happy": True, None: None}),
+        ("feel = ANY(ARRAY[]::mood[])", {"ok": False, None: False}),
+        ("feel = ANY(NULL)", {"ok": None, None: None}),
+        ("best::text = ANY(ARRAY['ok', 'a\"b\\c'])", {"ok": True}),
+        ("feels @> '{ok}'::mood[] AND feels && '{sad,ok}'", {"ok": True}),
+        ("mail = 'a@b' AND mail LIKE 'a%'", {"ok": True}),
+    ],
+)
+def test_enums_compare_by_the_order_of_their_labels(where: str, expected: dict[str | None, bool | None]) -> None:
+    """A domain is compared as what it is over, and ``::text`` makes a text of a label."""
+    others = {"best": "ok", "feels": "{ok,NULL}", "mail": "a@b"}
+    assert {label: outcome(where, feel=label, **others) for label in expected} == expected
+
+
 def test_columns_are_named_as_in_the_catalog() -> None:
     """Unquoted names are folded, of which PostgreSQL folds only the ASCII letters; quoted names are kept."""
     where = parse_where('Region = \'x\' AND "Line/No" > 1 AND Ärger IS NULL AND "a""b" IN (1) AND NOT REGION = \'y\'')

@@ -6,8 +6,8 @@ import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.where import parse_where
-from flushtracker.shapes.where.sql_values import TYPES
-from tests.support.where_table import COLUMNS, NULLS, relation
+from flushtracker.shapes.where.column_types import type_of_column
+from tests.support.where_table import NULLS, relation
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,22 @@ from tests.support.where_table import COLUMNS, NULLS, relation
         ("\"lower\"(t) = 'a'", "lower(...)"),
         ("count(*) = 1", "count(...)"),
         ("coalesce(i4, 1) = 1", "coalesce(...)"),
-        ("i4 = ANY('{1}')", "ANY(...)"),
         ("i4 <> ANY(i4s)", "<> ANY(...)"),
+        ("i4 = ALL(i4s)", "= ALL(...)"),
+        ("ALL(i4s) <> i4", "a function"),
+        ("i4 = ANY(i4s || i4s)", "= ANY(...)"),
         ("i4 = ALL(i4s)", "ALL(...)"),
         ("ANY(i4s) = i4", "ANY(...)"),
         ("i4s[1] = 1", "operator ["),
-        ("i4s @> ARRAY[1]", "operator ["),
+        ("i4s @> [1]", "operator ["),
+        ('"array"[1] = 1', "operator ["),
         ("i4s @> ARRAY[]", "ARRAY"),
+        ("i4s @> ARRAY[i4]", "ARRAY[...] with something other than plain literals"),
+        ("i4s @> ARRAY[1.5]", "ARRAY[...] of this type"),
+        ("i4s @> ARRAY[1, '2']", "ARRAY[...] of this type"),
+        ("i4s @> ARRAY[TRUE]", "ARRAY[...] of this type"),
+        ("ts_ @> ARRAY[1]::text[]", "a cast of a literal of another type"),
+        ("feels @> ARRAY['ok'::mood]", "ARRAY[...] with something other than plain literals"),
         ("i4s[] = 1", "not one SQL condition"),
         ("i4s] = 1", "not one SQL condition"),
         ("i4s @> '{1}'::int[][]", "a cast to INT[][]"),
@@ -68,10 +77,17 @@ from tests.support.where_table import COLUMNS, NULLS, relation
         ("t COLLATE \"C\" = 'a'", "COLLATE"),
         ("tz AT TIME ZONE 'UTC' = ts", "AT TIME ZONE"),
         ("tz > INTERVAL '1 day'", "INTERVAL"),
-        ("i4::text = '1'", "a cast of something that is not a literal"),
+        ("i4::bigint = 1", "a cast of something that is not a literal"),
+        ("f = t::mood", "a cast of something that is not a literal"),
         ("n = 'x'::numeric(3, 1)", "numeric(...)"),
         ("t = 'x'::char", "a cast to CHAR"),
-        ("t = 'x'::myschema.mytype", "a cast to myschema.mytype"),
+        ("t = 'x'::db.myschema.mytype", "a cast to db.myschema.mytype"),
+        ("t = 'x'::mytype(3)", "mytype(...)"),
+        ("feels = '{}'::mood[][]", "a cast to mood[][]"),
+        ("feel = 1::mood", "a cast of a literal of another type"),
+        ("feel = 'ok'::mood::text", "a cast of a literal of another type"),
+        ("t LIKE 'a'::mood", "LIKE with a pattern that is not a string literal"),
+        ("lower('a'::mood) = t", "lower(...) of this literal"),
         ("t = '1'::int::text", "a cast of a literal of another type"),
         ("t = 1::text", "a cast of a literal of another type"),
         ("t LIKE v", "LIKE with a pattern that is not a string literal"),
@@ -181,6 +197,31 @@ def test_a_statement_instead_of_a_condition_is_refused(caplog: pytest.LogCapture
         ("lower(t) < 'a'", ["collation"]),
         ("lower(t) = 1", ["types are incompatible"]),
         ("mood = 'happy'", ['column "mood"', "OID 16400", "enum"]),
+        ("feel = 'glad'", ['the literal "glad"', "public.mood", "its labels are sad, ok, happy"]),
+        ("feel IN ('sad', ' ok')", ['the literal "ok"', "public.mood"]),
+        ("feel < 'OK'", ["public.mood"]),
+        ("feel = t", ["types are incompatible"]),
+        ("feel = 'ok'::text", ["types are incompatible"]),
+        ("feel = 'ok'::weather", ["casts to weather, but no column is of an enum of that name"]),
+        ("feel = 'ok'::elsewhere.mood", ["casts to elsewhere.mood, but no column"]),
+        ("t = 'ok'::mood", ["types are incompatible"]),
+        ("feel LIKE 'o%'", ['column "feel" (public.mood) LIKE']),
+        ("lower(feel) = 'ok'", ["lower(...)", "public.mood"]),
+        ("feel || 'x' = 'okx'", ['concatenates column "feel"']),
+        ("feels < '{ok}'", ["compare arrays with =, @> or &&"]),
+        ("feels @> '{glad}'", ["public.mood[]", "its labels are"]),
+        ("feel = ANY(ts_)", ["incompatible"]),
+        ("feel = ANY(ARRAY['ok'])", ["incompatible"]),
+        ("feel = ANY('{glad}')", ["public.mood[]", "its labels are"]),
+        ("i8s @> ARRAY[1]", ["incompatible"]),
+        ("'{1}' = ANY('{1}')", ["ANY(...) of the literal"]),
+        ("i4::text = '1'", ['casts column "i4" (integer) to text']),
+        ("mail = 5", ['column "mail" (text)', "incompatible"]),
+        ("pair = '(1,2)'", ['column "pair" of type public.pair, a composite type']),
+        ("pair IS NULL", ['column "pair" of a composite type is NULL, which depends on its fields']),
+        ("felt = 'ok'", ['column "felt" of type public.best_mood, a domain over an enum']),
+        ("span = '[1,2)'", ['column "span" of type public.span, a range']),
+        ("addresses = '{a}'", ['column "addresses" of type public.email[], an array of neither']),
         ("tm = '25:00'", ['the literal "25:00"', "time"]),
         ("iv = '1 fortnight'", ['the literal "1 fortnight"', "interval"]),
         ("iv = ''", ["interval"]),
@@ -236,6 +277,8 @@ def test_a_where_that_does_not_fit_the_table_is_refused(where: str, facts: list[
         ("i4s", "[0:2]={1,2}"),
         ("ts_", '{"a}'),
         ("ts_", "{a b}"),
+        ("feel", "glad"),
+        ("feels", "{ok,glad}"),
     ],
 )
 def test_a_malformed_value_is_an_error_with_its_column(column: str, value: str) -> None:
@@ -245,7 +288,7 @@ def test_a_malformed_value_is_an_error_with_its_column(column: str, value: str) 
         predicate({**NULLS, column: value})
     message = str(raised.value)
     assert message.startswith(f'public.t: column "{column}"')
-    assert TYPES[COLUMNS[column]].name in message
+    assert type_of_column(relation(), column).name in message
     assert value not in message
     assert raised.value.__suppress_context__
 

@@ -1,11 +1,12 @@
 """The ``where`` of a shape: SQL in PostgreSQL's dialect, compiled into a predicate over the text of a row.
 
 A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
-information outside the change stream is refused, not guessed: the order of text (the database's collation), a timestamp
-without an offset compared with ``timestamptz`` (the session's time zone), the values of an enum, every type whose
-operators are not known here. A row for which PostgreSQL would raise an error has no outcome, and the predicate raises
-one too: a division by zero, a number out of the range of ``double precision``. The exception is an overflow: integers
-and numerics are computed exactly, however large.
+information that capture does not have is refused, not guessed: the order of text (the database's collation), a
+timestamp without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not
+known here. The relation says what its types are that are not built in (:class:`~flushtracker.wal.changes.UserType`).
+A row for which PostgreSQL would raise an error has no outcome, and the predicate raises one too: a division by zero, a
+number out of the range of ``double precision``. The exception is an overflow: integers and numerics are computed
+exactly, however large.
 
 ``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian.
 Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is equal if its

@@ -1,15 +1,22 @@
 """Tests of arrays: ``= ANY(array)``, ``@>`` and ``&&``. Bounds and dimensions do not count, only the items."""
 
+from dataclasses import replace
+
 from flushtracker.shapes.where.operands import Operand, Operands
-from flushtracker.shapes.where.sql_values import TYPES, common_type
-from flushtracker.shapes.where.three_valued import Condition, Evaluate, Values
+from flushtracker.shapes.where.sql_values import array_type, common_type
+from flushtracker.shapes.where.three_valued import Condition, Evaluate, Values, member
 
 
 def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:
-    """``operand = ANY(array)``: unknown if the array lacks the value and has a NULL."""
-    if array.type is None or array.type.item_oid is None:
-        raise scope.refused(f"uses ANY(...) of {array}", "use it with an array column, as in: 'red' = ANY(colors)")
-    item_type = TYPES[array.type.item_oid]
+    """``operand = ANY(array)``: unknown if the array lacks the value and has a NULL.
+
+    A literal without a type is an array of the operand's.
+    """
+    if array.type is None and operand.type is not None:
+        array = replace(array, type=array_type(0, operand.type))
+    if array.type is None or array.type.item is None:
+        raise scope.refused(f"uses ANY(...) of {array}", "use it with an array, as in: color = ANY('{red}')")
+    item_type = array.type.item
     common = common_type(operand.type or item_type, item_type)
     # An item would have to be converted if it were compared in a type of another family.
     if common is None or common.family != item_type.family:
@@ -17,6 +24,8 @@ def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:
             f"has {operand} = ANY of {array}, whose types are incompatible", "write a value of the items' type"
         )
     value, items = scope.typed(operand, common), scope.typed(array, array.type)
+    if array.constant is not None and (literal := scope.literal(array, array.type)) is not None and literal.items:
+        return member(value, literal.items)
 
     def is_any(values: Values) -> bool | None:
         wanted, found = value(values), items(values)

@@ -11,7 +11,7 @@ from functools import partial
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.arrays import any_of, contains, overlap
-from flushtracker.shapes.where.expressions import arithmetic, concatenation, negation
+from flushtracker.shapes.where.expressions import arithmetic, concatenation, negation, text_cast
 from flushtracker.shapes.where.letter_case import case_variants, has_other_letters
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import Operand, Operands
@@ -47,6 +47,7 @@ from flushtracker.shapes.where.tree import (
     Negation,
     Node,
     Not,
+    TextCast,
 )
 from flushtracker.wal.changes import Relation, Row
 
@@ -90,21 +91,34 @@ class _Binder:
         match node:
             case ColumnRef(name):
                 return self._operands.column(name)
-            case Constant(text, type_oid):
-                label = "NULL" if text is None else f"the literal {shorten(text)}"
-                return Operand(None if type_oid is None else TYPES[type_oid], constantly(None), label, node)
-            case Negation(inner):
-                return negation(self._operands, self._operand(inner))
-            case Arithmetic(symbol, left, right):
-                return arithmetic(self._operands, symbol, [self._operand(left), self._operand(right)])
-            case Concatenation(left, right):
-                return concatenation(self._operands, [self._operand(left), self._operand(right)])
+            case Constant():
+                return self._literal(node)
+            case TextCast() | Negation() | Arithmetic() | Concatenation():
+                return self._expression(node)
             case CaseMapping():
                 raise self._refused(
                     f"uses {node} other than in a comparison with literals", "compare it by =, <>, IN or LIKE"
                 )
             case _:
                 return Operand(TYPES[sql_values.BOOLEAN], self._boolean(node), "a condition")
+
+    def _expression(self, node: TextCast | Negation | Arithmetic | Concatenation) -> Operand:
+        match node:
+            case TextCast(inner):
+                return text_cast(self._operands, self._operand(inner))
+            case Negation(inner):
+                return negation(self._operands, self._operand(inner))
+            case Arithmetic(symbol, left, right):
+                return arithmetic(self._operands, symbol, [self._operand(left), self._operand(right)])
+            case Concatenation(left, right):
+                return concatenation(self._operands, [self._operand(left), self._operand(right)])
+
+    def _literal(self, node: Constant) -> Operand:
+        label = "NULL" if node.text is None else f"the literal {shorten(node.text)}"
+        sql_type = None if node.type_oid is None else TYPES[node.type_oid]
+        if node.enum is not None:
+            sql_type = self._operands.enum(node.enum)
+        return Operand(sql_type, constantly(None), label, node)
 
     def _boolean(self, node: Node) -> Condition:
         match node:

@@ -28,6 +28,16 @@ def arithmetic(scope: Operands, operator: str, operands: Sequence[Operand]) -> O
     return Operand(common, combined(calculate, left, right), "an expression")
 
 
+def text_cast(scope: Operands, operand: Operand) -> Operand:
+    """The operand as text: an enum's label; ``character(n)`` loses its trailing blanks."""
+    source, text = operand.type, TYPES[sql_values.TEXT]
+    if source is None or source.family not in (*sql_values.TEXTS, "enum"):
+        raise scope.refused(f"casts {operand} to text", "cast only enums and text to text")
+    if source.family != "enum":
+        return Operand(text, operand.evaluate, operand.label)
+    return Operand(text, mapped(source.labels.__getitem__, operand.evaluate), f"{operand.label}::text")
+
+
 def concatenation(scope: Operands, operands: Sequence[Operand]) -> Operand:
     """``||`` of texts; ``character(n)`` loses its trailing blanks, as where PostgreSQL converts it to text."""
     text = TYPES[sql_values.TEXT]

@@ -1,12 +1,14 @@
 """Reads the leaves of sqlglot's tree, columns and literals, and names the constructs that are not supported."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.tokens import refused, shorten
-from flushtracker.shapes.where.tree import ColumnRef, Constant, Node
+from flushtracker.shapes.where.tree import ColumnRef, Constant, EnumName, Node, TextCast
 
 # Unquoted, these are not columns but session values.
 _SESSION_VALUES = frozenset(
@@ -14,6 +16,8 @@ _SESSION_VALUES = frozenset(
      "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"]
 )  # fmt: skip
 NUMBERS = frozenset(number.oid for number in sql_values.TYPES.values() if number.family in ("exact", "float"))
+_INTEGER_ARRAYS = frozenset(oid for oid, item in sql_values.ARRAYS.items() if item in NUMBERS)
+_ARRAY_ESCAPE = re.compile(r'["\\]')
 _CAST_TYPES = {
     exp.DataType.Type.SMALLINT: sql_values.INT2,
     exp.DataType.Type.INT: sql_values.INT4,
@@ -59,25 +63,70 @@ def column_name(node: exp.Expr) -> str:
         raise refused("a column qualified by a table", "write only the name of the column")
     if type(identifier) is not exp.Identifier:
         raise refused(name_of(identifier))
-    # PostgreSQL folds only ASCII letters.
-    name = str(identifier.this)
-    if identifier.args.get("quoted"):
-        return name
-    name = "".join(letter.lower() if letter.isascii() else letter for letter in name)
-    if name in _SESSION_VALUES:
+    name = _folded(identifier)
+    if name in _SESSION_VALUES and not identifier.args.get("quoted"):
         raise refused(f"{name}, a session value", f'for a column of that name, write "{name}" in double quotes')
     return name
 
 
-def cast_literal(operand: Node, target: exp.DataType) -> Node:
-    oid = _cast_oid(target)
-    if oid is None:
+def _folded(identifier: exp.Identifier) -> str:
+    """The name in the catalog: PostgreSQL folds only ASCII letters, and only of names without quotes."""
+    name = str(identifier.this)
+    if identifier.args.get("quoted"):
+        return name
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+
+def read_cast(operand: Node, target: exp.DataType) -> Node:
+    oid, enum = _cast_oid(target), _enum_name(target)
+    if oid is None and enum is None:
         raise refused(f"a cast to {target.sql('postgres')}", "cast to a plain type without a length")
     if not isinstance(operand, Constant):
-        raise refused("a cast of something that is not a literal", "cast the literal that it is compared with")
-    if operand.type_oid is not None and operand.type_oid != oid and not {operand.type_oid, oid} <= NUMBERS:
+        if oid in (sql_values.TEXT, sql_values.VARCHAR):
+            return TextCast(operand)
+        raise refused(
+            "a cast of something that is not a literal", "cast the literal that it is compared with, or cast to text"
+        )
+    if {operand.type_oid, oid} <= _INTEGER_ARRAYS:
+        return Constant(operand.text, oid)
+    is_number = {operand.type_oid, oid} <= NUMBERS
+    if not (operand.is_untyped or is_number or (operand.type_oid, operand.enum) == (oid, enum)):
         raise refused("a cast of a literal of another type", "write the literal in quotes")
-    return Constant(operand.text, oid)
+    return Constant(operand.text, oid, enum)
+
+
+def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
+    """``ARRAY[...]`` of literals as the literal that it equals; without a type of its own if a cast gives it one."""
+    advice = "write an array of integers or of strings, or a quoted literal, as in '{1,2}'"
+    constants = [item for item in items if isinstance(item, Constant)]
+    oids = {sql_values.TEXT if item.type_oid is None else item.type_oid for item in constants if item.text is not None}
+    if len(constants) < len(items) or any(item.enum for item in constants):
+        raise refused("ARRAY[...] with something other than plain literals", advice)
+    if oids == {sql_values.INT4, sql_values.INT8}:
+        oids = {sql_values.INT8}
+    array_oids = [oid for oid, item_oid in sql_values.ARRAYS.items() if {item_oid} == oids]
+    if not array_oids and not (is_cast and not oids):
+        raise refused("ARRAY[...] of this type, or of several", advice)
+    texts = ["NULL" if item.text is None else _ARRAY_ESCAPE.sub(r"\\\g<0>", item.text) for item in constants]
+    quoted = [text if item.text is None else f'"{text}"' for item, text in zip(constants, texts, strict=True)]
+    is_open = is_cast and oids <= {sql_values.TEXT} and all(item.type_oid is None for item in constants)
+    return Constant("{" + ",".join(quoted) + "}", None if is_open else array_oids[0])
+
+
+def _enum_name(target: exp.DataType) -> EnumName | None:
+    """The name of a type that is not built in, or of an array of such a type in one dimension."""
+    if target.this is exp.DataType.Type.ARRAY and len(target.expressions) == 1:
+        item = target.expressions[0]
+        name = _enum_name(item) if isinstance(item, exp.DataType) else None
+        return None if name is None or name.is_array else replace(name, is_array=True)
+    kind = target.args.get("kind")
+    if target.this is not exp.DataType.Type.USERDEFINED or target.expressions:
+        return None
+    if type(kind) is exp.Identifier:
+        return EnumName(None, _folded(kind))
+    if type(kind) is exp.Dot and type(kind.this) is exp.Identifier and type(kind.expression) is exp.Identifier:
+        return EnumName(_folded(kind.this), _folded(kind.expression))
+    return None
 
 
 def _cast_oid(target: exp.DataType) -> int | None:

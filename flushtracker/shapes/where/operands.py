@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.where import sql_values
-from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value
+from flushtracker.shapes.where.column_types import described, enum_type, is_row, type_of
+from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, array_type
 from flushtracker.shapes.where.three_valued import Evaluate, constantly, mapped
-from flushtracker.shapes.where.tree import Constant
-from flushtracker.wal.changes import Relation, Row
-
-_FIRST_USER_OID = 16_384
+from flushtracker.shapes.where.tree import Constant, EnumName
+from flushtracker.wal.changes import Column, Relation, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def read_literal(constant: Constant, *targets: SqlType) -> Value:
     if constant.text is None:
         return None
     own = targets[0] if constant.type_oid is None else TYPES[constant.type_oid]
-    value = own.parse(constant.text if own.family in sql_values.TEXTS else constant.text.strip())
+    value = own.parse(constant.text if own.family in (*sql_values.TEXTS, "enum") else constant.text.strip())
     try:
         for target in targets:
             value, own = sql_values.converted(value, own, target), target
@@ -54,28 +53,37 @@ class Operands:
     def __init__(self, relation: Relation) -> None:
         self.readers: list[Callable[[Row], Value]] = []
         self.table = ".".join(relation.table)
-        self._type_oids = {column.name: column.type_oid for column in relation.columns}
+        self._columns = {column.name: column for column in relation.columns}
         self._slots: dict[tuple[str, bool], int] = {}
 
     def refused(self, fact: str, advice: str) -> ShapeError:
         return ShapeError(f"{self.table}: where {fact}; {advice}")
 
     def column(self, name: str) -> Operand:
-        oid = self._type_oid(name)
-        if oid not in TYPES:
-            reason = ""
-            if oid >= _FIRST_USER_OID:
-                reason = " because the change stream does not say whether it is an enum, a domain or another type"
+        column = self._column(name)
+        sql_type = type_of(column)
+        if sql_type is None:
             raise self.refused(
-                f'reads column "{name}" of the type with OID {oid}, which is not supported{reason}',
-                f'test it only with "{name}" IS [NOT] NULL',
+                f'reads column "{name}" of {described(column)}', f'test it only with "{name}" IS [NOT] NULL, if at all'
             )
-        return Operand(TYPES[oid], self._slot(name, TYPES[oid]), f'column "{name}"')
+        return Operand(sql_type, self._slot(name, sql_type), f'column "{name}"')
 
     def raw_column(self, name: str) -> Evaluate:
-        """The text of a column of any type, not parsed."""
-        self._type_oid(name)
+        """The text of a column of any type, not parsed, to tell whether it is NULL."""
+        if is_row(self._column(name)):
+            raise self.refused(
+                f'tests whether column "{name}" of a composite type is NULL, which depends on its fields', "remove that"
+            )
         return self._slot(name, None)
+
+    def enum(self, name: EnumName) -> SqlType:
+        """The enum of that name, or the array of it; a column of the table must have it."""
+        types = {column.user_type.enum for column in self._columns.values() if column.user_type is not None}
+        found = [each for each in types if each is not None and name.matches(each.schema, each.name)]
+        if len(found) != 1:
+            fact = "several types of columns have that name" if found else "no column is of an enum of that name"
+            raise self.refused(f"casts to {name}, but {fact}", "cast to the type of a column, with its schema")
+        return array_type(0, enum_type(found[0])) if name.is_array else enum_type(found[0])
 
     def literal(self, operand: Operand, *targets: SqlType) -> Value:
         if operand.constant is None:
@@ -114,13 +122,13 @@ class Operands:
                 )
         return common or TYPES[sql_values.TEXT]
 
-    def _type_oid(self, name: str) -> int:
-        if name not in self._type_oids:
+    def _column(self, name: str) -> Column:
+        if name not in self._columns:
             raise self.refused(
                 f'reads column "{name}", which the table does not have',
                 "correct the name, and put it in double quotes if it has capitals",
             )
-        return self._type_oids[name]
+        return self._columns[name]
 
     def _slot(self, name: str, sql_type: SqlType | None) -> Evaluate:
         slot = self._slots.setdefault((name, sql_type is None), len(self.readers))
@@ -143,8 +151,9 @@ def _reader(table: str, name: str, sql_type: SqlType | None) -> Callable[[Row], 
         except ValueError:
             # The cause is dropped because it could quote the value.
             raise DecodeError(
-                f'{table}: column "{name}" holds a value that cannot be read as {sql_type.name}; '
-                "check the column's type, and that DateStyle is ISO and IntervalStyle is postgres for the connection"
+                f'{table}: column "{name}" holds a value that cannot be read as {sql_type.name}; check the column\'s '
+                "type, its labels if it is an enum, and that DateStyle is ISO and IntervalStyle is postgres for the "
+                "connection"
             ) from None
 
     return read

@@ -12,6 +12,7 @@ of ``character(n)`` count.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from flushtracker.shapes.where.column_types import type_of_column
 from flushtracker.shapes.where.operands import read_literal
 from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, common_type
 from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Like, Node
@@ -21,7 +22,9 @@ from flushtracker.wal.changes import Relation
 RequiredRanges: TypeAlias = Mapping[str, ValueRange]
 """For each column listed, a range that contains the value of every row that matches; NULL never matches."""
 
-_ORDERED_FAMILIES: Final = frozenset(["exact", "float", "boolean", "uuid", "datetime", "instant", "time", "interval"])
+_ORDERED_FAMILIES: Final = frozenset(
+    ["exact", "float", "boolean", "uuid", "datetime", "instant", "time", "interval", "enum"]
+)
 """Those whose values Python orders as PostgreSQL does. A family that is not listed is not indexed."""
 _PREFIX_FAMILIES: Final = frozenset(["text", "character"])
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -40,12 +43,8 @@ def range_parser(relation: Relation, column: str) -> Callable[[str], Value]:
 
     The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have a required range.
     """
-    sql_type = _type_of(relation, column)
+    sql_type = type_of_column(relation, column)
     return str if sql_type.family in _PREFIX_FAMILIES else sql_type.parse
-
-
-def _type_of(relation: Relation, column: str) -> SqlType:
-    return TYPES[next(found.type_oid for found in relation.columns if found.name == column)]
 
 
 def _required(node: Node, relation: Relation) -> RequiredRanges:
@@ -54,7 +53,11 @@ def _required(node: Node, relation: Relation) -> RequiredRanges:
         return {} if node.operator == "=" else _compared(node, relation)
     match node:
         case Like(ColumnRef(name), pattern) if pattern is not None and pattern.prefix:
-            return {name: prefix_range(pattern.prefix)} if _type_of(relation, name).family in _PREFIX_FAMILIES else {}
+            return (
+                {name: prefix_range(pattern.prefix)}
+                if type_of_column(relation, name).family in _PREFIX_FAMILIES
+                else {}
+            )
         case Junction("AND", parts):
             return _all([_required(part, relation) for part in parts])
         case Junction("OR", parts):
@@ -65,9 +68,9 @@ def _required(node: Node, relation: Relation) -> RequiredRanges:
 def _compared(node: Comparison, relation: Relation) -> RequiredRanges:
     match node:
         case Comparison(operator, ColumnRef(name), Constant() as constant) if operator in _FLIPPED:
-            return _bounded(name, _type_of(relation, name), operator, constant)
+            return _bounded(name, type_of_column(relation, name), operator, constant)
         case Comparison(operator, Constant() as constant, ColumnRef(name)) if operator in _FLIPPED:
-            return _bounded(name, _type_of(relation, name), _FLIPPED[operator], constant)
+            return _bounded(name, type_of_column(relation, name), _FLIPPED[operator], constant)
     return {}
 
 

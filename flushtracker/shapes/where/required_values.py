@@ -1,24 +1,23 @@
 """The values that a row must have for a condition to be true; an index uses them to find the conditions it may satisfy.
 
-They follow from ``column = constant``, ``column IN (constants)``, and AND and OR of these. They are necessary, not
-sufficient: the condition still decides. Values are parsed by the column's type, and the condition compares exactly
-these values with ``==``, so a hash lookup finds a value if and only if the condition considers it equal. A column that
-is compared in another type (an integer with a double) has no required values.
+They follow from ``column = constant``, ``column IN (constants)``, ``column = ANY(constant)``, and AND and OR of these.
+They are necessary, not sufficient: the condition still decides. Values are parsed by the column's type, and the
+condition compares exactly these values with ``==``, so a hash lookup finds a value if and only if the condition
+considers it equal. A column that is compared in another type (an integer with a double) has no required values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from flushtracker.shapes.where.column_types import type_of_column
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import read_literal
-from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, common_type, list_types
-from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Membership, Node
+from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, array_type, common_type, list_types
+from flushtracker.shapes.where.tree import AnyOf, ColumnRef, Comparison, Constant, Junction, Membership, Node
 from flushtracker.wal.changes import Relation
 
 RequiredValues: TypeAlias = Mapping[str, frozenset[Value]]
 """For each column listed, the values of which a row must have one; an empty set if no row can match."""
-
-_Types: TypeAlias = Mapping[str, int]
 
 
 def required_values(condition: Node, relation: Relation) -> RequiredValues:
@@ -26,7 +25,7 @@ def required_values(condition: Node, relation: Relation) -> RequiredValues:
 
     Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
-    return _required(condition, {column.name: column.type_oid for column in relation.columns})
+    return _required(condition, relation)
 
 
 def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
@@ -34,21 +33,23 @@ def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
 
     The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have required values.
     """
-    return TYPES[next(found.type_oid for found in relation.columns if found.name == column)].parse
+    return type_of_column(relation, column).parse
 
 
-def _required(node: Node, types: _Types) -> RequiredValues:
+def _required(node: Node, relation: Relation) -> RequiredValues:
     match node:
-        case Comparison("=", ColumnRef(name), Constant() as constant):
-            return _one_of(name, TYPES[types[name]], [constant])
-        case Comparison("=", Constant() as constant, ColumnRef(name)):
-            return _one_of(name, TYPES[types[name]], [constant])
+        case Comparison("=", ColumnRef(name), Constant() as constant) | Comparison(
+            "=", Constant() as constant, ColumnRef(name)
+        ):
+            return _one_of(name, type_of_column(relation, name), [constant])
         case Membership(ColumnRef(name), constants):
-            return _one_of(name, TYPES[types[name]], constants)
+            return _one_of(name, type_of_column(relation, name), constants)
+        case AnyOf(ColumnRef(name), Constant() as array):
+            return _item_of(name, type_of_column(relation, name), array)
         case Junction("AND", parts):
-            return _all([_required(part, types) for part in parts])
+            return _all([_required(part, relation) for part in parts])
         case Junction("OR", parts):
-            return _any([_required(part, types) for part in parts])
+            return _any([_required(part, relation) for part in parts])
     return {}
 
 
@@ -69,6 +70,14 @@ def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> R
     # Nothing equals NULL.
     literals = [constant for constant in constants if constant.text is not None]
     return {name: frozenset(read_literal(literal, types.of_items, types.compared) for literal in literals)}
+
+
+def _item_of(name: str, column_type: SqlType, array: Constant) -> RequiredValues:
+    own = array_type(0, column_type) if array.type_oid is None else TYPES[array.type_oid]
+    if own.item is None or own.item.family != column_type.family:
+        return {}
+    value = read_literal(array, own)
+    return {name: frozenset(() if value is None else value.items) - {None}}
 
 
 def _all(parts: Iterable[RequiredValues]) -> RequiredValues:

@@ -25,7 +25,7 @@ from flushtracker.shapes.where.time_values import parse_date, parse_interval, pa
 # The Python type depends on the SQL type; `common_type` ensures that only values of one family are compared.
 Value: TypeAlias = Any
 Family: TypeAlias = Literal[
-    "exact", "float", "text", "character", "boolean", "uuid", "datetime", "instant", "time", "interval", "array"
+    "exact", "float", "text", "character", "boolean", "uuid", "datetime", "instant", "time", "interval", "enum", "array"
 ]
 TEXTS: tuple[Family, ...] = ("text", "character")
 
@@ -41,7 +41,8 @@ _BOOLEANS = {
 class SqlType:
     """A type by its OID. ``parse`` parses a value's text; within a family, ``rank`` grows with the range.
 
-    Only arrays of the same ``item_oid`` can be compared.
+    Only arrays of the same ``item`` can be compared, and only values of the same enum, which are the places of its
+    ``labels``.
     """
 
     oid: int
@@ -49,7 +50,15 @@ class SqlType:
     family: Family
     rank: int
     parse: Callable[[str], Value]
-    item_oid: int | None = None
+    item: "SqlType | None" = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def comparable_with(self) -> tuple[Family, int]:
+        """Equal for two types whose values are compared as they are."""
+        if self.family == "enum":
+            return "enum", self.oid
+        return self.family, 0 if self.item is None else self.item.oid
 
 
 def _parse_text(text: str) -> str:
@@ -102,10 +111,13 @@ TYPES = {
     )
 }
 ARRAYS = {1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR}
-TYPES |= {
-    oid: SqlType(oid, f"{TYPES[item].name}[]", "array", 0, array_parser(TYPES[item].parse), item)
-    for oid, item in ARRAYS.items()
-}
+
+
+def array_type(oid: int, item: SqlType) -> SqlType:
+    return SqlType(oid, f"{item.name}[]", "array", 0, array_parser(item.parse), item)
+
+
+TYPES |= {oid: array_type(oid, TYPES[item]) for oid, item in ARRAYS.items()}
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
@@ -118,7 +130,7 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
     >>> common_type(TYPES[INT4], TYPES[NUMERIC]).name
     'numeric'
     """
-    if left.family == right.family and left.item_oid == right.item_oid:
+    if left.comparable_with == right.comparable_with:
         return max(left, right, key=lambda sql_type: sql_type.rank)
     return TYPES[FLOAT8] if {left.family, right.family} == {"exact", "float"} else None
 

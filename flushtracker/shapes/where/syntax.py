@@ -8,7 +8,7 @@ IS, and PostgreSQL implies them there too.)
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import sqlglot
 from sqlglot import exp
@@ -19,10 +19,11 @@ from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.leaves import (
     NUMBERS,
     OPERATORS,
-    cast_literal,
+    array_literal,
     column_name,
     name_of,
     read_boolean,
+    read_cast,
     read_column,
     read_literal,
     read_null,
@@ -111,12 +112,26 @@ def _read_is(node: exp.Expr, depth: int) -> Node:
 def _read_comparison(node: exp.Expr, depth: int) -> Node:
     operator, tightness = OPERATORS[type(node)], _GRAMMAR[type(node)][0]
     left, right = _read(node.this, tightness + 1, depth), node.args["expression"]
-    if type(right) is exp.Any:
-        array = _read(right.this, _LOOSEST, depth)
-        if operator != "=" or not isinstance(array, ColumnRef):
-            raise refused(f"{operator} ANY(...) of anything but a column", "write value = ANY(column), or use IN")
-        return AnyOf(left, array)
+    quantified = _quantified(right)
+    if quantified is not None:
+        quantifier, operand = quantified
+        array = _read(operand, _LOOSEST, depth)
+        if (quantifier, operator) not in (("ANY", "="), ("ALL", "<>")) or not isinstance(array, ColumnRef | Constant):
+            raise refused(
+                f"{operator} {quantifier}(...) of this array",
+                "write value = ANY(array), or value <> ALL(array), of a column or a literal",
+            )
+        return AnyOf(left, array) if quantifier == "ANY" else Not(AnyOf(left, array))
     return Comparison(operator, left, _read(right, tightness + 1, depth), operator)
+
+
+def _quantified(node: exp.Expr) -> tuple[str, exp.Expr] | None:
+    """The array of ``ANY(array)`` or ``ALL(array)``; the latter is a function to sqlglot."""
+    if type(node) is exp.Any:
+        return "ANY", node.this
+    if type(node) is exp.Anonymous and str(node.this).upper() == "ALL" and len(node.expressions) == 1:
+        return "ALL", node.expressions[0]
+    return None
 
 
 def _read_between(node: exp.Expr, depth: int) -> Node:
@@ -142,7 +157,7 @@ def _read_escape(node: exp.Expr, depth: int) -> Node:
     like, escape = node.this, _read(node.args["expression"], _RANGE + 1, depth)
     if type(like) not in (exp.Like, exp.ILike):
         raise refused("ESCAPE without LIKE", "write LIKE 'pattern' ESCAPE 'character'")
-    if not isinstance(escape, Constant) or escape.type_oid is not None or escape.text is None or len(escape.text) > 1:
+    if not isinstance(escape, Constant) or not escape.is_untyped or escape.text is None or len(escape.text) > 1:
         raise refused("ESCAPE with anything but one character in quotes, or none", "write it as in ESCAPE '!'")
     result = _like(like, escape.text, depth)
     return Not(result) if like.args.get("negate") else result
@@ -152,7 +167,7 @@ def _like(node: exp.Expr, escape: str, depth: int) -> Node:
     operand = _read(node.this, _RANGE + 1, depth)
     pattern = _read(node.args["expression"], _RANGE + 1, depth)
     name, ignore_case = node.key.upper(), type(node) is exp.ILike
-    if not isinstance(pattern, Constant) or pattern.type_oid not in _STRINGS:
+    if not _is_string(pattern):
         raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
     if ignore_case and isinstance(operand, CaseMapping):
         # It would map the case of each letter twice, of which only one is examined for what collations make of it.
@@ -201,7 +216,14 @@ def _read_minus(node: exp.Expr, depth: int) -> Node:
 
 
 def _read_cast(node: exp.Expr, depth: int) -> Node:
-    return cast_literal(_read(node.this, _LOOSEST, depth), node.args["to"])
+    if type(node.this) is exp.Array:
+        return read_cast(_read_array(node.this, depth, is_cast=True), node.args["to"])
+    return read_cast(_read(node.this, _LOOSEST, depth), node.args["to"])
+
+
+def _read_array(node: exp.Expr, depth: int, *, is_cast: bool = False) -> Node:
+    items = [_read(item, _LOOSEST, depth) for item in node.args.get("expressions") or ()]
+    return array_literal(items, is_cast=is_cast)
 
 
 def _read_case(node: exp.Expr, depth: int) -> Node:
@@ -209,11 +231,16 @@ def _read_case(node: exp.Expr, depth: int) -> Node:
     operand = _read(node.this, _LOOSEST, depth)
     if not isinstance(operand, Constant) or operand.text is None:
         return CaseMapping(case, operand)
-    if operand.type_oid not in _STRINGS or len(variants := case_variants(operand.text, case)) > 1:
+    if not _is_string(operand) or len(variants := case_variants(operand.text, case)) > 1:
         raise refused(f"{case}(...) of this literal", "write the result as a literal")
     if has_other_letters(operand.text):
         raise refused(f"{case}(...) of a literal with a non-ASCII letter", "compare the text as it is stored")
     return Constant(variants[0], sql_values.TEXT)
+
+
+def _is_string(node: Node) -> TypeGuard[Constant]:
+    """Whether it is a literal that is, or may become, a text."""
+    return isinstance(node, Constant) and (node.is_untyped or node.type_oid in (sql_values.TEXT, sql_values.VARCHAR))
 
 
 def _read_concatenation(node: exp.Expr, depth: int) -> Node:
@@ -232,7 +259,6 @@ def _read_parentheses(node: exp.Expr, depth: int) -> Node:
 
 
 _LOOSEST, _NOT, _IS, _COMPARISON, _RANGE, _OTHER, _SUM, _PRODUCT, _MINUS, _ATOM = 0, 3, 4, 5, 6, 7, 8, 9, 10, 11
-_STRINGS = (None, sql_values.TEXT, sql_values.VARCHAR)
 _PAIR = frozenset(["this", "expression"])
 _ONE = frozenset(["this"])
 _Reader: TypeAlias = Callable[[exp.Expr, int], Node]
@@ -268,6 +294,7 @@ _GRAMMAR: dict[type[exp.Expr], tuple[int, frozenset[str], _Reader]] = {
     exp.Lower: (_ATOM, _ONE, _read_case),
     exp.Upper: (_ATOM, _ONE, _read_case),
     exp.Cast: (_ATOM, frozenset(["this", "to"]), _read_cast),
+    exp.Array: (_ATOM, frozenset(["expressions"]), _read_array),
     exp.Paren: (_ATOM, _ONE, _read_parentheses),
     exp.Column: (_ATOM, frozenset(["this", "table"]), read_column),
     exp.Literal: (_ATOM, frozenset(["this", "is_string"]), read_literal),

@@ -38,7 +38,9 @@ _SYMBOLS = frozenset(
     ]
 )
 _WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
-_BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS", "ANY", "LOWER", "UPPER"])
+_BEFORE_PARENTHESIS = frozenset(
+    ["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS", "ANY", "ALL", "LOWER", "UPPER"]
+)
 _MAX_PARENTHESES = 20
 
 
@@ -73,8 +75,8 @@ def check_tokens(tokens: list[Token]) -> None:
     if not tokens:
         raise ShapeError("where is empty; leave it out to match every row")
     depth = prefixes = 0
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        _check_token(token, following)
+    for before, token, following in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
+        _check_token(before, token, following)
         depth += {"(": 1, ")": -1}.get(_symbol(token), 0)
         prefixes = prefixes + 1 if token.text.upper() in ("NOT", "-", "+") else 0
         if depth > _MAX_PARENTHESES or prefixes > _MAX_PARENTHESES:
@@ -90,7 +92,7 @@ def _may_precede_parenthesis(token: Token) -> bool:
     return token.token_type is not TokenType.IDENTIFIER and token.text.upper() in _BEFORE_PARENTHESIS
 
 
-def _check_token(token: Token, following: Token | None) -> None:
+def _check_token(before: Token | None, token: Token, following: Token | None) -> None:
     kind, name = token.token_type, token.token_type.name
     called = following is not None and _symbol(following) == "("
     if kind is TokenType.SEMICOLON:
@@ -104,8 +106,10 @@ def _check_token(token: Token, following: Token | None) -> None:
     if kind is TokenType.IDENTIFIER or _WORD.fullmatch(token.text):
         if called and kind is not TokenType.STRING and not _may_precede_parenthesis(token):
             raise refused(f"{token.text}(...)", "use neither functions nor type lengths")
-    elif token.text == "[" and following is not None and _symbol(following) == "]":
-        # The brackets of an array type, as in ::text[]. A subscript has something between them.
-        return
+    elif token.text == "[":
+        # An array type, as in ::text[], or ARRAY[...]; anything else is a subscript.
+        is_type = following is not None and _symbol(following) == "]"
+        if not is_type and (before is None or _symbol(before).upper() != "ARRAY"):
+            raise refused("the operator [")
     elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
         raise refused(f"the operator {token.text}")

@@ -13,11 +13,41 @@ class ColumnRef:
 
 
 @dataclass(frozen=True, slots=True)
+class EnumName:
+    """An enum, or an array of it, as a cast names it; without a ``schema`` it may be in any."""
+
+    schema: str | None
+    name: str
+    is_array: bool = False
+
+    def __str__(self) -> str:
+        return (f"{self.schema}." if self.schema else "") + self.name + ("[]" if self.is_array else "")
+
+    def matches(self, schema: str, name: str) -> bool:
+        return self.name == name and self.schema in (None, schema)
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` if the other operand determines the type."""
+    """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` if the other operand determines the type.
+
+    ``enum`` is the type of a literal that is cast to an enum; it then has no ``type_oid``.
+    """
 
     text: str | None
     type_oid: int | None = None
+    enum: EnumName | None = None
+
+    @property
+    def is_untyped(self) -> bool:
+        return self.type_oid is None and self.enum is None
+
+
+@dataclass(frozen=True, slots=True)
+class TextCast:
+    """A cast to ``text`` of something other than a literal."""
+
+    operand: "Node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +152,7 @@ class Junction:
 Node: TypeAlias = (
     ColumnRef
     | Constant
+    | TextCast
     | Negation
     | Arithmetic
     | Concatenation
