@@ -1,20 +1,24 @@
 """``--recover``: where a new checkpoint begins, and what it skips."""
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
-from pyspark.sql import Row
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerError, DecodeError
+from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.kafka_streams import KafkaEventStreams, counts, source_of
+from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
 from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
 logger = logging.getLogger(__name__)
 
-_START: Any = "source STRING, start BOOLEAN, lsn BIGINT, follows STRUCT<tx_offset: BIGINT>"
+_HEAD: Final = (
+    "partition INT, offset BIGINT, timestamp_ms BIGINT, source STRING, lsn BIGINT, start BOOLEAN, follows BIGINT"
+)
 
 
 def read_recovery_plan(
@@ -41,22 +45,44 @@ def read_recovery_plan(
 
 
 def _summary(streams: KafkaEventStreams) -> list[Row]:
-    """One row for each source and partition; the source is null for records that name none."""
-    event = F.from_json("value", _START)
-    start = F.struct(
-        "offset", F.unix_millis("timestamp").alias("timestamp_ms"), event["follows"]["tx_offset"].alias("follows")
-    )
-    is_start = event["start"] & event["follows"]["tx_offset"].isNotNull()
+    """One row for each source and partition; the source is null for records that cannot be read."""
+    start = F.struct("offset", "timestamp_ms", "follows")
     return (
-        streams.fragments()
-        .groupBy(source_of(F.col("value")).alias("source"), "partition")
+        _heads(streams)
+        .groupBy("source", "partition")
         .agg(
             (F.max("offset") + 1).alias("end"),
-            F.coalesce(F.max(event["lsn"]), F.lit(-1)).alias("last_lsn"),
-            F.max(F.when(is_start, start)).alias("start"),
+            F.coalesce(F.max("lsn"), F.lit(-1)).alias("last_lsn"),
+            F.max(F.when(F.col("start"), start)).alias("start"),
         )
         .collect()
     )
+
+
+def _heads(streams: KafkaEventStreams) -> DataFrame:
+    """What a recovery needs to know of each record of the fragments topic."""
+    records = streams.fragments().select("partition", "offset", F.unix_millis("timestamp"), "value")
+    return records.mapInArrow(_parse_heads, _HEAD)
+
+
+def _parse_heads(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        *place, values = batch.columns
+        heads = zip(*map(_head, values.to_pylist()), strict=True)
+        types = (pa.string(), pa.int64(), pa.bool_(), pa.int64())
+        fields = [pa.array(column, kind) for column, kind in zip(heads, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(
+            [*place, *fields], ["partition", "offset", "timestamp_ms", "source", "lsn", "start", "follows"]
+        )
+
+
+def _head(value: bytes | None) -> tuple[str | None, int | None, bool, int | None]:
+    """A fragment's source, LSN, whether it is a start, and the LSN that it follows."""
+    try:
+        event = FragmentEvent.from_json(value or b"")
+    except DecodeError:
+        return None, None, False, None
+    return event.source, event.lsn, event.start, event.follows.tx_offset
 
 
 def _source_records(rows: list[Row]) -> list[SourceRecords]:
@@ -82,11 +108,9 @@ def _log_skipped(streams: KafkaEventStreams, starts: RecoveryPlan) -> None:
                 kafka_offset,
                 ", after all existing records" if kafka_offset == part.end else "",
             )
-    skipped = (
-        streams.fragments().where(~counts(starts)).groupBy(source_of(F.col("value")).alias("source")).count().collect()
-    )
+    skipped = _heads(streams).where(~counts(starts, F.col("source"))).groupBy("source").count().collect()
     for row in sorted(skipped, key=lambda row: row["source"] or ""):
         if row["source"] is None:
-            logger.warning("recovery: skips %d records that name no source and so cannot be read", row["count"])
+            logger.warning("recovery: skips %d records that cannot be read", row["count"])
         else:
             logger.info("recovery: source=%s skips %d fragments", row["source"], row["count"])

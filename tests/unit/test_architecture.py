@@ -55,7 +55,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
-    "pyarrow": frozenset({"delta"}),
+    "pyarrow": frozenset({"delta", "spark"}),
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"spark"}),
