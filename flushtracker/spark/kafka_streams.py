@@ -62,6 +62,11 @@ class KafkaEventStreams:
         if faults:
             raise ConfigError(f"a topic could lose records: {'; '.join(faults)}")
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, for messages."""
+        return self._config.bootstrap_servers
+
     def identity(self) -> dict[str, str]:
         """The cluster, and each topic's name and id: a topic that is deleted and created again gets a new id."""
         return {

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 
 from flushtracker.errors import BrokerError, DecodeError
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
+from flushtracker.spark.kafka_failures import kafka_failure
 from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
 from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
@@ -29,6 +30,7 @@ def read_recovery_plan(
     Raises:
         GapError, ConfigError: as :func:`~flushtracker.tracking.recovery_plan.plan_recovery`.
         BrokerError: the topic cannot be read to its end.
+        ConfigError: Kafka refuses to let it be read.
     """
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
     try:
@@ -40,7 +42,9 @@ def read_recovery_plan(
         starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
         _log_skipped(source, starts)
     except JAVA_ERRORS as error:
-        raise BrokerError(f"topic {topic} cannot be read for the recovery: {java_reason(error)}") from error
+        raise kafka_failure(java_text(error), source.bootstrap_servers) or BrokerError(
+            f"topic {topic} cannot be read for the recovery: {java_reason(error)}"
+        ) from error
     return starts
 
 

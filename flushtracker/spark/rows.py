@@ -68,10 +68,8 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
 
     ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``value`` the event's bytes, ``place`` names where it was read.
     """
-    of_shape = F.col("shape_id").isNotNull()
-    group = F.when(of_shape, shape_group_of(F.col("shape_id"), shape_groups)).otherwise(
-        F.when(F.col("kind") == LINK, CHAIN).otherwise("")
-    )
+    shape_id = F.col("shape_id")
+    group = F.when(shape_id.isNull(), CHAIN).otherwise(shape_group_of(shape_id, shape_groups))
     return (
         raw.select("stream", "value", "place")
         .mapInArrow(parse_events, _PARSED_SCHEMA)
