@@ -1,25 +1,19 @@
 """``--recover``: where a new checkpoint begins, and what it skips."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.errors import BrokerError, DecodeError
-from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.errors import BrokerError
+from flushtracker.spark.fragment_heads import HEAD_SCHEMA, parse_heads
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
 from flushtracker.spark.kafka_failures import kafka_failure
 from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
 from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
 logger = logging.getLogger(__name__)
-
-_HEAD: Final = (
-    "partition INT, offset BIGINT, timestamp_ms BIGINT, source STRING, lsn BIGINT, start BOOLEAN, follows BIGINT"
-)
 
 
 def read_recovery_plan(
@@ -66,27 +60,7 @@ def _summary(streams: KafkaEventStreams) -> list[Row]:
 def _heads(streams: KafkaEventStreams) -> DataFrame:
     """What a recovery needs to know of each record of the fragments topic."""
     records = streams.fragments().select("partition", "offset", F.unix_millis("timestamp"), "value")
-    return records.mapInArrow(_parse_heads, _HEAD)
-
-
-def _parse_heads(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        *place, values = batch.columns
-        heads = zip(*map(_head, values.to_pylist()), strict=True)
-        types = (pa.string(), pa.int64(), pa.bool_(), pa.int64())
-        fields = [pa.array(column, kind) for column, kind in zip(heads, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(
-            [*place, *fields], ["partition", "offset", "timestamp_ms", "source", "lsn", "start", "follows"]
-        )
-
-
-def _head(value: bytes | None) -> tuple[str | None, int | None, bool, int | None]:
-    """A fragment's source, LSN, whether it is a start, and the LSN that it follows."""
-    try:
-        event = FragmentEvent.from_json(value or b"")
-    except DecodeError:
-        return None, None, False, None
-    return event.source, event.lsn, event.start, event.follows.tx_offset
+    return records.mapInArrow(parse_heads, HEAD_SCHEMA)
 
 
 def _source_records(rows: list[Row]) -> list[SourceRecords]:

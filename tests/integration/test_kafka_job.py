@@ -238,7 +238,7 @@ def test_partition_whose_leader_stays_away_ends_the_job(spark: SparkSession, tmp
             (tmp_path / "checkpoint/commits" / name).unlink()
         second.stop()
         stop = Event()
-        deadline = Timer(_DEADLINE_S, stop.set)
+        deadline = Timer(4 * _DEADLINE_S, stop.set)
         deadline.start()
         with pytest.raises(BrokerError, match=r"does not answer: .*; gave up after \d+ s \(source\.retry_timeout\)$"):
             track_flushes(spark, job.config(), stop)
