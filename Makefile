@@ -26,6 +26,7 @@ test: java $(READY) jars brokerjars ## run all tests, two at a time
 
 soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
 	$(BIN)/python -m tests.integration.soak_where
+	$(BIN)/python -m tests.integration.soak_events
 	FLUSHTRACKER_SCHEMA_SEEDS=200 $(BIN)/python -m pytest tests/integration/test_random_schema.py
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
@@ -33,10 +34,11 @@ soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and execu
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
 
-bench: java $(READY) brokerjars ## run the benchmarks, with up to a million shapes; takes a few minutes
+bench: java $(READY) jars brokerjars ## run the benchmarks, with up to a million shapes; takes a few minutes
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.bench_capture --matching 1
 	$(BIN)/python -m tests.bench.bench_capture --matching 0
+	$(BIN)/python -m tests.bench.bench_rows
 
 check: $(READY) ## run ruff and mypy, in their strict settings
 	$(BIN)/ruff check .

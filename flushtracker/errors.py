@@ -20,7 +20,12 @@
 A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
 """
 
+import re
 from collections.abc import Sequence
+from typing import Final
+
+# Unicode's control characters and line breaks (categories Cc, Zl and Zp), and what no UTF-8 text can hold.
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class FlushtrackerError(Exception):
@@ -105,3 +110,12 @@ def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
     """
     left = len(names) - most
     return ", ".join(names[:most]) + (f" and {left} {others}" if left > 0 else "")
+
+
+def printable(text: str) -> str:
+    """The text with control characters, line breaks and half surrogate pairs escaped, so that it cannot forge a line.
+
+    >>> print(printable("naïve\\n2026-01-01 ack advanced"))
+    naïve\\n2026-01-01 ack advanced
+    """
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)

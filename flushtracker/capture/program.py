@@ -4,7 +4,6 @@ import argparse
 import logging
 import sys
 from contextlib import closing
-from threading import Event
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
@@ -14,7 +13,7 @@ from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_publication, create_slot
-from flushtracker.process.program import log_to_stderr, set_on_signals
+from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.shapes.shapes_file import load_shapes
 
 
@@ -22,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Capture until SIGTERM or Ctrl-C."""
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
     config = load_capture_config(arguments.config)
-    stop = Event()
+    stop = StopFlag()
     set_on_signals(stop)
     if arguments.create:
         _create_topics(config.kafka)

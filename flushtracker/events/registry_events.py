@@ -15,6 +15,7 @@ from flushtracker.events.strict_json import (
     get_field,
     integer_field,
     load_event,
+    name_field,
     offset_field,
     offset_json,
     strings_field,
@@ -95,7 +96,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
     fields = load_event(text, "registry entry")
     kind = typed_field(fields, "type", str)
-    source = text_field(fields, "source")
+    source = name_field(fields, "source")
     if kind == "table":
         return TableEntry(source, parse_table_binding(typed_field(fields, "binding", dict)))
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
@@ -107,7 +108,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table' or 'source'")
     return ShapeEntry(
         source=source,
-        definition=_definition(text_field(fields, "shape_id"), typed_field(fields, "definition", dict)),
+        definition=_definition(name_field(fields, "shape_id"), typed_field(fields, "definition", dict)),
         table_oid=integer_field(fields, "table_oid", 0),
         starts_after=starts_after,
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),

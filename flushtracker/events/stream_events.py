@@ -15,6 +15,7 @@ from flushtracker.events.strict_json import (
     get_field,
     integer_field,
     load_event,
+    name_field,
     objects_field,
     offset_field,
     offset_json,
@@ -82,7 +83,7 @@ class FragmentEvent:
         fields = load_event(text, "fragment")
         lsn = integer_field(fields, "lsn", 0)
         event = cls(
-            source=text_field(fields, "source"),
+            source=name_field(fields, "source"),
             xid=None if get_field(fields, "xid") is None else integer_field(fields, "xid", 0),
             lsn=lsn,
             follows=offset_field(fields, "follows", least_tx_offset=-1),
@@ -129,7 +130,7 @@ class FlushNotification:
         kind = typed_field(fields, "type", str)
         if kind not in {"flushed", "removed"}:
             raise DecodeError(f"type is {kind!r:.40}, expected 'flushed' or 'removed'")
-        return cls(text_field(fields, "source"), kind, text_field(fields, "shape_id"), offset_field(fields, "offset"))
+        return cls(name_field(fields, "source"), kind, name_field(fields, "shape_id"), offset_field(fields, "offset"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,8 @@ class ShapeChangesEvent:
         """Parse one event; raises ``DecodeError``."""
         fields = load_event(text, "shape changes")
         return cls(
-            source=text_field(fields, "source"),
-            shape_id=text_field(fields, "shape_id"),
+            source=name_field(fields, "source"),
+            shape_id=name_field(fields, "shape_id"),
             xid=integer_field(fields, "xid", 0),
             last_log_offset=offset_field(fields, "last_log_offset"),
             has_begin=typed_field(fields, "has_begin", bool),
@@ -182,9 +183,9 @@ def _commit_json(commit: Commit | None) -> dict[str, object] | None:
 
 
 def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
-    # Spark cannot distinguish an absent last_offset from null, so treat both alike; change_count must agree.
+    # An absent last_offset means null; change_count must agree.
     last_offset = None if fields.get("last_offset") is None else offset_field(fields, "last_offset")
-    shape = FragmentShape(text_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0))
+    shape = FragmentShape(name_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0))
     if (shape.last_offset is None) != (shape.change_count == 0):
         raise DecodeError(
             f"shape {shape.shape_id!r} has change_count {shape.change_count} and last_offset {last_offset}"

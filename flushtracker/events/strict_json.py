@@ -1,15 +1,19 @@
 """Strict parsing of JSON events: a missing field or a wrong type raises a ``DecodeError`` that names the field.
 
-Every event is one object with ``v`` and ``source``. Numbers are at most 2**63 − 1, to fit a Spark ``bigint``.
+Every event is one object with ``v`` and ``source``, in JSON as RFC 8259 defines it, in UTF-8 without a byte order mark.
+What that leaves undefined is refused: a key that occurs twice in one object, and half a surrogate pair. So are Python's
+extensions, ``NaN`` and ``Infinity``. An integer is written without fraction and exponent, and is at most 2**63 − 1, to
+fit a Spark ``bigint``.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from flushtracker.errors import DecodeError
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import is_usable_name
 
 VERSION: Final = 1
 MAX_BIGINT: Final = 2**63 - 1
@@ -24,9 +28,11 @@ def dump_event(source: str, **fields: object) -> str:
 def load_event(text: str | bytes, what: str) -> dict[str, Any]:
     """Parse one event and check its version; ``what`` names the kind of event in a ``DecodeError``."""
     try:
-        fields = json.loads(text)
+        fields = _parse(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"{what} is not JSON: {_describe(error)}") from error
+    except DecodeError as error:
+        raise DecodeError(f"{what} {error}") from error
     if not isinstance(fields, dict):
         raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
     version = get_field(fields, "v")
@@ -35,10 +41,39 @@ def load_event(text: str | bytes, what: str) -> dict[str, Any]:
     return fields
 
 
+def _parse(text: str) -> Any:
+    value = _DECODER.decode(text)
+    if "\\u" in text:
+        # Only an escape can bring half a surrogate pair into text, and UTF-8 cannot hold one.
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object; of two equal keys, one reader would take the first and another the last."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise DecodeError(f"has the key {next(name for name in names if names.count(name) > 1)!r:.40} twice")
+    return fields
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise DecodeError(f"has {name}, which is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+
+
 def _describe(error: Exception) -> str:
     """Describe the error and its position without quoting the text."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos}"
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at character {error.pos}"
+        case UnicodeDecodeError():
+            return f"byte {error.start} is not UTF-8"
+        case UnicodeEncodeError():
+            return "half a surrogate pair in a string"
     return type(error).__name__
 
 
@@ -59,6 +94,14 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
     value = typed_field(fields, name, str)
     if not value:
         raise DecodeError(f"{name} is empty")
+    return value
+
+
+def name_field(fields: Mapping[str, Any], name: str) -> str:
+    """A source or a shape's id."""
+    value = text_field(fields, name)
+    if not is_usable_name(value):
+        raise DecodeError(f"{name} is {value!r:.80}, which has a control character, such as a line break")
     return value
 
 

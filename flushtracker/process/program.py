@@ -1,20 +1,23 @@
 """The edge of a program: its log, its exit code, one line on stderr for an error, and a graceful stop.
 
-SIGTERM and Ctrl-C are requests to stop: an event to wait for, or an interruption.
+SIGTERM and Ctrl-C are requests to stop: a flag to wait for, or an interruption.
 """
 
 import logging
+import math
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from threading import Event
 from types import FrameType
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError
+from flushtracker.errors import FlushtrackerError, printable
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_POLL_S: Final = 0.1
 
 
 def run_program(name: str, program: Callable[[], int], *, verbose: bool) -> int:
@@ -29,16 +32,48 @@ def run_program(name: str, program: Callable[[], int], *, verbose: bool) -> int:
             traceback.print_exc()
         known = isinstance(error, FlushtrackerError)
         message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        print(f"{name}: {message}", file=sys.stderr)
+        print(printable(f"{name}: {message}"), file=sys.stderr)
         return error.exit_code if isinstance(error, FlushtrackerError) else 1
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the log to stderr, one line per event."""
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s")
+    """Send the log to stderr, one line per event, whatever the values in it contain."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
-def set_on_signals(stop: Event) -> None:
+class _OneLineFormatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        return printable(super().formatMessage(record))
+
+
+class StopFlag(Event):
+    """An event for signal handlers: a plain flag, which is polled.
+
+    An ``Event`` has a lock. If a signal comes while the main thread holds it, a handler that sets the event waits for
+    its own thread forever.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, or for ``timeout`` seconds; whether it is set."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._is_set and (left_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(left_s, _POLL_S))
+        return self._is_set
+
+
+def set_on_signals(stop: StopFlag) -> None:
     """Make SIGTERM and SIGINT set ``stop`` from now on; call it from the main thread."""
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: stop.set())

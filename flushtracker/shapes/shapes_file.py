@@ -5,7 +5,6 @@ Checks that need the table's columns (does a column exist, is the old row known)
 """
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final, Literal
 from flushtracker.config.strict_yaml import YamlMapping, YamlText, read_yaml
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import TableName
+from flushtracker.wal.names import is_usable_name
 
 MAX_ID_LENGTH: Final = 200
 
@@ -79,7 +79,7 @@ def _entries_by_id(entries: Sequence[YamlMapping]) -> dict[str, YamlMapping]:
         shape_id = entry.text("id")
         if len(shape_id.value) > MAX_ID_LENGTH:
             raise entry.error("id", f"has {len(shape_id.value)} characters; the limit is {MAX_ID_LENGTH}")
-        if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in shape_id.value):
+        if not is_usable_name(shape_id.value):
             raise entry.error("id", "contains a control character, such as a line break or a tab")
         renamed = entry.renamed(f"shape {shape_id.shown}")
         if shape_id.value in by_id:

@@ -34,8 +34,13 @@ class BrokerRetry:
             else:
                 return
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether an attempt has failed since the last progress."""
+        return self._failing_since_s is not None
+
     def progress(self) -> None:
-        """Restart the timeout, because the job has made progress."""
+        """Restart the timeout: the job has read all that it set out to read, so each broker that it needs answers."""
         if self._failing_since_s is not None:
             logger.info("broker available again after_s=%.0f", self._now_s() - self._failing_since_s)
         self._failing_since_s = None

@@ -34,13 +34,17 @@ class StoppedError(FlushtrackerError):
 
 
 class AckDriver:
-    """Keeps a tracker for each source. ``lock`` is held while a batch is handled; the stall watch shares it."""
+    """Keeps a tracker for each source. ``lock`` is held while a batch is handled; the stall watch shares it.
+
+    ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
+    """
 
     def __init__(self, ack_table: AckTable, dead_letters: str) -> None:
         self.lock = Lock()
         self.trackers = SourceTrackers(ack_table.last_ack)
         self.failure: BaseException | None = None
         self.last_batch_id: int | None = None
+        self.finished_batch_id: int | None = None
         self._expected_batch_id = 0
         self.stopping = False
         self._ack_table = ack_table
@@ -95,6 +99,7 @@ class AckDriver:
         for source in sorted(events):
             self._acknowledge(source, acks.get(source), batch_id)
             self._log_batch(source, batch_id, events[source], started)
+        self.finished_batch_id = batch_id
 
     def _acknowledge(self, source: str, ack_lsn: int | None, batch_id: int) -> None:
         if ack_lsn is None or ack_lsn < 0:

@@ -31,7 +31,10 @@ class EventStreams(Protocol):
         """What identifies the streams, by name. A checkpoint is bound to it: its offsets mean nothing elsewhere."""
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
-        """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``."""
+        """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``.
+
+        ``value`` has the event's bytes as they are.
+        """
 
 
 class FilesEventStreams:
@@ -78,7 +81,9 @@ class FilesEventStreams:
             raise ConfigError(
                 f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
             ) from error
-        return lines.select(F.lit(stream).alias("stream"), "value", F.col("_metadata.file_path").alias("place"))
+        # Spark's text may hold any bytes, and would replace those that are not UTF-8 wherever it interprets them.
+        value = F.col("value").cast("binary").alias("value")
+        return lines.select(F.lit(stream).alias("stream"), value, F.col("_metadata.file_path").alias("place"))
 
 
 def open_streams(spark: SparkSession, config: Transport) -> EventStreams:

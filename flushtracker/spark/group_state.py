@@ -13,7 +13,6 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import DecodeError, FlushtrackerError
-from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.rows import REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
 from flushtracker.tracking.fragment_chain import FragmentChain, Link
 from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
@@ -129,12 +128,12 @@ def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
     first_error: str | None = None
     for frame in frames:
         letters = []
-        for kind, place, value in zip(*(frame[c].tolist() for c in ("kind", "place", "value")), strict=True):
+        columns = ("kind", "place", "value", "reason")
+        for kind, place, value, reason in zip(*(frame[c].tolist() for c in columns), strict=True):
             if kind == UNREADABLE_FRAGMENT:
-                message = _unreadable_fragment(place, value)
+                message = _unreadable_fragment(place, reason)
                 first_error = message if first_error is None else min(first_error, message)
             else:
-                reason = _reason(FlushNotification.from_json, value)
                 letters.append({"kind": DEAD_LETTER, "place": place, "reason": reason, "value": value})
         dead_letters += len(letters)
         yield _output("", "", letters)
@@ -144,21 +143,11 @@ def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
     yield _output("", "", rows)
 
 
-def _unreadable_fragment(place: str, value: str | None) -> str:
+def _unreadable_fragment(place: str, reason: str) -> str:
     return (
-        f"{place}: fragment cannot be read: {_reason(FragmentEvent.from_json, value)}; a transaction may be lost with "
-        f"it, so nothing past it is acknowledged"
+        f"{place}: fragment cannot be read: {reason}; a transaction may be lost with it, so nothing past it is "
+        f"acknowledged"
     )
-
-
-def _reason(read: Callable[[str], object], value: str | None) -> str:
-    if value is None:
-        return "it is empty, or not UTF-8 text"
-    try:
-        read(value)
-    except DecodeError as error:
-        return str(error)
-    return "there is more after its JSON object, or Spark parses it differently"
 
 
 def _output(source: str, shape_group: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config.job_config import JobConfig, KafkaTransport
-from flushtracker.errors import BrokerError, FencedError, FlushtrackerError, GapError, StateError
+from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateError
+from flushtracker.spark.kafka_failures import kafka_failure
 
 _MAX_REASON_CHARS: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -17,10 +18,6 @@ _DATA_LOSS: Final = re.compile(
     # Raised by an executor that reads, or by the driver that plans.
     r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
     re.DOTALL,
-)
-_UNAVAILABLE: Final = re.compile(
-    r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception[^\n]*"
-    r"|Cannot fetch record for offset[^\n]*"
 )
 
 JAVA_ERRORS = (PySparkException, Py4JJavaError)
@@ -72,9 +69,13 @@ def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
         if lost := _DATA_LOSS.search(text):
             fact = " ".join((lost["read"] or lost["planned"]).split())
             return GapError(f"Kafka no longer has records that this job has yet to read: {fact[:_MAX_REASON_CHARS]}")
-        if unavailable := _UNAVAILABLE.search(text):
-            return BrokerError(f"Kafka at {config.transport.bootstrap_servers} does not answer: {unavailable[0]}")
+        return kafka_failure(text, config.transport.bootstrap_servers)
     return None
+
+
+def java_text(error: Exception) -> str:
+    """Class and message of each Java exception behind the error, one after the other."""
+    return "\n".join(_chain(error.java_exception)) if isinstance(error, Py4JJavaError) else str(error)
 
 
 def _causes(query: StreamingQuery, failure: Py4JJavaError | None) -> list[str]:
@@ -82,6 +83,10 @@ def _causes(query: StreamingQuery, failure: Py4JJavaError | None) -> list[str]:
     cause: Any = failure.java_exception if failure is not None else query._jsq.exception()
     if failure is None:
         cause = cause.get() if cause.isDefined() else None
+    return _chain(cause)
+
+
+def _chain(cause: Any) -> list[str]:
     causes = []
     while cause is not None:
         causes.append(f"{cause.getClass().getName()}: {(cause.getMessage() or '').strip()}")

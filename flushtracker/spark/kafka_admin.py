@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
-from flushtracker.spark.java_errors import java_reason, root_cause
+from flushtracker.spark.java_errors import java_reason, java_text, root_cause
+from flushtracker.spark.kafka_failures import kafka_failure
 
 _CLIENT: Final = "kafka."
 _TIMEOUTS: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
-_UNAVAILABLE: Final = ("TimeoutException", "DisconnectException", "BrokerNotAvailableException")
 _UNKNOWN: Final = "UnknownTopicOrPartitionException"
 _FORBIDDEN: Final = ("TopicAuthorizationException", "ClusterAuthorizationException")
 
@@ -47,7 +47,9 @@ class KafkaAdmin:
         try:
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
         except Py4JJavaError as error:
-            raise ConfigError(f"source.options: Kafka's client refuses them: {java_reason(error)}") from error
+            raise kafka_failure(java_text(error), source.bootstrap_servers) or ConfigError(
+                f"source.options: Kafka's client refuses them: {java_reason(error)}"
+            ) from error
 
     def __enter__(self) -> "KafkaAdmin":
         return self
@@ -99,13 +101,12 @@ class KafkaAdmin:
             raise self._error(error) from error
 
     def _error(self, error: Py4JJavaError) -> BrokerError | ConfigError:
-        servers, reason = self._transport.bootstrap_servers, java_reason(error)
-        name = root_cause(error).getClass().getSimpleName()
-        if name in _UNAVAILABLE:
-            return BrokerError(f"Kafka at {servers} does not answer: {reason}")
-        if name == _UNKNOWN:
+        servers = self._transport.bootstrap_servers
+        if root_cause(error).getClass().getSimpleName() == _UNKNOWN:
             return ConfigError(
                 f"Kafka at {servers} has no topic {self._transport.fragments} or no topic {self._transport.flushes}; "
                 f"create them with `flushtracker topics --create`, or correct their names in the configuration"
             )
-        return ConfigError(f"Kafka at {servers} refuses the request: {reason}")
+        return kafka_failure(java_text(error), servers) or ConfigError(
+            f"Kafka at {servers} refuses the request: {java_reason(error)}"
+        )

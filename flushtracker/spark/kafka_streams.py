@@ -62,6 +62,11 @@ class KafkaEventStreams:
         if faults:
             raise ConfigError(f"a topic could lose records: {'; '.join(faults)}")
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, for messages."""
+        return self._config.bootstrap_servers
+
     def identity(self) -> dict[str, str]:
         """The cluster, and each topic's name and id: a topic that is deleted and created again gets a new id."""
         return {
@@ -85,22 +90,20 @@ class KafkaEventStreams:
             # Without this, expired records would be a silent gap.
             .option("failOnDataLoss", "true")
             .load()
-            .withColumn("value", _text("value"))
         )
         is_fragment = F.col("topic") == self._config.fragments
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
-        return records.where(~is_fragment | counts(starts)).select(
+        return records.where(~is_fragment | counts(starts, _source(F.col("value")))).select(
             F.when(is_fragment, F.lit(FRAGMENTS)).otherwise(F.lit(FLUSHES)).alias("stream"),
             "value",
             place.alias("place"),
         )
 
     def fragments(self) -> DataFrame:
-        """The current records of the fragments topic, as Spark's Kafka source returns them, with ``value`` as text."""
+        """The current records of the fragments topic, as Spark's Kafka source returns them."""
         reader = self._spark.read.format("kafka").options(**self._options(self._config.fragments))
         # Records that expire during the read do not matter: recovery needs newer ones.
-        records = reader.option("startingOffsets", "earliest").option("failOnDataLoss", "false").load()
-        return records.withColumn("value", _text("value"))
+        return reader.option("startingOffsets", "earliest").option("failOnDataLoss", "false").load()
 
     def _options(self, topics: str) -> dict[str, str]:
         own = {"kafka.bootstrap.servers": self._config.bootstrap_servers, "subscribe": topics}
@@ -116,28 +119,23 @@ class KafkaEventStreams:
         return json.dumps({fragments.name: first, flushes.name: dict.fromkeys(range(flushes.partitions), _EARLIEST)})
 
 
-def counts(starts: RecoveryPlan) -> Column:
-    """Whether a fragment's record ``(partition, offset, value)`` counts, or was skipped by a recovery."""
+def counts(starts: RecoveryPlan, source: Column) -> Column:
+    """Whether the record ``(partition, offset)`` of a fragment of ``source`` counts, or was skipped by a recovery."""
     counted = F.lit(True)  # noqa: FBT003 (a literal)
     for partition, part in starts.by_partition.items():
         is_old = (F.col("partition") == partition) & (F.col("offset") < part.end)
-        counted = F.when(is_old, _is_at_or_past_start(part)).otherwise(counted)
+        counted = F.when(is_old, _is_at_or_past_start(part, source)).otherwise(counted)
     return counted
 
 
-def source_of(value: Column) -> Column:
-    """The source that a fragment names, null if it cannot be read."""
-    return F.nullif(F.from_json(value, "source STRING")["source"], F.lit(""))
-
-
-def _is_at_or_past_start(part: PartitionPlan) -> Column:
+def _is_at_or_past_start(part: PartitionPlan, source: Column) -> Column:
     if not part.sources:
         return F.lit(False)  # noqa: FBT003 (a literal)
     pairs = [F.lit(item) for pair in part.sources.items() for item in pair]
-    start = F.try_element_at(F.create_map(*pairs), source_of(F.col("value")))
+    start = F.try_element_at(F.create_map(*pairs), source)
     return start.isNotNull() & (F.col("offset") >= start)
 
 
-def _text(column: str) -> Column:
-    """Bytes as text, null if they are not UTF-8: a damaged name must not become another name."""
-    return F.try_validate_utf8(F.col(column).cast("string"))
+def _source(value: Column) -> Column:
+    """The source that a record seems to be from. A record that counts is read strictly later."""
+    return F.from_json(F.try_validate_utf8(value.cast("string")), "source STRING")["source"]

@@ -3,13 +3,12 @@
 import argparse
 import logging
 from contextlib import suppress
-from threading import Event
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from flushtracker.config.job_config import load_config
 from flushtracker.errors import FlushtrackerError
-from flushtracker.process.program import log_to_stderr, set_on_signals
+from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.spark.session import set_on_jvm_signals, start_session
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
@@ -22,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
     recovery = Recovery(tuple(arguments.abandon)) if arguments.recover else None
     config = load_config(arguments.config)
-    stop = Event()
+    stop = StopFlag()
     set_on_signals(stop)
     try:
         spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=verbose)

@@ -2,19 +2,18 @@
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.errors import BrokerError
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.kafka_streams import KafkaEventStreams, counts, source_of
+from flushtracker.spark.fragment_heads import HEAD_SCHEMA, parse_heads
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
+from flushtracker.spark.kafka_failures import kafka_failure
+from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
 from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
 logger = logging.getLogger(__name__)
-
-_START: Any = "source STRING, start BOOLEAN, lsn BIGINT, follows STRUCT<tx_offset: BIGINT>"
 
 
 def read_recovery_plan(
@@ -25,6 +24,7 @@ def read_recovery_plan(
     Raises:
         GapError, ConfigError: as :func:`~flushtracker.tracking.recovery_plan.plan_recovery`.
         BrokerError: the topic cannot be read to its end.
+        ConfigError: Kafka refuses to let it be read.
     """
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
     try:
@@ -36,27 +36,31 @@ def read_recovery_plan(
         starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
         _log_skipped(source, starts)
     except JAVA_ERRORS as error:
-        raise BrokerError(f"topic {topic} cannot be read for the recovery: {java_reason(error)}") from error
+        raise kafka_failure(java_text(error), source.bootstrap_servers) or BrokerError(
+            f"topic {topic} cannot be read for the recovery: {java_reason(error)}"
+        ) from error
     return starts
 
 
 def _summary(streams: KafkaEventStreams) -> list[Row]:
-    """One row for each source and partition; the source is null for records that name none."""
-    event = F.from_json("value", _START)
-    start = F.struct(
-        "offset", F.unix_millis("timestamp").alias("timestamp_ms"), event["follows"]["tx_offset"].alias("follows")
-    )
-    is_start = event["start"] & event["follows"]["tx_offset"].isNotNull()
+    """One row for each source and partition; the source is null for records that cannot be read."""
+    start = F.struct("offset", "timestamp_ms", "follows")
     return (
-        streams.fragments()
-        .groupBy(source_of(F.col("value")).alias("source"), "partition")
+        _heads(streams)
+        .groupBy("source", "partition")
         .agg(
             (F.max("offset") + 1).alias("end"),
-            F.coalesce(F.max(event["lsn"]), F.lit(-1)).alias("last_lsn"),
-            F.max(F.when(is_start, start)).alias("start"),
+            F.coalesce(F.max("lsn"), F.lit(-1)).alias("last_lsn"),
+            F.max(F.when(F.col("start"), start)).alias("start"),
         )
         .collect()
     )
+
+
+def _heads(streams: KafkaEventStreams) -> DataFrame:
+    """What a recovery needs to know of each record of the fragments topic."""
+    records = streams.fragments().select("partition", "offset", F.unix_millis("timestamp"), "value")
+    return records.mapInArrow(parse_heads, HEAD_SCHEMA)
 
 
 def _source_records(rows: list[Row]) -> list[SourceRecords]:
@@ -82,11 +86,9 @@ def _log_skipped(streams: KafkaEventStreams, starts: RecoveryPlan) -> None:
                 kafka_offset,
                 ", after all existing records" if kafka_offset == part.end else "",
             )
-    skipped = (
-        streams.fragments().where(~counts(starts)).groupBy(source_of(F.col("value")).alias("source")).count().collect()
-    )
+    skipped = _heads(streams).where(~counts(starts, F.col("source"))).groupBy("source").count().collect()
     for row in sorted(skipped, key=lambda row: row["source"] or ""):
         if row["source"] is None:
-            logger.warning("recovery: skips %d records that name no source and so cannot be read", row["count"])
+            logger.warning("recovery: skips %d records that cannot be read", row["count"])
         else:
             logger.info("recovery: source=%s skips %d fragments", row["source"], row["count"])

@@ -1,18 +1,21 @@
-"""Turns events into the rows that the stateful operator reads. Spark parses them, so no Python runs for each event.
+"""Turns events into the rows that the stateful operator reads.
 
-Each fragment becomes one row for its source's chain and one for each of its shapes; each flush notification becomes one
-row. A row's key is ``(source, shape_group)``: the shape's group, :data:`CHAIN` for the source's chain, and an empty
-source for an unreadable event. An event is readable if :mod:`flushtracker.events.stream_events` can read it, with one
-difference: where text is expected, Spark accepts a number or an object as its JSON text.
+Python workers parse each event with :mod:`flushtracker.events.stream_events`, the only reader there is, before the
+rows are grouped. A fragment becomes one row for its source's chain and one for each of its shapes; a flush
+notification becomes one row, and so does an event that cannot be read. A row's key is ``(source, shape_group)``: the
+shape's group, :data:`CHAIN` for the source's chain, and an empty source for an unreadable event.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 from pyspark.sql import types as T  # noqa: N812 (likewise)
 
-from flushtracker.events.strict_json import MAX_BIGINT, VERSION
+from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.tracking.source_tracker import CHAIN
 
 FRAGMENTS: Final = "fragments"
@@ -27,31 +30,9 @@ REMOVED: Final = 3
 UNREADABLE_FRAGMENT: Final = 4
 UNREADABLE_FLUSH: Final = 5
 
-_CORRUPT: Final = "_corrupt_record"
-_JSON_OPTIONS: Final = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-_OFFSET: Final = "STRUCT<tx_offset: BIGINT, op_offset: BIGINT>"
-_FRAGMENT: Final = (
-    f"v BIGINT, source STRING, xid BIGINT, lsn BIGINT, follows {_OFFSET}, last_log_offset {_OFFSET}, start BOOLEAN, "
-    f"has_begin BOOLEAN, commit STRUCT<commit_timestamp: STRING, end_lsn: BIGINT>, "
-    f"shapes ARRAY<STRUCT<shape_id: STRING, last_offset: {_OFFSET}, change_count: BIGINT>>"
-)
-_FLUSH: Final = f"v BIGINT, source STRING, type STRING, shape_id STRING, offset {_OFFSET}"
-
-# Spark reads the first JSON value of a text and ignores the rest. In an array, before an end mark, anything after the
-# event either breaks the JSON or is an extra element.
-_END_MARK: Final = -7
-_BEFORE: Final = '{"event":['
-_AFTER: Final = f',{{"v":{_END_MARK}}}]}}'
-
-ROW_SCHEMA: Final = T.StructType(
+_PARSED_SCHEMA: Final = T.StructType(
     [
         T.StructField("source", T.StringType()),
-        T.StructField("shape_group", T.StringType()),
         T.StructField("kind", T.LongType()),
         T.StructField("shape_id", T.StringType()),
         T.StructField("tx", T.LongType()),
@@ -62,33 +43,37 @@ ROW_SCHEMA: Final = T.StructType(
         T.StructField("commit", T.BooleanType()),
         T.StructField("place", T.StringType()),
         T.StructField("value", T.StringType()),
-        T.StructField("now_ms", T.LongType()),
+        T.StructField("reason", T.StringType()),
     ]
 )
-"""The operator's input. No number is ever null: pandas would turn the column into floats and round the LSNs."""
+"""What the workers return. No number is ever null: pandas would turn the column into floats and round the LSNs."""
+
+ROW_SCHEMA: Final = T.StructType(
+    [*_PARSED_SCHEMA.fields, T.StructField("shape_group", T.StringType()), T.StructField("now_ms", T.LongType())]
+)
+"""The operator's input."""
+
+_ARROW_TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+_ARROW_SCHEMA: Final = pa.schema(
+    [(field.name, _ARROW_TYPES[field.dataType.simpleString()]) for field in _PARSED_SCHEMA.fields]
+)
+_MAX_ROWS: Final = 10_000
+"""Of one Arrow batch, unless a single event has more."""
+
+_Row = tuple[str, int, str | None, int, int, int, int, bool, bool, str | None, str | None, str | None]
 
 
 def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     """Turn events ``(stream, value, place)`` into rows of :data:`ROW_SCHEMA`.
 
-    ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``place`` names where the event was read, for messages.
+    ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``value`` the event's bytes, ``place`` names where it was read.
     """
-    is_fragment = F.col("stream") == FRAGMENTS
-    fragment, flush = _event(F.col("fragments")), _event(F.col("flushes"))
-    is_fragment_readable = is_fragment & _is_one_event(F.col("fragments")) & _is_readable_fragment(fragment)
-    is_flush_readable = ~is_fragment & _is_one_event(F.col("flushes")) & _is_readable_flush(flush)
-    rows = (
-        F.when(is_fragment_readable, _fragment_rows(fragment, shape_groups))
-        .when(is_flush_readable, F.array(_flush_row(flush, shape_groups)))
-        .otherwise(F.array(_unreadable_row(is_fragment)))
-    )
+    shape_id = F.col("shape_id")
+    group = F.when(shape_id.isNull(), CHAIN).otherwise(shape_group_of(shape_id, shape_groups))
     return (
-        raw.withColumn("fragments", F.when(is_fragment, _parsed(_FRAGMENT)))
-        .withColumn("flushes", F.when(~is_fragment, _parsed(_FLUSH)))
-        # Inside explode Spark would interpret the expression; in a select of its own it compiles it.
-        .select(rows.alias("rows"))
-        .select(F.explode("rows").alias("row"))
-        .select("row.*")
+        raw.select("stream", "value", "place")
+        .mapInArrow(parse_events, _PARSED_SCHEMA)
+        .withColumn("shape_group", group)
         .withColumn("now_ms", F.unix_millis(F.current_timestamp()))
         .select(*ROW_SCHEMA.fieldNames())
     )
@@ -101,133 +86,52 @@ def shape_group_of(shape_id: Column, shape_groups: int) -> Column:
     return F.pmod(F.xxhash64(shape_id), F.lit(shape_groups)).cast("string")
 
 
-def _row(**fields: Column) -> Column:
-    """A row of all columns but ``now_ms``; those not given are -1, false or, for text, null."""
-    empty = {"bigint": F.lit(-1).cast("bigint"), "boolean": F.lit(False), "string": F.lit(None).cast("string")}  # noqa: FBT003 (a literal)
-    columns = [field for field in ROW_SCHEMA.fields if field.name != "now_ms"]
-    return F.struct(*(fields.get(f.name, empty[f.dataType.simpleString()]).alias(f.name) for f in columns))
+def parse_events(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function for ``mapInArrow``: batches of events into batches of rows."""
+    for batch in batches:
+        rows: list[_Row] = []
+        for stream, value, place in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            rows += _fragment_rows(value, place) if stream == FRAGMENTS else [_flush_row(value, place)]
+            if len(rows) >= _MAX_ROWS:
+                yield _arrow_batch(rows)
+                rows = []
+        if rows:
+            yield _arrow_batch(rows)
 
 
-def _fragment_rows(fragment: Column, shape_groups: int) -> Column:
-    last = fragment["last_log_offset"]
-    of_fragment = {
-        "source": fragment["source"],
-        "last_tx": last["tx_offset"],
-        "last_op": last["op_offset"],
-        "commit": fragment["commit"].isNotNull(),
-    }
-    link = _row(
-        kind=F.lit(LINK).cast("bigint"),
-        shape_group=F.lit(CHAIN),
-        tx=fragment["follows"]["tx_offset"],
-        op=fragment["follows"]["op_offset"],
-        start=fragment["start"],
-        place=F.col("place"),
-        **of_fragment,
-    )
-
-    def shape_row(shape: Column) -> Column:
-        return _row(
-            kind=F.lit(SHAPE_FRAGMENT).cast("bigint"),
-            shape_group=shape_group_of(shape["shape_id"], shape_groups),
-            shape_id=shape["shape_id"],
-            tx=F.coalesce(shape["last_offset"]["tx_offset"], F.lit(-1)),
-            op=F.coalesce(shape["last_offset"]["op_offset"], F.lit(-1)),
-            **of_fragment,
-        )
-
-    return F.concat(F.array(link), F.transform(fragment["shapes"], shape_row))
-
-
-def _flush_row(flush: Column, shape_groups: int) -> Column:
-    return _row(
-        source=flush["source"],
-        shape_group=shape_group_of(flush["shape_id"], shape_groups),
-        kind=F.when(flush["type"] == "removed", F.lit(REMOVED)).otherwise(F.lit(FLUSHED)).cast("bigint"),
-        shape_id=flush["shape_id"],
-        tx=flush["offset"]["tx_offset"],
-        op=flush["offset"]["op_offset"],
+def _arrow_batch(rows: list[_Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)],
+        schema=_ARROW_SCHEMA,
     )
 
 
-def _unreadable_row(is_fragment: Column) -> Column:
-    return _row(
-        source=F.lit(""),
-        shape_group=F.lit(""),
-        kind=F.when(is_fragment, F.lit(UNREADABLE_FRAGMENT)).otherwise(F.lit(UNREADABLE_FLUSH)).cast("bigint"),
-        place=F.col("place"),
-        value=F.col("value"),
-    )
+def _fragment_rows(value: bytes | None, place: str) -> list[_Row]:
+    try:
+        event = FragmentEvent.from_json(value or b"")
+    except DecodeError as error:
+        return [_unreadable_row(UNREADABLE_FRAGMENT, value, place, error)]
+    source, follows, commit = event.source, event.follows, event.commit is not None
+    last_tx, last_op = event.last_log_offset.tx_offset, event.last_log_offset.op_offset
+    link = (source, LINK, None, follows.tx_offset, follows.op_offset, last_tx, last_op, event.start, commit, place)
+    rows: list[_Row] = [(*link, None, None)]
+    for shape in event.shapes:
+        tx, op = (-1, -1) if (last := shape.last_offset) is None else (last.tx_offset, last.op_offset)
+        rows.append((source, SHAPE_FRAGMENT, shape.shape_id, tx, op, last_tx, last_op, False, commit, None, None, None))
+    return rows
 
 
-def _is_readable_fragment(fragment: Column) -> Column:
-    lsn, follows, last = fragment["lsn"], fragment["follows"], fragment["last_log_offset"]
-    commit, shapes = fragment["commit"], fragment["shapes"]
-    after_last = F.when(last["op_offset"] == MAX_BIGINT, last["op_offset"]).otherwise(last["op_offset"] + 1)
-
-    def is_readable_shape(shape: Column) -> Column:
-        offset = shape["last_offset"]
-        in_fragment = (offset["tx_offset"] == lsn) & offset["op_offset"].between(F.lit(0), after_last)
-        has_changes = F.when(offset.isNull(), shape["change_count"] == 0).otherwise(shape["change_count"] > 0)
-        return _all(_is_text(shape["shape_id"]), has_changes, offset.isNull() | in_fragment)
-
-    return _all(
-        F.coalesce(fragment["xid"] >= 0, _has_key("xid") & commit.isNotNull() & (F.size(shapes) == 0)),
-        _is_offset(follows, least_tx_offset=-1),
-        _is_offset(last),
-        last["tx_offset"] == lsn,
-        (follows["tx_offset"] < lsn) | ((follows["tx_offset"] == lsn) & (follows["op_offset"] < last["op_offset"])),
-        fragment["start"].isNotNull(),
-        fragment["has_begin"].isNotNull(),
-        F.when(commit.isNull(), _has_key("commit")).otherwise(
-            _all(_is_text(commit["commit_timestamp"]), commit["end_lsn"] >= 0)
-        ),
-        F.forall(shapes, is_readable_shape),
-    )
+def _flush_row(value: bytes | None, place: str) -> _Row:
+    try:
+        event = FlushNotification.from_json(value or b"")
+    except DecodeError as error:
+        return _unreadable_row(UNREADABLE_FLUSH, value, place, error)
+    kind, offset = REMOVED if event.type == "removed" else FLUSHED, event.offset
+    return (event.source, kind, event.shape_id, offset.tx_offset, offset.op_offset, -1, -1, False, False) + (None,) * 3
 
 
-def _is_readable_flush(flush: Column) -> Column:
-    return _all(
-        flush["type"].isin("flushed", "removed"),
-        _is_text(flush["shape_id"]),
-        _is_offset(flush["offset"]),
-    )
-
-
-def _parsed(event_schema: str) -> Column:
-    """``value`` as an array of the event and the end mark."""
-    schema = f"event ARRAY<STRUCT<{event_schema}>>, {_CORRUPT} STRING"
-    return F.from_json(F.concat(F.lit(_BEFORE), "value", F.lit(_AFTER)), schema, _JSON_OPTIONS)
-
-
-def _event(parsed: Column) -> Column:
-    """The event alone, null if there is none."""
-    return F.get(parsed["event"], F.lit(0))
-
-
-def _is_one_event(parsed: Column) -> Column:
-    """Whether exactly one event, of this version, precedes the end mark."""
-    events = parsed["event"]
-    has_two = (F.size(events) == 2) & (F.get(events, F.lit(1))["v"] == _END_MARK)
-    return _all(parsed[_CORRUPT].isNull(), has_two, _event(parsed)["v"] == VERSION, _is_text(_event(parsed)["source"]))
-
-
-def _has_key(name: str) -> Column:
-    """Whether the event has the key at all: once parsed, an absent key looks like a null."""
-    return F.col("value").rlike(rf'"{name}"\s*:')
-
-
-def _is_text(text: Column) -> Column:
-    return text != ""
-
-
-def _is_offset(offset: Column, least_tx_offset: int = 0) -> Column:
-    return (offset["tx_offset"] >= least_tx_offset) & (offset["op_offset"] >= 0)
-
-
-def _all(*conditions: Column) -> Column:
-    """Whether all conditions hold; one that is null, because a value is missing, does not."""
-    holds = F.lit(True)  # noqa: FBT003 (a literal)
-    for condition in conditions:
-        holds = holds & F.coalesce(condition, F.lit(False))  # noqa: FBT003 (a literal)
-    return holds
+def _unreadable_row(kind: int, value: bytes | None, place: str, error: DecodeError) -> _Row:
+    text = None if value is None else value.decode(errors="backslashreplace")
+    reason = "it has no value" if value is None else str(error)
+    return ("", kind, None, -1, -1, -1, -1, False, False, place, text, reason)

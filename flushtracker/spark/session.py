@@ -1,7 +1,7 @@
 """The Spark session of a job: its start, with only the settings that it needs, and its stop on SIGTERM and Ctrl-C.
 
 Under spark-submit the JVM is the parent and receives the signal; by default it would tear Spark down mid-batch. So both
-the interpreter and the JVM get a handler, and both only set an event. Set the interpreter's first, before a JVM is
+the interpreter and the JVM get a handler, and both only set a flag. Set the interpreter's first, before a JVM is
 launched (:func:`~flushtracker.process.program.set_on_signals`): an exception at that point would leave the JVM running.
 """
 
@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from threading import Event
 from typing import Any, ClassVar, Final
 
 from py4j.protocol import Py4JError
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 from flushtracker.errors import FlushtrackerError
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.jvm.java import check_java
-from flushtracker.process.program import set_on_signals
+from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
 _LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
@@ -69,7 +68,7 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
 class _JvmHandler:
     """A ``sun.misc.SignalHandler`` in Python: py4j calls it back from the JVM's signal thread."""
 
-    def __init__(self, stop: Event) -> None:
+    def __init__(self, stop: StopFlag) -> None:
         self._stop = stop
 
     def handle(self, _signal: Any) -> None:
@@ -79,7 +78,7 @@ class _JvmHandler:
         implements: ClassVar = ["sun.misc.SignalHandler"]
 
 
-def set_on_jvm_signals(stop: Event, spark: SparkSession) -> None:
+def set_on_jvm_signals(stop: StopFlag, spark: SparkSession) -> None:
     """Set ``stop`` on the JVM's signals, and again on the interpreter's: Spark replaces those handlers at its start."""
     set_on_signals(stop)
     gateway: Any = spark.sparkContext._gateway

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
 _COMMIT_TIMEOUT_S: Final = 30.0
+_NO_DATA: Final = "Waiting for data to arrive"
+"""The message of a query's status between its triggers, when the last one found nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ def _start(
 
 def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: JobConfig, retry: BrokerRetry) -> None:
     while query.isActive and not stop.wait(_POLL_S):
-        if driver.last_batch_id is not None:
+        # A batch that has begun may still wait for a partition whose leader is away.
+        if retry.is_failing and (driver.finished_batch_id is not None or _has_read_everything(query)):
             retry.progress()
     if stop.is_set():
         logger.info("stopping after the running batch")
@@ -133,6 +136,12 @@ def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: Jo
     except StreamingQueryException as error:
         if not isinstance(driver.failure, StoppedError):
             raise query_failure(query, driver.failure, config) from error
+
+
+def _has_read_everything(query: StreamingQuery) -> bool:
+    """Whether Kafka has told the end of each partition, and the query has read up to there."""
+    status = query.status
+    return status["message"] == _NO_DATA and not status["isTriggerActive"]
 
 
 def _await_running_batch(query: StreamingQuery, driver: AckDriver) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from typing import Final
 
 import pytest
@@ -22,6 +22,7 @@ from tests.support.in_memory_job import InMemoryJob
 from tests.support.kafka_job import KafkaJob
 from tests.support.recorded_workload import SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
+from tests.support.second_broker import NODE_ID, second_broker
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -203,6 +204,45 @@ def test_broker_that_stays_unavailable_ends_the_job(
     assert str(caught.value).startswith(f"Kafka at {broker.bootstrap_servers} does not answer: ")
     assert re.search(r"; gave up after \d+ s \(source\.retry_timeout\)$", str(caught.value))
     assert f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text
+
+
+def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No batch runs afterwards, so the ends of the partitions are all that there is to read; a later outage is new."""
+    caplog.set_level(logging.INFO)
+    with LocalBroker(tmp_path / "broker") as broker:
+        job = KafkaJob(tmp_path, broker.bootstrap_servers)
+        job.write([SampleSource().transaction(2000)])
+        with running(spark, job):
+            _await_ack(job, "7301/1/shapes", 2000)
+            broker.kill()
+            wait_until(lambda: "retrying for up to" in caplog.text, "the job's warning", _DEADLINE_S)
+            broker.start()
+            wait_until(lambda: "broker available again" in caplog.text, "the end of the outage", _DEADLINE_S)
+
+
+def test_partition_whose_leader_stays_away_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Its batch begins at every attempt and never finishes, so ``retry_timeout`` runs out."""
+    with LocalBroker(tmp_path / "broker") as first, second_broker(tmp_path / "broker", tmp_path / "second") as second:
+        options = {"kafkaConsumer.pollTimeoutMs": "1000"}
+        job = KafkaJob(tmp_path, first.bootstrap_servers, options=options, retry_timeout_ms=5_000)
+        job.delete_topics()
+        job.create_topics(leaders={"fragments": 1, "flushes": NODE_ID})
+        source = SampleSource()
+        for lsn in (2000, 3000):
+            job.write([source.transaction(lsn, "users"), source.flushed("users", lsn)])
+            job.run(spark)
+        # As if the driver had died before the last batch was committed: it is planned, and will be read again.
+        for name in ("1", ".1.crc"):
+            (tmp_path / "checkpoint/commits" / name).unlink()
+        second.stop()
+        stop = Event()
+        deadline = Timer(4 * _DEADLINE_S, stop.set)
+        deadline.start()
+        with pytest.raises(BrokerError, match=r"does not answer: .*; gave up after \d+ s \(source\.retry_timeout\)$"):
+            track_flushes(spark, job.config(), stop)
+        deadline.cancel()
 
 
 @pytest.mark.parametrize(

@@ -90,26 +90,30 @@ def test_poison_record_ends_the_job_and_recovery_skips_it(
         job.run(spark, recovery=Recovery())
     assert f"source={source.name} partition=0 begins at Kafka offset 2" in caplog.text
     assert f"source={source.name} skips 1 fragments" in caplog.text
-    assert "skips 1 records that name no source" in caplog.text
+    assert "skips 1 records that cannot be read" in caplog.text
     assert _last_ack(job, source) == 3000
     job.write([source.transaction(4000)])
     job.run(spark)
     assert _last_ack(job, source) == 4000
 
 
-def test_invalid_utf8_and_empty_values_are_poison_too(spark: SparkSession, job: KafkaJob) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "reason"), [(b"us\xe9r", "byte 277 is not UTF-8"), (b"us\\ud800r", "half a surrogate pair in a string")]
+)
+def test_invalid_text_and_empty_values_are_poison_too(
+    spark: SparkSession, job: KafkaJob, damaged: bytes, reason: str
+) -> None:
     """A damaged name must not become another name; a tombstone among flushes is a dead letter."""
     source = SampleSource()
-    damaged = source.transaction(2000, "usér").to_json().encode("latin-1")
-    job.write([damaged])
+    job.write([source.transaction(2000, "user").to_json().encode().replace(b"user", damaged)])
     message = _stop_message(job, spark, DecodeError)
-    assert "partition 0 Kafka offset 0: fragment cannot be read: it is empty, or not UTF-8 text" in message
+    assert f"partition 0 Kafka offset 0: fragment cannot be read: fragment is not JSON: {reason}; " in message
     source.restart(1000)
     job.write([source.transaction(2000)], [None])
     job.run(spark, recovery=Recovery())
     assert _last_ack(job, source) == 2000
     letters = spark.read.format("delta").load(str(job.root / "dead_letters")).collect()
-    assert [(row["value"], row["reason"]) for row in letters] == [(None, "it is empty, or not UTF-8 text")]
+    assert [(row["value"], row["reason"]) for row in letters] == [(None, "it has no value")]
 
 
 def test_records_that_expired_while_the_job_was_down_are_a_gap(spark: SparkSession, job: KafkaJob) -> None:

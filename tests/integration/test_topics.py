@@ -132,6 +132,13 @@ def test_brokers_that_do_not_answer_are_named(
     )
 
 
+def test_name_that_does_not_resolve_is_retried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until the timeout, as the tracking job does: the service of the name may be about to start."""
+    config = replace(streams_config("kafka.invalid:9092", str), retry_timeout_ms=1_000)
+    assert topics(config, tmp_path) == 6
+    assert "Kafka at kafka.invalid:9092 does not answer within 1 s: " in capsys.readouterr().err
+
+
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
 
 

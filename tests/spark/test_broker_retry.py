@@ -1,14 +1,26 @@
 """Retries while a broker is unavailable: for how long, counted from when, and what is reported."""
 
 import logging
+import re
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from flushtracker.errors import BrokerError, SinkError
+from flushtracker.config.job_config import KafkaTransport
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.errors import BrokerError, ConfigError, FlushtrackerError, SinkError
+from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.spark import broker_retry
 from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.spark.kafka_failures import RETRIABLE, kafka_failure
+from flushtracker.spark.track_flushes_query import track_flushes
+from tests.support.job_folder import JobFolder
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +93,66 @@ def test_retries_end_when_the_job_is_stopped() -> None:
 
     BrokerRetry(60_000, stop).call(attempt)
     assert calls == [1]
+
+
+def test_bootstrap_name_that_does_not_resolve_is_retried(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As that of a service whose pods are not ready: it is unavailable, not a wrong configuration."""
+    servers = "kafka.invalid:9092"
+    transport = KafkaTransport(servers, "fragments", "flushes", SecretOptions({}), retry_timeout_ms=1)
+    config = replace(JobFolder(tmp_path).config(), transport=transport)
+    with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
+        track_flushes(spark, config, Event())
+    reason = f"Kafka at {servers} does not answer: No resolvable bootstrap urls given in bootstrap.servers"
+    assert [record.getMessage() for record in caplog.records] == [f"{reason}; retrying for up to 0 s more"]
+    assert re.fullmatch(rf"{re.escape(reason)}; gave up after \d+ s \(source.retry_timeout\)", str(caught.value))
+
+
+def test_every_retriable_error_of_kafka_is_known(spark: SparkSession) -> None:
+    """The list is that of the client's classes, but for topics that do not exist."""
+    jvm: Any = spark.sparkContext._jvm
+    retriable = jvm.org.apache.kafka.common.errors.TimeoutException("x").getClass().getSuperclass()
+    package = "org/apache/kafka/common/errors/"
+    jar = next(path for path in SPARK_JARS.paths() if path.name.startswith("kafka-clients"))
+    with zipfile.ZipFile(jar) as archive:
+        names = [Path(name).stem for name in archive.namelist() if name.startswith(package) and "$" not in name]
+    loader = retriable.getClassLoader()
+    found = {
+        name.removesuffix("Exception")
+        for name in names
+        if name.endswith("Exception")
+        and retriable.isAssignableFrom(loader.loadClass(f"{package.replace('/', '.')}{name}"))
+    }
+    assert found - RETRIABLE == {"UnknownTopicOrPartition", "UnknownTopicId"}
+    assert found >= RETRIABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("NotLeaderOrFollowerException: For requests intended only for the leader", BrokerError),
+        ("LeaderNotAvailableException: There is no leader", BrokerError),
+        ("TimeoutException: Timed out waiting for a node assignment", BrokerError),
+        ("BrokerNotAvailableException: The broker is not available.", BrokerError),
+        ("TopicAuthorizationException: Not authorized to access topics: [t]", ConfigError),
+        ("SaslAuthenticationException: Authentication failed", ConfigError),
+        ("UnsupportedVersionException: The broker does not support", ConfigError),
+    ],
+)
+def test_retriable_errors_of_kafka_are_told_from_permanent_ones(text: str, kind: type[FlushtrackerError]) -> None:
+    """A permanent one ends the job at once, and says what to correct."""
+    cause = f"Job aborted\nLost task 0.0 (TID 1): org.apache.kafka.common.errors.{text}\n\tat org.apache.kafka.X"
+    failure = kafka_failure(cause, "host:1")
+    assert type(failure) is kind
+    if kind is BrokerError:
+        assert str(failure) == f"Kafka at host:1 does not answer: {text}"
+    else:
+        assert str(failure) == (
+            f"Kafka at host:1 refuses the request: {text}; correct source.options, or what its user may do"
+        )
+
+
+def test_errors_that_are_not_of_kafka_are_left_to_others() -> None:
+    """They are neither retried nor called a refusal."""
+    assert kafka_failure("java.lang.OutOfMemoryError: Java heap space", "host:1") is None

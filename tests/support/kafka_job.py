@@ -47,12 +47,18 @@ class KafkaJob(JobFolder):
     def topic(self, stream: str) -> str:
         return f"{stream}-{self.name}"
 
-    def create_topics(self, **settings: str) -> None:
-        """Create both topics with the required settings; ``settings`` override those of the fragments topic."""
+    def create_topics(self, *, leaders: Mapping[str, int] | None = None, **settings: str) -> None:
+        """Create both topics with the required settings; ``settings`` override those of the fragments topic.
+
+        ``leaders``: stream → id of the broker that has its one partition; by default the cluster chooses.
+        """
         topics = []
         for stream in ("fragments", "flushes"):
             config = topic_settings(stream, retention_ms=_RETENTION_MS) | (settings if stream == "fragments" else {})
-            topics.append(NewTopic(self.topic(stream), self.partitions, 1, config=config))
+            if leaders is None:
+                topics.append(NewTopic(self.topic(stream), self.partitions, 1, config=config))
+            else:
+                topics.append(NewTopic(self.topic(stream), 1, replica_assignment=[[leaders[stream]]], config=config))
         admin = self._admin()
         for future in admin.create_topics(topics).values():
             future.result(30)

@@ -55,7 +55,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
-    "pyarrow": frozenset({"delta"}),
+    "pyarrow": frozenset({"delta", "spark"}),
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"spark"}),
@@ -252,11 +252,11 @@ def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -
     assert done.returncode == 0, done.stderr
 
 
-def test_executors_import_the_state_function_without_the_drivers_packages() -> None:
+@pytest.mark.parametrize("module", ["group_state", "rows", "fragment_heads"])
+def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:
     """Executors have pyspark, pandas, pyarrow, and what ``--py-files`` ships: this package and sortedcontainers."""
-    done = import_without(
-        THIRD_PARTY.keys() - {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}, "spark.group_state"
-    )
+    available = {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}
+    done = import_without(THIRD_PARTY.keys() - available, f"spark.{module}")
     assert done.returncode == 0, done.stderr
 
 

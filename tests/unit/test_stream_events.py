@@ -64,6 +64,7 @@ READERS: list[tuple[dict[str, Any], Callable[[str | bytes], object]]] = [
 EVERY_EVENT = pytest.mark.parametrize(("event", "read"), READERS, ids=["fragment", "flush", "shape changes"])
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1)
 BIGINTS = st.integers(0, MAX_BIGINT)
 COMMITS = st.builds(Commit, TEXT, BIGINTS)
 ROWS = st.none() | st.dictionaries(TEXT, st.none() | TEXT)
@@ -79,13 +80,13 @@ def fragments(draw: st.DrawFn) -> FragmentEvent:
     offsets = st.builds(LogOffset, st.just(lsn), st.integers(0, last_op + 1))
     shapes = [
         draw(
-            st.builds(FragmentShape, TEXT, offsets, st.integers(1, 100))
-            | st.builds(FragmentShape, TEXT, st.none(), st.just(0))
+            st.builds(FragmentShape, NAMES, offsets, st.integers(1, 100))
+            | st.builds(FragmentShape, NAMES, st.none(), st.just(0))
         )
         for _ in range(0 if xid is None else draw(st.integers(0, 3)))
     ]
     return FragmentEvent(
-        source=draw(TEXT),
+        source=draw(NAMES),
         xid=xid,
         lsn=lsn,
         follows=LogOffset(draw(st.integers(-1, lsn - 1)), draw(BIGINTS)),
@@ -106,7 +107,7 @@ def test_fragment_is_read_as_written(event: FragmentEvent) -> None:
 
 @given(
     st.builds(
-        FlushNotification, TEXT, st.sampled_from(["flushed", "removed"]), TEXT, st.builds(LogOffset, BIGINTS, BIGINTS)
+        FlushNotification, NAMES, st.sampled_from(["flushed", "removed"]), NAMES, st.builds(LogOffset, BIGINTS, BIGINTS)
     )
 )
 def test_flush_notification_is_read_as_written(event: FlushNotification) -> None:
@@ -118,8 +119,8 @@ def test_flush_notification_is_read_as_written(event: FlushNotification) -> None
 @given(
     st.builds(
         ShapeChangesEvent,
-        source=TEXT,
-        shape_id=TEXT,
+        source=NAMES,
+        shape_id=NAMES,
         xid=BIGINTS,
         last_log_offset=st.builds(LogOffset, BIGINTS, BIGINTS),
         has_begin=st.booleans(),
@@ -174,7 +175,21 @@ def test_every_wrong_type_is_named(event: dict[str, Any], read: Callable[[str], 
     [
         ("", "is not JSON: Expecting value at character 0"),
         ('{"v": 1', "is not JSON: Expecting ',' delimiter at character 7"),
-        (b"\xff", "is not JSON: UnicodeDecodeError"),
+        (b"\xff", "is not JSON: byte 0 is not UTF-8"),
+        (b'{"v": 1, "source": "us\xe9r"}', "is not JSON: byte 22 is not UTF-8"),
+        ('{"v": 1}'.encode("utf-16"), "is not JSON: byte 0 is not UTF-8"),
+        ("\ufeff{}", "is not JSON: Expecting value at character 0"),
+        ('{"v": 1} {}', "is not JSON: Extra data at character 9"),
+        ("{'v': 1}", "is not JSON: Expecting property name enclosed in double quotes at character 1"),
+        ('{"v": 01}', "is not JSON: Expecting ',' delimiter at character 7"),
+        ('{"v": 1 /* one */}', "is not JSON: Expecting ',' delimiter at character 8"),
+        ('{"v": 1, "source": "a\nb"}', "is not JSON: Invalid control character at at character 21"),
+        ('{"v": 1, "later": NaN}', "has NaN, which is not JSON"),
+        ('{"v": 1, "later": [-Infinity]}', "has -Infinity, which is not JSON"),
+        ('{"v": 1, "source": "a", "source": "b"}', "has the key 'source' twice"),
+        ('{"v": 1, "later": {"a": 1, "\\u0061": 1}}', "has the key 'a' twice"),
+        ('{"v": 1, "source": "a\\ud800"}', "is not JSON: half a surrogate pair in a string"),
+        ('{"v": 1, "\\udc00\\ud800": 1}', "is not JSON: half a surrogate pair in a string"),
         ("[" * 100_000, "is not JSON: RecursionError"),
         ("[]", "is a JSON list, expected an object"),
         ("null", "is a JSON NoneType, expected an object"),
@@ -182,6 +197,7 @@ def test_every_wrong_type_is_named(event: dict[str, Any], read: Callable[[str], 
         ('{"v": "1"}', "has v '1', this program reads v 1"),
         ('{"v": true}', "has v True, this program reads v 1"),
         ('{"v": 1.0}', "has v 1.0, this program reads v 1"),
+        ('{"v": 1e0}', "has v 1.0, this program reads v 1"),
     ],
 )
 def test_anything_but_an_event_is_refused(
@@ -191,6 +207,29 @@ def test_anything_but_an_event_is_refused(
     assert event
     with pytest.raises(DecodeError, match=f"{re.escape(message)}$"):
         read(text)
+
+
+@EVERY_EVENT
+@pytest.mark.parametrize("character", ["\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\x85", "\u2028", "\u2029"])
+def test_names_with_control_characters_are_refused(
+    event: dict[str, Any], read: Callable[[str], Any], character: str
+) -> None:
+    """A line break in a source or a shape's id would forge a line of the log; the message shows it escaped."""
+    name = f"users{character}"
+    for key in event.keys() & {"source", "shape_id"}:
+        message = f"{key} is {name!r}, which has a control character, such as a line break"
+        with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
+            read(json.dumps({**event, key: name}))
+    if "shapes" in event:
+        with pytest.raises(DecodeError, match=r"^shape_id is 'users.*', which has a control character"):
+            read(json.dumps({**event, "shapes": [{"shape_id": name, "last_offset": None, "change_count": 0}]}))
+
+
+def test_a_whole_surrogate_pair_is_one_character() -> None:
+    """Producers that write ASCII escape characters beyond 16 bits so."""
+    text = json.dumps({**FLUSH, "shape_id": "a🙂"})
+    assert "\\ud83d\\ude42" in text
+    assert FlushNotification.from_json(text).shape_id == "a🙂"
 
 
 OFFSET = {"tx_offset": 5, "op_offset": 0}
@@ -274,7 +313,7 @@ def test_bad_item_is_refused(fields: dict[str, Any], message: str) -> None:
 
 
 def test_fragment_shape_may_leave_out_a_null_offset() -> None:
-    """Spark reads an absent offset as null, which is right without changes."""
+    """An absent offset means null, which is right without changes."""
     event = FragmentEvent.from_json(json.dumps({**FRAGMENT, "shapes": [{"shape_id": "a", "change_count": 0}]}))
     assert event.shapes == (FragmentShape("a", None, 0),)
 
