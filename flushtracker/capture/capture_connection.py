@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from threading import Event
 from typing import Final
@@ -12,7 +13,7 @@ from flushtracker.capture.collector import Collector
 from flushtracker.capture.shapes_watch import ShapesWatch
 from flushtracker.capture.silence_limit import SilenceLimit
 from flushtracker.capture.status_sender import StatusSender
-from flushtracker.postgres.replication_frames import Frame, Keepalive
+from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.wal.lsn import format_lsn
@@ -61,8 +62,7 @@ class CaptureConnection:
         try:
             while not stop.is_set():
                 frames = self._stream.read()
-                for frame in frames:
-                    self._handle(frame)
+                self._handle(frames)
                 self._source.outbox.poll()
                 self._run_timers(shapes)
                 if frames:
@@ -74,15 +74,17 @@ class CaptureConnection:
         finally:
             self._source.last_transaction = self._collector.last_transaction
 
-    def _handle(self, frame: Frame) -> None:
-        if isinstance(frame, Keepalive):
-            self._source.status.handle_received(frame.wal_end)
-            self._collector.handle_keepalive(frame.wal_end)
-            if frame.reply_requested:
-                self._sender.send_soon()
-        else:
-            self._source.status.handle_received(frame.wal_lsn)
-            self._collector.handle_message(frame.wal_lsn, frame.data)
+    def _handle(self, frames: Iterable[Frame]) -> None:
+        collector, status = self._collector, self._source.status
+        for frame in frames:
+            if isinstance(frame, WalData):
+                status.handle_received(frame.wal_lsn)
+                collector.handle_message(frame.wal_lsn, frame.data)
+            else:
+                status.handle_received(frame.wal_end)
+                collector.handle_keepalive(frame.wal_end)
+                if frame.reply_requested:
+                    self._sender.send_soon()
 
     def _run_timers(self, shapes: ShapesWatch) -> None:
         now_s = time.monotonic()

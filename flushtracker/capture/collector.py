@@ -22,7 +22,7 @@ from flushtracker.wal.changes import Commit, Relation, TableName, TransactionFra
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.pgoutput import Begin, RelationMessage, decode, row_relation_id
+from flushtracker.wal.pgoutput import Begin, RelationMessage, RowMessage, decode
 
 
 class Collector:
@@ -59,20 +59,11 @@ class Collector:
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
         """Handle one message of the output plugin."""
-        relation_id = row_relation_id(data)
-        table = None if relation_id is None else self._tables.get(relation_id)
-        if table is not None and not self._subscriptions.router.has_shapes_on(table):
-            self._converter.skip_row()
-            return
         try:
-            message = decode(data)
+            fragments = self._fragments(data)
         except DecodeError as error:
             raise DecodeError(f"at {format_lsn(wal_lsn)}: {error}") from error
-        if isinstance(message, Begin):
-            self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
-        elif isinstance(message, RelationMessage):
-            self._handle_relation(message.relation)
-        for fragment in self._converter.handle(message):
+        for fragment in fragments:
             self._publish(fragment)
 
     def handle_keepalive(self, wal_end: int) -> None:
@@ -91,6 +82,24 @@ class Collector:
         commit = Commit(commit_timestamp, self._keepalive_lsn)
         self._publish(TransactionFragment(None, lsn, LogOffset(lsn, 0), has_begin=True, commit=commit))
         return True
+
+    def _fragments(self, data: bytes) -> tuple[TransactionFragment, ...]:
+        """The fragments that the message completes."""
+        message = decode(data)
+        if isinstance(message, RowMessage):
+            if self._is_unwanted(message.relation_id):
+                self._converter.skip_row()
+                return ()
+        elif isinstance(message, Begin):
+            self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
+        elif isinstance(message, RelationMessage):
+            self._handle_relation(message.relation)
+        return self._converter.handle(message)
+
+    def _is_unwanted(self, relation_id: int) -> bool:
+        """Whether no shape is on the table; the converter refuses a relation that was not described."""
+        table = self._tables.get(relation_id)
+        return table is not None and not self._subscriptions.router.has_shapes_on(table)
 
     def _begin(self, transaction: TransactionIdentity) -> None:
         self._open = transaction

@@ -6,7 +6,9 @@ the server.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(slots=True)
@@ -18,13 +20,14 @@ class _Fragment:
 
 
 class DeliveryWindow:
-    """The fragments in flight, oldest first.
+    """The fragments in flight, oldest first; ``on_published`` gets each commit LSN that is published now.
 
-    :meth:`begin` and :meth:`confirm` may be called by two threads, one each: a fragment is added with its number of
+    :meth:`begin` and what it returns may be called by two threads, one each: a fragment is added with its number of
     events before the first of them goes to the publisher.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_published: Callable[[int], None]) -> None:
+        self._on_published = on_published
         self._fragments: deque[_Fragment] = deque()
 
     @property
@@ -32,21 +35,24 @@ class DeliveryWindow:
         """The number of fragments that are not published yet."""
         return len(self._fragments)
 
-    def begin(self, events: int, commit_lsn: int | None) -> _Fragment:
+    def begin(self, events: int, commit_lsn: int | None) -> Callable[[], None]:
         """Add a fragment before its events, at least one, go to the publisher.
 
-        ``commit_lsn`` is ``None`` if it does not end its transaction.
+        ``commit_lsn`` is ``None`` if it does not end its transaction. Call the result once for each of its events, when
+        the broker has confirmed it.
         """
         fragment = _Fragment(events, commit_lsn)
         self._fragments.append(fragment)
-        return fragment
+        return partial(self._confirm, fragment)
 
-    def confirm(self, fragment: _Fragment) -> int | None:
-        """The broker has confirmed one event of ``fragment``; returns the commit LSN that is now published, if any."""
+    def _confirm(self, fragment: _Fragment) -> None:
         fragment.unconfirmed -= 1
+        if fragment.unconfirmed:
+            return
         published = None
         while self._fragments and self._fragments[0].unconfirmed == 0:
             done = self._fragments.popleft()
             if done.commit_lsn is not None:
                 published = done.commit_lsn
-        return published
+        if published is not None:
+            self._on_published(published)

@@ -49,8 +49,7 @@ class Outbox:
     def __init__(self, publisher: Publisher, topics: Topics, on_published: Callable[[int], None]) -> None:
         self._publisher = publisher
         self._topics = topics.by_role()
-        self._on_published = on_published
-        self._window = DeliveryWindow()
+        self._window = DeliveryWindow(on_published)
         self.layers: Mapping[str, int] = {}
         """The layer of each shape that depends on another; all others are in layer 0."""
 
@@ -66,13 +65,7 @@ class Outbox:
         """
         event = sequenced.fragment
         commit_lsn = None if event.commit is None else event.lsn
-        delivery = self._window.begin(len(sequenced.shape_changes) + 1, commit_lsn)
-
-        def confirmed() -> None:
-            published_lsn = self._window.confirm(delivery)
-            if published_lsn is not None:
-                self._on_published(published_lsn)
-
+        confirmed = self._window.begin(len(sequenced.shape_changes) + 1, commit_lsn)
         layer = 0
         parts = sorted(sequenced.shape_changes, key=self._layer) if self.layers else sequenced.shape_changes
         for index, part in enumerate(parts):

@@ -6,16 +6,16 @@ therefore follows the offset just below that LSN and is marked ``start``: nothin
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from flushtracker.errors import GapError
 from flushtracker.events.stream_events import FragmentEvent, FragmentShape, ShapeChangesEvent
 from flushtracker.shapes.event_router import RoutedFragment
 from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SequencedFragment:
     """The events of one fragment: its metadata for the tracker, and the changes of each shape for its writer."""
 

@@ -5,7 +5,6 @@ names the field. Keys that version 1 does not define are ignored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from flushtracker.errors import DecodeError
@@ -24,6 +23,7 @@ from flushtracker.events.strict_json import (
 )
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.value import value
 
 _OPERATIONS: Final[dict[str, Operation]] = {
     "insert": "insert",
@@ -33,7 +33,7 @@ _OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FragmentShape:
     """A shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape."""
 
@@ -42,7 +42,7 @@ class FragmentShape:
     change_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FragmentEvent:
     """A fragment's metadata, one link of its source's chain. ``xid`` is ``None`` for a keepalive."""
 
@@ -111,7 +111,7 @@ class FragmentEvent:
                 raise DecodeError(f"last_offset {last_offset} of shape {shape.shape_id!r} is outside the fragment")
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FlushNotification:
     """``flushed``: everything sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it."""
 
@@ -133,7 +133,7 @@ class FlushNotification:
         return cls(name_field(fields, "source"), kind, name_field(fields, "shape_id"), offset_field(fields, "offset"))
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ShapeChangesEvent:
     """One fragment's changes for one shape; ``has_begin`` is true on the transaction's first event for the shape."""
 

@@ -4,8 +4,9 @@ In a compacted topic the key also decides which record replaces which. Compound 
 keys never have the same text, whatever the names contain.
 """
 
-import json
 from typing import NamedTuple, TypeAlias
+
+import orjson
 
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
@@ -53,4 +54,4 @@ def fragment_key(source: str) -> str:
 
 
 def _compound_key(*names: str) -> str:
-    return json.dumps(names, ensure_ascii=False, separators=(",", ":"))
+    return orjson.dumps(names).decode()

@@ -17,6 +17,10 @@ from flushtracker.postgres.connection import Connection, one_line, postgres_erro
 # Loaded through psycopg2's extension module, so that it is the same libpq. PyDLL: the calls are short, and keeping the
 # GIL costs less than releasing it.
 _libpq: Final = ctypes.PyDLL(_psycopg.__file__)
+# As ctypes.string_at, which is a function in Python around this one.
+_copied: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
 _SQLSTATE: Final = ord("C")
 _ENDED, _FAILED = -1, -2
 
@@ -60,14 +64,16 @@ class CopyStream:
         """The frames that have arrived, at most ``limit``; empty if there are none yet."""
         frames: list[bytes] = []
         buffer = ctypes.c_void_p()
+        # Looked up once: most of what an unwanted change costs is read here.
+        get_copy_data, free, reference, copied = _libpq.PQgetCopyData, _libpq.PQfreemem, ctypes.byref(buffer), _copied
         with self._lock:
             connection = self._attached()
             consumed = False
             while self._end is None and len(frames) < limit:
-                size = _libpq.PQgetCopyData(connection, ctypes.byref(buffer), 1)
+                size = get_copy_data(connection, reference, 1)
                 if size > 0:
-                    frames.append(ctypes.string_at(buffer, size))
-                    _libpq.PQfreemem(buffer)
+                    frames.append(copied(buffer, size))
+                    free(buffer)
                 elif size == 0 and not consumed:
                     # Read the socket once; what arrives later is for the next call.
                     consumed = True

@@ -4,19 +4,21 @@ A frame is one CopyData message, described in PostgreSQL's manual under "Streami
 are big-endian.
 """
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, TypeAlias
 
 from flushtracker.errors import DecodeError
+from flushtracker.wal.value import value
 
 _XLOG_DATA: Final = Struct(">cQQq")
+_read_xlog_data: Final = _XLOG_DATA.unpack_from
+_HEADER_BYTES: Final = _XLOG_DATA.size
 _KEEPALIVE: Final = Struct(">cQqB")
 _STATUS_UPDATE: Final = Struct(">cQQQqB")
 _MICROSECONDS_TO_2000: Final = 946_684_800_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class WalData:
     """One message of the output plugin, and the WAL position that it belongs to."""
 
@@ -24,7 +26,7 @@ class WalData:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Keepalive:
     """The server has sent everything up to ``wal_end``; ``reply_requested`` if it wants a reply at once."""
 
@@ -38,9 +40,9 @@ Frame: TypeAlias = WalData | Keepalive
 def decode_frame(frame: bytes) -> Frame:
     """Decode one frame; raises ``DecodeError`` if it is neither WAL data nor a keepalive."""
     kind = frame[:1]
-    if kind == b"w" and len(frame) >= _XLOG_DATA.size:
+    if kind == b"w" and len(frame) >= _HEADER_BYTES:
         # In a logical stream the start and end positions are the same.
-        return WalData(_XLOG_DATA.unpack_from(frame)[1], frame[_XLOG_DATA.size :])
+        return WalData(_read_xlog_data(frame)[1], frame[_HEADER_BYTES:])
     if kind == b"k" and len(frame) == _KEEPALIVE.size:
         _, wal_end, _, reply = _KEEPALIVE.unpack(frame)
         return Keepalive(wal_end, reply != 0)

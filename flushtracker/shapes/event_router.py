@@ -30,9 +30,10 @@ from flushtracker.shapes.shape import BoundShape, Shape, Truncation, truncated
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.wal.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RoutedFragment:
     """One shape's part of a fragment.
 

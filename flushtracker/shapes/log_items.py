@@ -21,7 +21,7 @@ error that ends the shape. The same applies to an update that moves a row into t
 
 from collections.abc import Iterable
 
-from flushtracker.shapes.shape import BoundShape, filled_new_row, quoted
+from flushtracker.shapes.shape import BoundShape, filled_new_row, quoted, table_prefix
 from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Row, TableName, Truncate, Update
 from flushtracker.wal.log_offset import LogOffset
 
@@ -36,9 +36,11 @@ def key_text(table: TableName, values: Iterable[str | None]) -> str:
     >>> print(key_text(("public", "order_items"), ['1/"2"', None]))
     "public"."order_items"/"1/""2""\"/_
     """
-    schema, name = table
-    parts = "".join(["/_" if value is None else "/" + quoted(value) for value in values])
-    return f"{quoted(schema)}.{quoted(name)}{parts}"
+    return table_prefix(table) + _key_values(values)
+
+
+def _key_values(values: Iterable[str | None]) -> str:
+    return "".join(["/_" if value is None else "/" + quoted(value) for value in values])
 
 
 def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
@@ -62,37 +64,41 @@ def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
 
 
 def _update(shape: BoundShape, update: Update) -> tuple[LogItem, ...]:
-    offset, new = update.offset, filled_new_row(update)
-    key = shape.key_of(update, new)
-    # If the server sent no old row, no key column has changed.
-    if update.old is not None and shape.key_of(update, update.old) != key:
+    offset, old = update.offset, update.old
+    if old is None:
+        # No key column has changed, and every column that was sent counts as changed.
+        return (LogItem(offset, "update", _key(shape, update, update.new), _chosen(shape, update.new)),)
+    new = filled_new_row(update)
+    key = _key(shape, update, new)
+    if _key(shape, update, old) != key:
         shape.require_whole(update, new)
         after = LogOffset(offset.tx_offset, offset.op_offset + 1)
-        return (_delete(shape, update, update.old), _insert(shape, update, after, new))
-    old = {} if update.old is None else update.old
-    sent = _chosen(shape.columns, update.new)
+        return (_delete(shape, update, old), _insert(shape, update, after, new))
+    sent = _chosen(shape, update.new)
     changed = {name for name, value in sent.items() if name not in old or old[name] != value}
-    text = key_text(shape.table, key)
     if shape.definition.replica == "full":
-        old_value = (
-            None if update.old is None else {name: old[name] for name in sent if name in changed and name in old}
-        )
-        return (LogItem(offset, "update", text, sent, old_value),)
+        old_value = {name: old[name] for name in sent if name in changed and name in old}
+        return (LogItem(offset, "update", key, sent, old_value),)
     # Key columns are read from the filled-in row: one may be an unchanged TOAST column.
-    wanted = [name for name in shape.columns if name in changed or name in shape.key_columns]
-    return (LogItem(offset, "update", text, _chosen(wanted, new)),)
+    value = {name: new[name] for name in shape.columns if name in changed or name in shape.key_columns}
+    return (LogItem(offset, "update", key, value),)
 
 
 def _insert(shape: BoundShape, change: Change, offset: LogOffset, row: Row) -> LogItem:
-    text = key_text(shape.table, shape.key_of(change, row))
-    return LogItem(offset, "insert", text, _chosen(shape.columns, row))
+    return LogItem(offset, "insert", _key(shape, change, row), _chosen(shape, row))
 
 
 def _delete(shape: BoundShape, change: Change, old: Row) -> LogItem:
-    text = key_text(shape.table, shape.key_of(change, old))
-    columns = shape.columns if shape.definition.replica == "full" else shape.key_columns
-    return LogItem(change.offset, "delete", text, _chosen(columns, old))
+    key = _key(shape, change, old)
+    if shape.definition.replica == "full":
+        return LogItem(change.offset, "delete", key, _chosen(shape, old))
+    return LogItem(change.offset, "delete", key, {name: old[name] for name in shape.key_columns})
 
 
-def _chosen(columns: Iterable[str], row: Row) -> Row:
-    return {name: row[name] for name in columns if name in row}
+def _key(shape: BoundShape, change: Change, row: Row) -> str:
+    return shape.key_prefix + _key_values(shape.key_of(change, row))
+
+
+def _chosen(shape: BoundShape, row: Row) -> Row:
+    """The columns of ``row`` that the shape's items carry."""
+    return row if shape.has_all_columns else {name: row[name] for name in shape.columns if name in row}

@@ -39,12 +39,11 @@ class BoundShape:
     """The columns that every old row contains; empty if the server sends no old rows."""
     matches: Callable[[Row], bool | None] | None
     """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
-    enums: LabelParsers = ()
-
-    @property
-    def table(self) -> TableName:
-        """The table named in the shape's keys, even for rows of its partitions."""
-        return self.definition.table
+    key_prefix: str
+    """The table as the shape's keys name it: the definition's, even for rows of its partitions."""
+    has_all_columns: bool
+    """Whether ``columns`` are all of the relation's."""
+    enums: LabelParsers
 
     def filter(self, change: Change) -> Change | None:
         """``change`` as the shape sees it, or ``None`` if it affects none of the shape's rows.
@@ -245,15 +244,16 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         # Column order may differ between partitions, but a row must have the same key in all of them.
         key_columns = tuple(sorted(key_columns))
     if identity:
-        schema_and_name = ".".join(quoted(part) for part in relation.table)
-        remedy = f"but old rows contain only {', '.join(identity)}; ALTER TABLE {schema_and_name} REPLICA IDENTITY FULL"
+        alter = f"ALTER TABLE {table_prefix(relation.table)} REPLICA IDENTITY FULL"
+        remedy = f"but old rows contain only {', '.join(identity)}; {alter}"
         # The old row must have every column read; otherwise its key, and whether it was in the shape, would be unknown.
         if where is not None:
             _require(sorted(where.columns), identity, f"{shape}: where reads", f"{remedy}, or filter on those only")
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
-    return BoundShape(definition, key_columns, columns, identity, matches, enums=label_parsers(relation, chosen))
+    prefix, enums = table_prefix(definition.table), label_parsers(relation, chosen)
+    return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums)
 
 
 def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, remedy: str) -> None:
@@ -273,3 +273,8 @@ def _dotted(table: TableName) -> str:
 def quoted(text: str) -> str:
     """``text`` as a quoted SQL identifier, with inner double quotes doubled."""
     return '"' + text.replace('"', '""') + '"'
+
+
+def table_prefix(table: TableName) -> str:
+    """Schema and name as SQL writes them, both quoted."""
+    return ".".join(map(quoted, table))

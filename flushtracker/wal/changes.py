@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.value import value
 
 Row: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = tuple[str, str]
@@ -98,14 +99,14 @@ class Relation:
         return replace(self, columns=tuple(columns))
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Insert:
     relation: Relation
     offset: LogOffset
     new: Row
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Update:
     """``old`` is ``None`` when the server sent no old row, because no column of the replica identity changed.
 
@@ -118,7 +119,7 @@ class Update:
     new: Row
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Delete:
     """``old`` is the replica identity: its key columns, or under FULL the whole row."""
 
@@ -127,7 +128,7 @@ class Delete:
     old: Row
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Truncate:
     """One truncated relation; a TRUNCATE of several relations becomes one ``Truncate`` for each."""
 
@@ -138,7 +139,7 @@ class Truncate:
 Change: TypeAlias = Insert | Update | Delete | Truncate
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Commit:
     """``commit_timestamp`` is ISO 8601 in UTC with microseconds; ``end_lsn`` is where the commit record ends."""
 
@@ -146,7 +147,7 @@ class Commit:
     end_lsn: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class TransactionFragment:
     """Part of one transaction, or a whole one; ``commit`` is ``None`` on all but the last fragment.
 
@@ -169,7 +170,7 @@ class TransactionFragment:
         return frozenset(change.relation.table for change in self.changes)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LogItem:
     """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where the operation has none.
 

@@ -20,33 +20,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
-from flushtracker.wal.change_size import change_bytes, relation_row_bytes
-from flushtracker.wal.changes import (
-    Change,
-    Commit,
-    Delete,
-    Insert,
-    Relation,
-    Row,
-    TransactionFragment,
-    Truncate,
-    Update,
-)
+from flushtracker.wal.change_size import change_bytes
+from flushtracker.wal.changes import Change, Commit, TransactionFragment, Truncate
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.pgoutput import (
-    Begin,
-    CommitMessage,
-    DeleteMessage,
-    InsertMessage,
-    Message,
-    OldKind,
-    RelationMessage,
-    RowMessage,
-    TruncateMessage,
-    UpdateMessage,
-)
-from flushtracker.wal.pgoutput_reader import UNCHANGED, TupleValues
+from flushtracker.wal.pgoutput import Begin, CommitMessage, Message, RelationMessage, RowMessage, TruncateMessage
+from flushtracker.wal.row_reader import RowReader
 
 DEFAULT_MAX_BATCH_BYTES: Final = 2 << 20
 """At most 48 MiB of JSON, whatever the rows contain (``events.event_size``); topics accept events of up to 64 MiB."""
@@ -109,7 +88,7 @@ class FragmentConverter:
         self._max_batch_size = max_batch_size
         self._max_batch_bytes = max_batch_bytes
         self._max_tx_size = max_tx_size
-        self._relations: dict[int, tuple[Relation, tuple[str, ...], int]] = {}
+        self._readers: dict[int, RowReader] = {}
         self._transaction: _TransactionBuffer | None = None
 
     @property
@@ -125,20 +104,18 @@ class FragmentConverter:
             DecodeError: ``message`` is out of order, or does not fit its relation.
         """
         match message:
-            case InsertMessage() | UpdateMessage() | DeleteMessage():
-                transaction = self._open_transaction(type(message).__name__)
-                relation, names, row_bytes = self._relation(message.relation_id)
-                change = _row_change(message, relation, names, transaction.next_offset())
-                return self._add(transaction, change, change_bytes(change, row_bytes))
+            case RowMessage():
+                transaction = self._open_transaction(message.operation)
+                reader = self._reader(message.relation_id)
+                return self._add(transaction, *reader.change(message, transaction.next_offset()))
             case TruncateMessage(relation_ids):
-                return self._truncate(self._open_transaction("TruncateMessage"), relation_ids)
+                return self._truncate(self._open_transaction("Truncate"), relation_ids)
             case RelationMessage(relation):
-                names = tuple(column.name for column in relation.columns)
-                self._relations[relation.relation_id] = (relation, names, relation_row_bytes(relation))
+                self._readers[relation.relation_id] = RowReader(relation)
             case Begin():
                 self._begin(message)
             case CommitMessage():
-                return (self._commit(self._open_transaction("CommitMessage"), message),)
+                return (self._commit(self._open_transaction("Commit"), message),)
         # An Origin, a Type and a LogicalMessage change no table.
         return ()
 
@@ -177,14 +154,13 @@ class FragmentConverter:
             raise DecodeError(f"pgoutput {kind} arrived outside a transaction; {_RECONNECT}")
         return self._transaction
 
-    def _relation(self, relation_id: int) -> tuple[Relation, tuple[str, ...], int]:
-        """The relation, the names of its columns, and its ``relation_row_bytes``."""
-        known = self._relations.get(relation_id)
-        if known is None:
+    def _reader(self, relation_id: int) -> RowReader:
+        reader = self._readers.get(relation_id)
+        if reader is None:
             raise DecodeError(
                 f"pgoutput change of relation {relation_id} arrived without a Relation message before it; {_RECONNECT}"
             )
-        return known
+        return reader
 
     def _begin(self, begin: Begin) -> None:
         if self._transaction is not None:
@@ -217,8 +193,7 @@ class FragmentConverter:
     ) -> tuple[TransactionFragment, ...]:
         fragments: list[TransactionFragment] = []
         for relation_id in relation_ids:
-            relation, _, _ = self._relation(relation_id)
-            truncate = Truncate(relation, transaction.next_offset())
+            truncate = Truncate(self._reader(relation_id).relation, transaction.next_offset())
             fragments += self._add(transaction, truncate, change_bytes(truncate))
         return tuple(fragments)
 
@@ -231,40 +206,3 @@ class FragmentConverter:
             )
         self._transaction = None
         return transaction.take_fragment(Commit(message.commit_timestamp, message.end_lsn))
-
-
-def _row_change(message: RowMessage, relation: Relation, names: tuple[str, ...], offset: LogOffset) -> Change:
-    if isinstance(message, InsertMessage):
-        return Insert(relation, offset, _row(relation, names, message.new))
-    if isinstance(message, DeleteMessage):
-        return Delete(relation, offset, _old_row(relation, names, message.old_kind, message.old))
-    old = None
-    if message.old_kind is not None and message.old is not None:
-        old = _old_row(relation, names, message.old_kind, message.old)
-    return Update(relation, offset, old, _row(relation, names, message.new))
-
-
-def _old_row(relation: Relation, names: tuple[str, ...], kind: OldKind, values: TupleValues) -> Row:
-    row = _row(relation, names, values)
-    if kind == "O":
-        return row
-    # The server sends NULL for every non-key column, whatever its value.
-    return {name: row[name] for name in relation.key_columns if name in row}
-
-
-def _row(relation: Relation, names: tuple[str, ...], values: TupleValues) -> Row:
-    if len(values) != len(names):
-        raise DecodeError(
-            f"a row of {relation.schema}.{relation.name} has {len(values)} values, but the relation has {len(names)} "
-            f"columns; {_RECONNECT}"
-        )
-    row: dict[str, str | None] = {}
-    for name, value in zip(names, values, strict=True):
-        if isinstance(value, bytes):
-            raise DecodeError(
-                f"column {name} of {relation.schema}.{relation.name} arrived in binary format, expected text; "
-                "read the slot without the binary option"
-            )
-        if value is not UNCHANGED:
-            row[name] = value
-    return row

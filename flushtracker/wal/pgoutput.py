@@ -11,16 +11,14 @@ and the byte's position; it never shows a row's values.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NoReturn, TypeAlias
 
 from flushtracker.wal.changes import Column, Relation
-from flushtracker.wal.pgoutput_reader import I16, I32, U8, U32, MessageReader, TupleValues
-
-OldKind: TypeAlias = Literal["K", "O"]
-"""The contents of an old row: ``K`` the key columns alone (all others are sent as NULL), ``O`` the whole row."""
+from flushtracker.wal.pgoutput_reader import I16, I32, U8, U32, MessageReader
+from flushtracker.wal.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Begin:
     """The start of a transaction; ``final_lsn`` is the LSN of its commit."""
 
@@ -29,7 +27,7 @@ class Begin:
     xid: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CommitMessage:
     """The end of a transaction; its commit record spans ``commit_lsn`` to ``end_lsn``."""
 
@@ -45,27 +43,13 @@ class RelationMessage:
     relation: Relation
 
 
-@dataclass(frozen=True, slots=True)
-class InsertMessage:
+@value(frozen=True, slots=True)
+class RowMessage:
+    """A change of a row of a relation. The row is read by a :class:`~flushtracker.wal.row_reader.RowReader`."""
+
+    operation: Literal["Insert", "Update", "Delete"]
     relation_id: int
-    new: TupleValues
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateMessage:
-    """``old_kind`` and ``old`` are both ``None`` when the server sent no old row."""
-
-    relation_id: int
-    old_kind: OldKind | None
-    old: TupleValues | None
-    new: TupleValues
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteMessage:
-    relation_id: int
-    old_kind: OldKind
-    old: TupleValues
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +84,11 @@ class LogicalMessage:
     content: bytes
 
 
-RowMessage: TypeAlias = InsertMessage | UpdateMessage | DeleteMessage
 Message: TypeAlias = (
     Begin | CommitMessage | RelationMessage | RowMessage | TruncateMessage | Origin | Type | LogicalMessage
 )
 
-_ROW_TYPES: Final = frozenset([b"I", b"U", b"D"])
+_ROW_TYPES: Final[dict[bytes, Literal["Insert", "Update", "Delete"]]] = {b"I": "Insert", b"U": "Update", b"D": "Delete"}
 _ROW_HEADER_BYTES: Final = 5
 _REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "index"]]] = {
     ord("d"): "default",
@@ -124,7 +107,11 @@ def decode(data: bytes) -> Message:
     Raises:
         DecodeError: ``data`` is not exactly one message of protocol version 1.
     """
-    known = _MESSAGES.get(data[:1])
+    tag = data[:1]
+    operation = _ROW_TYPES.get(tag)
+    if operation is not None and len(data) >= _ROW_HEADER_BYTES:
+        return RowMessage(operation, int.from_bytes(data[1:_ROW_HEADER_BYTES], "big"), data)
+    known = _MESSAGES.get(tag)
     if known is None:
         raise MessageReader(data, "message", 0).error("one of the types B, C, D, I, M, O, R, T, U and Y")
     name, read = known
@@ -133,17 +120,6 @@ def decode(data: bytes) -> Message:
     if reader.position != len(data):
         raise reader.error("the end of the message")
     return message
-
-
-def row_relation_id(data: bytes) -> int | None:
-    """Return the relation id of an Insert, Update or Delete without decoding the rest; ``None`` for other messages.
-
-    >>> row_relation_id(bytes.fromhex("49 00004002 4e 0001 6e"))
-    16386
-    """
-    if data[:1] not in _ROW_TYPES or len(data) < _ROW_HEADER_BYTES:
-        return None
-    return int.from_bytes(data[1:_ROW_HEADER_BYTES], "big")
 
 
 def _begin(reader: MessageReader) -> Begin:
@@ -176,42 +152,8 @@ def _column(reader: MessageReader) -> Column:
     return Column(name, type_oid, is_key)
 
 
-def _insert(reader: MessageReader) -> InsertMessage:
-    relation_id = reader.number(U32, "a relation id")
-    _expect_new_row(reader)
-    return InsertMessage(relation_id, reader.tuple())
-
-
-def _update(reader: MessageReader) -> UpdateMessage:
-    relation_id = reader.number(U32, "a relation id")
-    old_kind, old = _old_kind(reader), None
-    if old_kind is not None:
-        old = reader.tuple()
-    _expect_new_row(reader)
-    return UpdateMessage(relation_id, old_kind, old, reader.tuple())
-
-
-def _delete(reader: MessageReader) -> DeleteMessage:
-    relation_id = reader.number(U32, "a relation id")
-    old_kind = _old_kind(reader)
-    if old_kind is None:
-        raise reader.error("an old row, K or O")
-    return DeleteMessage(relation_id, old_kind, reader.tuple())
-
-
-def _expect_new_row(reader: MessageReader) -> None:
-    if reader.data[reader.position : reader.position + 1] != b"N":
-        raise reader.error("a new row, N")
-    reader.position += 1
-
-
-def _old_kind(reader: MessageReader) -> OldKind | None:
-    """Read the kind of the old row that follows; if none follows, return ``None`` and read nothing."""
-    kind = reader.data[reader.position : reader.position + 1]
-    if kind not in (b"K", b"O"):
-        return None
-    reader.position += 1
-    return "K" if kind == b"K" else "O"
+def _cut_off_row(reader: MessageReader) -> NoReturn:
+    raise reader.error("a relation id")
 
 
 def _truncate(reader: MessageReader) -> TruncateMessage:
@@ -247,9 +189,9 @@ _MESSAGES: Final[dict[bytes, tuple[str, Callable[[MessageReader], Message]]]] = 
     b"B": ("Begin", _begin),
     b"C": ("Commit", _commit),
     b"R": ("Relation", _relation),
-    b"I": ("Insert", _insert),
-    b"U": ("Update", _update),
-    b"D": ("Delete", _delete),
+    b"I": ("Insert", _cut_off_row),
+    b"U": ("Update", _cut_off_row),
+    b"D": ("Delete", _cut_off_row),
     b"T": ("Truncate", _truncate),
     b"O": ("Origin", _origin),
     b"Y": ("Type", _type),

@@ -1,25 +1,12 @@
 """Reads the fields of one ``pgoutput`` message and checks each against the end of the message."""
 
-from datetime import datetime, timedelta, timezone
-from enum import Enum
+from datetime import datetime, timedelta
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812  # a class, despite its lower-case name
-from typing import Final, TypeAlias
+from typing import Final
 
 from flushtracker.errors import DecodeError
-
-
-class Unchanged(Enum):
-    """The type of :data:`UNCHANGED`."""
-
-    UNCHANGED = "u"
-
-
-UNCHANGED: Final = Unchanged.UNCHANGED
-"""A TOAST value that the server omitted because the update did not change it: not NULL, but unknown."""
-
-TupleValues: TypeAlias = tuple[str | bytes | Unchanged | None, ...]
-"""One value for each column of the relation: text, binary (only if requested), unchanged, or NULL."""
 
 U8: Final = Struct(">B")
 I16: Final = Struct(">h")
@@ -28,10 +15,7 @@ U32: Final = Struct(">I")
 U64: Final = Struct(">Q")
 I64: Final = Struct(">q")
 
-_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
-_NULL, _UNCHANGED, _TEXT = b"nut"
-_LENGTH_PREFIXED: Final = b"tb"
-_read_length: Final = I32.unpack_from
+_EPOCH: Final = datetime(2000, 1, 1)  # noqa: DTZ001  UTC, and without it in the text
 
 
 class MessageReader:
@@ -86,10 +70,9 @@ class MessageReader:
         """Read microseconds since 2000-01-01 UTC and return ISO 8601 text."""
         microseconds = self.number(I64, "a commit timestamp")
         try:
-            moment = _EPOCH + timedelta(microseconds=microseconds)
+            return _timestamp_text(microseconds)
         except OverflowError as error:
             raise self.error("a commit timestamp between the years 1 and 9999", self.position - 8) from error
-        return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
     def string(self, expected: str) -> str:
         """Read text up to the next zero byte."""
@@ -108,36 +91,8 @@ class MessageReader:
         # PostgreSQL sends an empty name for pg_catalog.
         return self.string("a schema name") or "pg_catalog"
 
-    def tuple(self) -> TupleValues:
-        """Read a row. Inlined instead of calling the methods above, because most of the stream passes through here."""
-        count = self.count(I16, "a number of columns")
-        data, position, size = self.data, self.position, len(self.data)
-        values: list[str | bytes | Unchanged | None] = []
-        start = position
-        try:
-            for _ in range(count):
-                kind = data[position]
-                if kind in _LENGTH_PREFIXED:
-                    start = position + 5
-                    end = start + _read_length(data, position + 1)[0]
-                    if not start <= end <= size:
-                        raise self.error(f"a value's length from 0 to {size - start}", position + 1)
-                    values.append(data[start:end].decode() if kind == _TEXT else data[start:end])
-                    position = end
-                elif kind == _NULL:
-                    values.append(None)
-                    position += 1
-                elif kind == _UNCHANGED:
-                    values.append(UNCHANGED)
-                    position += 1
-                else:
-                    raise self.error("a value's kind: n, u, t or b", position)
-        except IndexError as error:
-            raise self.error(f"the value of column {len(values) + 1} of {count}", position) from error
-        except StructError as error:
-            raise self.error("a value's length", position + 1) from error
-        except UnicodeDecodeError as error:
-            # No cause and no quoted byte: either would reveal part of a row's value.
-            raise self.error("text in UTF-8", start + error.start, found="other bytes") from None
-        self.position = position
-        return tuple(values)
+
+@lru_cache(maxsize=1)
+def _timestamp_text(microseconds: int) -> str:
+    """A transaction's Begin and Commit have the same timestamp."""
+    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds") + "Z"

@@ -1,97 +1,169 @@
-"""How many changes per second capture handles on one core, and how much memory a large transaction needs.
+"""What a change costs the whole capture process, from the socket to the broker's confirmation.
 
-``python -m tests.bench.bench_capture [--rows 200000] [--matching {0,1}]`` starts a PostgreSQL server and a broker,
-writes one transaction of that many rows, and lets ``flushtracker capture`` catch up. The rate is per second of CPU time
-of the capture process, without its start, so it holds for one core even while the others are busy.
+``python -m tests.bench.bench_capture [LOAD …] [--size N] [--rounds N]`` starts a PostgreSQL server and a broker, writes
+each load once, and lets a new ``flushtracker capture`` catch up with it in every round. The figures are CPU time of the
+process and of all its threads, without its start, so a rate holds for one core even while the others are busy.
 """
 
 import argparse
 import os
 import signal
+import statistics
+import sys
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.kafka.records import fragment_key
-from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.kafka.topic_reader import TopicFollower
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.wal.source_name import base_source
-from tests.support.capture_rig import SLOT, CaptureRig, shape
+from tests.bench.measure import Table, per_second
+from tests.support.capture_rig import CaptureRig, shape
 
 _DEADLINE_S = 3600.0
-_INSERT = """
-INSERT INTO users SELECT g, 'eu', 'name of ' || g, g || '@example.com', g % 100 FROM generate_series(1, {rows}) g
+_QUIET_S = 0.5
+_TABLES = (
+    "CREATE TABLE users (id bigint PRIMARY KEY, region text, name text, email text, score int)",
+    "CREATE TABLE others (id bigint PRIMARY KEY)",
+    "CREATE TABLE accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))",
+    "CREATE TABLE tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84))",
+    "CREATE TABLE branches (bid int PRIMARY KEY, bbalance int, filler char(88))",
+    "CREATE TABLE history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22))",
+    "INSERT INTO accounts SELECT g, g / 1000, 0, '' FROM generate_series(0, 9999) g",
+    "INSERT INTO tellers SELECT g, g / 10, 0, '' FROM generate_series(0, 99) g",
+    "INSERT INTO branches SELECT g, 0, '' FROM generate_series(0, 9) g",
+)
+_ROWS = """
+INSERT INTO users SELECT g, 'eu', 'name of ' || g, g || '@example.com', g % 100 FROM generate_series(1, {size}) g
 """
+# TPC-B, as pgbench runs it: three updates and an insert in each transaction.
+_TPC_B = """
+DO $$ BEGIN FOR n IN 1..{size} LOOP
+  UPDATE accounts SET abalance = abalance + n WHERE aid = n * 7919 % 10000;
+  UPDATE tellers SET tbalance = tbalance + n WHERE tid = n % 100;
+  UPDATE branches SET bbalance = bbalance + n WHERE bid = n % 10;
+  INSERT INTO history VALUES (n % 100, n % 10, n * 7919 % 10000, n, clock_timestamp());
+  COMMIT;
+END LOOP; END $$
+"""
+_OTHER_THREE = [shape(name, f"public.{name}") for name in ("tellers", "branches", "history")]
+
+
+@dataclass(frozen=True)
+class Load:
+    """A statement that writes ``{size}`` units of ``changes`` changes, and the shapes on its tables."""
+
+    unit: str
+    statement: str
+    size: int
+    changes: int
+    shapes: Sequence[dict[str, Any]]
+
+
+LOADS = {
+    "tpc-b": Load("transactions, 4 shapes", _TPC_B, 20_000, 4, [shape("accounts", "public.accounts"), *_OTHER_THREE]),
+    "tpc-b-ranges": Load(
+        "transactions, 103 shapes, 100 of them ranges",
+        _TPC_B,
+        20_000,
+        4,
+        [
+            *(shape(f"a{n}", "public.accounts", where=f"aid BETWEEN {100 * n} AND {100 * n + 99}") for n in range(100)),
+            *_OTHER_THREE,
+        ],
+    ),
+    "matching": Load("changes of one transaction, 1 shape", _ROWS, 300_000, 1, [shape("users")]),
+    "unwanted": Load("changes of one transaction, no shape", _ROWS, 1_000_000, 1, [shape("others", "public.others")]),
+}
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one run of capture."""
+    """The cost of one run of capture; ``main_s`` is the CPU time of the thread that decodes, routes and publishes."""
 
-    wall_s: float
     cpu_s: float
+    main_s: float
     peak_bytes: int
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--matching", type=int, choices=[0, 1], default=1, help="whether the rows match a shape")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"one of {', '.join(LOADS)} (default: all)")
+    parser.add_argument("--size", type=int, help="how many units of a load are written (default: each load's own)")
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    if unknown := set(arguments.loads) - LOADS.keys():
+        parser.error(f"unknown load {', '.join(sorted(unknown))}; choose from {', '.join(LOADS)}")
+    header = ["", "units/s", "changes/s", "µs per unit", "of it main thread", "peak MiB", "idle MiB"]
+    table = [_row(LOADS[name], arguments.size, arguments.rounds) for name in arguments.loads or LOADS]
+    title = f"Capture, the whole process: one core, CPU time, medians of {arguments.rounds} rounds"
+    sys.stdout.write(f"{Table(title, header, table)}\n")
+
+
+def _row(load: Load, size: int | None, rounds: int) -> list[str]:
+    size = load.size if size is None else size
+    with _rig() as rig:
+        rig.create()
+        rig.server.execute(*_TABLES)
+        rig.define(*load.shapes)
+        fragments = TopicFollower(rig.config.kafka, rig.config.kafka.topics.fragments)
+        try:
+            idle_lsn = rig.commit_lsn("INSERT INTO others VALUES (1)")
+            idle = _median(_catch_up(rig, fragments, idle_lsn) for _ in range(rounds))
+            lsn = rig.commit_lsn(load.statement.format(size=size))
+            cost = _median(_catch_up(rig, fragments, lsn) for _ in range(rounds))
+        finally:
+            fragments.close()
+    us, main_us = (cost.cpu_s - idle.cpu_s) / size * 1e6, (cost.main_s - idle.main_s) / size * 1e6
+    memory = [f"{each.peak_bytes / 2**20:.0f}" for each in (cost, idle)]
+    rates = [per_second(us), per_second(us / load.changes)]
+    return [f"{size:,} {load.unit}", *rates, f"{us:.1f}", f"{main_us:.1f}", *memory]
+
+
+@contextmanager
+def _rig() -> Iterator[CaptureRig]:
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
         with LocalPostgres(folder / "server") as server, LocalBroker(folder / "broker") as broker:
             rig = CaptureRig(server, broker.bootstrap_servers, folder / "rig", lambda topic: f"{topic}-{uuid.uuid4()}")
             try:
-                _run(rig, arguments.rows, matching=bool(arguments.matching))
+                # Tests check the catalog twenty times a second.
+                del rig.settings["intervals"]
+                yield rig
             finally:
                 rig.close()
 
 
-def _run(rig: CaptureRig, rows: int, *, matching: bool) -> None:
-    rig.create()
-    rig.server.execute(
-        "CREATE TABLE users (id bigint PRIMARY KEY, region text, name text, email text, score int)",
-        "CREATE TABLE others (id bigint PRIMARY KEY)",
-    )
-    rig.define(shape("users", "public.users" if matching else "public.others"))
-    start = _catch_up(rig, rig.commit_lsn("INSERT INTO others VALUES (1)"))
-    lsn = rig.commit_lsn(_INSERT.format(rows=rows))
-    cost = _catch_up(rig, lsn)
-    cpu_s = cost.cpu_s - start.cpu_s
-    print(  # noqa: T201  a program prints
-        f"rows={rows} matching={int(matching)} changes_per_core_second={rows / cpu_s:,.0f} cpu_s={cpu_s:.1f} "
-        f"wall_s={cost.wall_s:.1f} peak_mib={cost.peak_bytes / 2**20:.0f} idle_peak_mib={start.peak_bytes / 2**20:.0f}"
-    )
+def _median(costs: Iterator[Cost]) -> Cost:
+    runs = list(costs)
+    return Cost(*(statistics.median(values) for values in zip(*map(astuple, runs), strict=True)))
 
 
-def _catch_up(rig: CaptureRig, lsn: int) -> Cost:
-    """Run capture until it has published everything up to ``lsn``."""
-    started = time.monotonic()
+def _catch_up(rig: CaptureRig, fragments: TopicFollower, lsn: int) -> Cost:
+    """Run a new capture until it has published everything up to ``lsn``; nothing is acked, so each run sends it all."""
+    while fragments.values(_QUIET_S):
+        pass
+    deadline_s = time.monotonic() + _DEADLINE_S
     process = rig.start_process()
-    reader = TopicReader(rig.config.kafka)
-    while _published(rig, reader) < lsn - 1:
-        if process.poll() is not None or time.monotonic() - started > _DEADLINE_S:
+    published_lsn = 0
+    while published_lsn < lsn - 1:
+        if process.poll() is not None or time.monotonic() > deadline_s:
             raise SystemExit(f"capture did not catch up: {rig.log()[-2000:]}")
-        time.sleep(0.5)
-    reader.close()
+        for value in fragments.values(_QUIET_S)[-1:]:
+            published_lsn = FragmentEvent.from_json(value).lsn
+    ticks = Path(f"/proc/{process.pid}/task/{process.pid}/stat").read_text().rpartition(") ")[2].split()
+    main_s = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
     process.send_signal(signal.SIGTERM)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
-
-
-def _published(rig: CaptureRig, reader: TopicReader) -> int:
-    """The LSN of the last published fragment, or 0."""
-    ((system_id,),) = rig.server.execute("SELECT system_identifier::text FROM pg_control_system()")
-    key = fragment_key(base_source(system_id, 1, SLOT))
-    values = next(iter(reader.tails(rig.config.kafka.topics.fragments, key)))
-    return max((FragmentEvent.from_json(value).lsn for value in values[-1:]), default=0)
+    return Cost(usage.ru_utime + usage.ru_stime, main_s, usage.ru_maxrss * 1024)
 
 
 if __name__ == "__main__":

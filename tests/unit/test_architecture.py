@@ -52,6 +52,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
     "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
+    "orjson": frozenset({"events", "kafka"}),
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
@@ -248,7 +249,7 @@ def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
 )
 def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:
     """They need neither a client nor a connection, so unit tests reach them."""
-    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "sqlglot", "yaml"}, module)
+    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "sqlglot", "yaml", "orjson"}, module)
     assert done.returncode == 0, done.stderr
 
 

@@ -95,29 +95,34 @@ def test_frames_are_read_strictly() -> None:
 
 def test_a_fragment_is_published_when_it_and_all_before_it_are_confirmed() -> None:
     """The later fragment is confirmed first; nothing is published until the earlier one is confirmed as well."""
-    window = DeliveryWindow()
+    published: list[int] = []
+    window = DeliveryWindow(published.append)
     first, second, third = window.begin(2, None), window.begin(1, 2000), window.begin(1, 3000)
     assert window.pending_fragments == 3
-    assert window.confirm(second) is None
-    assert window.confirm(first) is None
-    assert window.confirm(first) == 2000
+    second()
+    first()
+    assert published == []
+    first()
+    assert published == [2000]
     assert window.pending_fragments == 1
-    assert window.confirm(third) == 3000
+    third()
+    assert published == [2000, 3000]
     assert window.pending_fragments == 0
 
 
 @given(data=st.data(), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12))
 def test_only_whole_prefixes_are_published_in_any_order_of_confirmations(data: st.DataObject, sizes: list[int]) -> None:
     """The oracle: the longest prefix of fragments whose events have all been confirmed."""
-    window = DeliveryWindow()
-    fragments = [window.begin(size, index) for index, size in enumerate(sizes)]
+    calls: list[int] = []
+    window = DeliveryWindow(calls.append)
+    confirmations = [window.begin(size, index) for index, size in enumerate(sizes)]
     order = data.draw(st.permutations([index for index, size in enumerate(sizes) for _ in range(size)]))
-    left, published = list(sizes), -1
+    left, published = list(sizes), list[int]()
     for index in order:
         left[index] -= 1
-        now = window.confirm(fragments[index])
+        confirmations[index]()
         prefix = next((position for position, count in enumerate(left) if count), len(left)) - 1
-        assert (now is None) == (prefix == published)
-        published = prefix if now is None else now
-        assert published == prefix
+        if prefix != max(published, default=-1):
+            published.append(prefix)
+        assert calls == published
     assert window.pending_fragments == 0

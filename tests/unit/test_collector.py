@@ -132,7 +132,7 @@ def test_a_table_is_decoded_from_its_first_shape_on() -> None:
 
 def test_a_relation_outside_a_transaction_is_refused() -> None:
     """It is unknown which transaction's changes it describes."""
-    with pytest.raises(DecodeError, match=r"^a relation arrived before any transaction; connect again"):
+    with pytest.raises(DecodeError, match=r"^at 0/3E8: a relation arrived before any transaction; connect again"):
         Capture().handle(relation(USERS, "users"))
 
 

@@ -26,17 +26,16 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import (
     Begin,
     CommitMessage,
-    DeleteMessage,
-    InsertMessage,
     LogicalMessage,
     Message,
     Origin,
     RelationMessage,
+    RowMessage,
     TruncateMessage,
     Type,
-    UpdateMessage,
 )
-from flushtracker.wal.pgoutput_reader import UNCHANGED
+from tests.support import row_messages
+from tests.support.row_messages import UNCHANGED
 
 LSN = 23997288
 TIMESTAMP = "2026-11-21T01:02:03.456789Z"
@@ -57,8 +56,8 @@ ORDERS = relation(8, "orders", "id*")
 AUDIT = relation(9, "audit", "at* who*", "full")
 
 
-def insert(number: int) -> InsertMessage:
-    return InsertMessage(8, (str(number),))
+def insert(number: int) -> RowMessage:
+    return row_messages.insert(8, (str(number),))
 
 
 def convert(messages: Iterable[Message], converter: FragmentConverter) -> Iterator[TransactionFragment]:
@@ -171,9 +170,9 @@ def test_a_truncate_of_no_relation_is_no_operation() -> None:
     assert fragment.changes == ()
 
 
-def insert_of(characters: int, text: str = "x") -> InsertMessage:
+def insert_of(characters: int, text: str = "x") -> RowMessage:
     """A row of ``orders`` with a value of so many characters."""
-    return InsertMessage(8, (text * characters,))
+    return row_messages.insert(8, (text * characters,))
 
 
 def test_a_fragment_has_at_most_so_many_bytes() -> None:
@@ -202,8 +201,8 @@ def test_a_row_that_is_larger_than_a_fragment_has_its_own() -> None:
 def test_the_old_row_counts_too() -> None:
     """Both rows of an update may be in its event."""
     old, new = ("t", "x" * 300), ("t", "y" * 500)
-    both = change_bytes(only_change(UpdateMessage(9, "O", old, new)))
-    alone = change_bytes(only_change(UpdateMessage(9, None, None, new)))
+    both = change_bytes(only_change(row_messages.update(9, new, old=old)))
+    alone = change_bytes(only_change(row_messages.update(9, new)))
     assert both - alone > 300
     assert alone > 500
 
@@ -366,36 +365,36 @@ def test_a_limit_below_one_is_refused(limits: dict[str, int]) -> None:
 
 def test_a_row_maps_names_to_text_or_none() -> None:
     """NULL and the empty string stay distinct."""
-    change = only_change(InsertMessage(7, ("1", None, "")))
+    change = only_change(row_messages.insert(7, ("1", None, "")))
     assert change == Insert(USERS.relation, LogOffset(LSN, 0), {"id": "1", "name": None, "bio": ""})
 
 
 def test_an_unchanged_toast_value_is_absent_from_the_new_row() -> None:
     """It is not None, which would mean that it became NULL."""
-    change = only_change(UpdateMessage(7, None, None, ("1", None, UNCHANGED)))
+    change = only_change(row_messages.update(7, ("1", None, UNCHANGED)))
     assert change == Update(USERS.relation, LogOffset(LSN, 0), None, {"id": "1", "name": None})
 
 
 def test_a_key_only_old_row_has_only_the_key_columns() -> None:
     """The server sends the others as NULL, and their values are unknown."""
-    update = only_change(UpdateMessage(7, "K", ("1", None, None), ("2", "ann", UNCHANGED)))
+    update = only_change(row_messages.update(7, ("2", "ann", UNCHANGED), key=("1", None, None)))
     assert update == Update(USERS.relation, LogOffset(LSN, 0), {"id": "1"}, {"id": "2", "name": "ann"})
-    delete = only_change(DeleteMessage(7, "K", ("1", None, None)))
+    delete = only_change(row_messages.delete(7, key=("1", None, None)))
     assert delete == Delete(USERS.relation, LogOffset(LSN, 0), {"id": "1"})
 
 
 def test_a_full_old_row_has_every_column() -> None:
     """A NULL in it is a NULL, and nothing is copied from it into the new row."""
-    update = only_change(UpdateMessage(9, "O", ("t", None), ("t", UNCHANGED)))
+    update = only_change(row_messages.update(9, ("t", UNCHANGED), old=("t", None)))
     assert update == Update(AUDIT.relation, LogOffset(LSN, 0), {"at": "t", "who": None}, {"at": "t"})
-    delete = only_change(DeleteMessage(9, "O", ("t", None)))
+    delete = only_change(row_messages.delete(9, old=("t", None)))
     assert delete == Delete(AUDIT.relation, LogOffset(LSN, 0), {"at": "t", "who": None})
 
 
 def test_a_relation_redefined_in_mid_transaction_applies_to_the_changes_after_it() -> None:
     """With ALTER TABLE between two inserts of one transaction, each keeps the relation it was sent with."""
     wider = relation(8, "orders", "id* note")
-    (fragment,) = fragments_of(BEGIN, insert(1), wider, InsertMessage(8, ("2", "n")), COMMIT)
+    (fragment,) = fragments_of(BEGIN, insert(1), wider, row_messages.insert(8, ("2", "n")), COMMIT)
     assert fragment.changes == (
         Insert(ORDERS.relation, LogOffset(LSN, 0), {"id": "1"}),
         Insert(wider.relation, LogOffset(LSN, 2), {"id": "2", "note": "n"}),
@@ -407,16 +406,16 @@ def test_a_binary_value_is_refused_with_what_to_do() -> None:
     with pytest.raises(
         DecodeError, match=r"^column name of public\.users arrived in binary format, .* without the binary option$"
     ):
-        only_change(InsertMessage(7, ("1", b"secret", None)))
+        only_change(row_messages.insert(7, ("1", b"secret", None)))
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        InsertMessage(7, ("1", "a")),
-        UpdateMessage(7, None, None, ("1", "a", "b", "c")),
-        UpdateMessage(7, "K", ("1",), ("1", "a", "b")),
-        DeleteMessage(7, "K", ()),
+        row_messages.insert(7, ("1", "a")),
+        row_messages.update(7, ("1", "a", "b", "c")),
+        row_messages.update(7, ("1", "a", "b"), key=("1",)),
+        row_messages.delete(7, key=()),
     ],
 )
 def test_a_row_with_more_or_fewer_values_than_columns_is_refused(message: Message) -> None:
@@ -432,22 +431,22 @@ def test_a_row_with_more_or_fewer_values_than_columns_is_refused(message: Messag
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
-        ([insert(1)], "pgoutput InsertMessage arrived outside a transaction"),
-        ([UpdateMessage(8, None, None, ("1",))], "pgoutput UpdateMessage arrived outside a transaction"),
-        ([DeleteMessage(8, "K", ("1",))], "pgoutput DeleteMessage arrived outside a transaction"),
+        ([insert(1)], "pgoutput Insert arrived outside a transaction"),
+        ([row_messages.update(8, ("1",))], "pgoutput Update arrived outside a transaction"),
+        ([row_messages.delete(8, key=("1",))], "pgoutput Delete arrived outside a transaction"),
         (
             [TruncateMessage((8,), cascade=False, restart_identity=False)],
-            "pgoutput TruncateMessage arrived outside a transaction",
+            "pgoutput Truncate arrived outside a transaction",
         ),
-        ([COMMIT], "pgoutput CommitMessage arrived outside a transaction"),
-        ([BEGIN, COMMIT, COMMIT], "pgoutput CommitMessage arrived outside a transaction"),
+        ([COMMIT], "pgoutput Commit arrived outside a transaction"),
+        ([BEGIN, COMMIT, COMMIT], "pgoutput Commit arrived outside a transaction"),
         ([BEGIN, Begin(LSN + 1, "", 743)], "transaction 743 begins inside transaction 742, which is still open"),
         (
             [BEGIN, CommitMessage(LSN + 8, LSN + 48, "")],
             "transaction 742 began with commit LSN 0/16E2B68, but commits at 0/16E2B70",
         ),
         (
-            [BEGIN, InsertMessage(4, ("1",))],
+            [BEGIN, row_messages.insert(4, ("1",))],
             "pgoutput change of relation 4 arrived without a Relation message before it",
         ),
         (

@@ -13,43 +13,27 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError
 from flushtracker.files.recording import read_recording
-from flushtracker.wal.changes import Column, Relation
+from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Update
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import (
     Begin,
     CommitMessage,
-    DeleteMessage,
-    InsertMessage,
     LogicalMessage,
     Message,
     Origin,
     RelationMessage,
+    RowMessage,
     TruncateMessage,
     Type,
-    UpdateMessage,
     decode,
-    row_relation_id,
 )
-from flushtracker.wal.pgoutput_reader import UNCHANGED, TupleValues
+from flushtracker.wal.row_reader import RowReader
+from tests.support import row_messages
+from tests.support.row_messages import UNCHANGED, Unchanged, row
 
 RECORDING = Path(__file__).parent.parent / "recording"
 SECOND = 1_000_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-
-def row(*values: object) -> bytes:
-    """A tuple as the server writes it."""
-    parts = [pack(">h", len(values))]
-    for value in values:
-        if value is None:
-            parts.append(b"n")
-        elif value is UNCHANGED:
-            parts.append(b"u")
-        elif isinstance(value, bytes):
-            parts.append(b"b" + pack(">i", len(value)) + value)
-        else:
-            text = str(value).encode()
-            parts.append(b"t" + pack(">i", len(text)) + text)
-    return b"".join(parts)
 
 
 def begin(microseconds: int) -> bytes:
@@ -74,22 +58,6 @@ SAMPLES: list[tuple[bytes, Message]] = [
     (relation(b"n"), relation_message("nothing")),
     (relation(b"f"), relation_message("full")),
     (relation(b"i", schema=b""), relation_message("index", "pg_catalog")),
-    (
-        b"I" + pack(">I", 7) + b"N" + row("1", "日本", "", None, UNCHANGED, b"\xff\0"),
-        InsertMessage(7, ("1", "日本", "", None, UNCHANGED, b"\xff\0")),
-    ),
-    (b"I" + pack(">I", 7) + b"N" + row(), InsertMessage(7, ())),
-    (b"U" + pack(">I", 7) + b"N" + row("1", UNCHANGED), UpdateMessage(7, None, None, ("1", UNCHANGED))),
-    (
-        b"U" + pack(">I", 7) + b"K" + row("1", None) + b"N" + row("2", "x"),
-        UpdateMessage(7, "K", ("1", None), ("2", "x")),
-    ),
-    (
-        b"U" + pack(">I", 2**32 - 1) + b"O" + row("1", "y") + b"N" + row("1", "x"),
-        UpdateMessage(2**32 - 1, "O", ("1", "y"), ("1", "x")),
-    ),
-    (b"D" + pack(">I", 7) + b"K" + row("1", None), DeleteMessage(7, "K", ("1", None))),
-    (b"D" + pack(">I", 7) + b"O" + row("1", "y"), DeleteMessage(7, "O", ("1", "y"))),
     (b"T" + pack(">IBII", 2, 0, 7, 8), TruncateMessage((7, 8), cascade=False, restart_identity=False)),
     (b"T" + pack(">IBI", 1, 1, 7), TruncateMessage((7,), cascade=True, restart_identity=False)),
     (b"T" + pack(">IBI", 1, 2, 7), TruncateMessage((7,), cascade=False, restart_identity=True)),
@@ -98,6 +66,47 @@ SAMPLES: list[tuple[bytes, Message]] = [
     (b"M\1" + pack(">Q", 10) + b"app\0" + pack(">I", 2) + b"\xff\0", LogicalMessage(True, 10, "app", b"\xff\0")),  # noqa: FBT003  # reads as the field does
     (b"M\0" + pack(">Q", 10) + b"\0" + pack(">I", 0), LogicalMessage(False, 10, "", b"")),  # noqa: FBT003
 ]
+AT = LogOffset(23997288, 4)
+
+
+def wide(columns: int) -> Relation:
+    """A relation with the columns c0, c1, …; the first is its key."""
+    return Relation(
+        7, "public", "t", "default", tuple(Column(f"c{index}", 25, is_key=not index) for index in range(columns))
+    )
+
+
+ROWS: list[tuple[RowMessage, Change]] = [
+    (
+        row_messages.insert(7, ("1", "日本", "", None, UNCHANGED)),
+        Insert(wide(5), AT, {"c0": "1", "c1": "日本", "c2": "", "c3": None}),
+    ),
+    (row_messages.insert(7, ()), Insert(wide(0), AT, {})),
+    (row_messages.update(7, ("1", UNCHANGED)), Update(wide(2), AT, None, {"c0": "1"})),
+    (
+        row_messages.update(7, ("2", "x"), key=("1", None)),
+        Update(wide(2), AT, {"c0": "1"}, {"c0": "2", "c1": "x"}),
+    ),
+    (
+        row_messages.update(7, ("1", "x"), old=("1", None)),
+        Update(wide(2), AT, {"c0": "1", "c1": None}, {"c0": "1", "c1": "x"}),
+    ),
+    (row_messages.delete(7, key=("1", None)), Delete(wide(2), AT, {"c0": "1"})),
+    (row_messages.delete(7, old=("1", "y")), Delete(wide(2), AT, {"c0": "1", "c1": "y"})),
+]
+WHOLE = [*(data for data, _ in SAMPLES), *(message.data for message, _ in ROWS)]
+
+
+def read(data: bytes) -> Message | Change:
+    """Decode a message; that of a row as a change of a relation with as many columns as its first row has values."""
+    message = decode(data)
+    if not isinstance(message, RowMessage):
+        return message
+    columns = int.from_bytes(data[6:8], "big", signed=True)
+    change, _ = RowReader(wide(min(columns, 100))).change(message, AT)
+    return change
+
+
 NAMES = {b"B": "Begin", b"C": "Commit", b"R": "Relation", b"I": "Insert", b"U": "Update", b"D": "Delete"} | {
     b"T": "Truncate",
     b"O": "Origin",
@@ -112,27 +121,26 @@ def test_each_type_of_message_is_read(data: bytes, message: Message) -> None:
     assert decode(data) == message
 
 
-@pytest.mark.parametrize(("data", "message"), SAMPLES)
-def test_the_relation_of_a_row_is_known_without_reading_the_row(data: bytes, message: Message) -> None:
-    """A message that is not a row, or is cut off before the relation, has none."""
-    is_row = isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)
-    assert row_relation_id(data) == (getattr(message, "relation_id", None) if is_row else None)
-    assert [row_relation_id(data[:length]) for length in range(5)] == [None] * 5
+@pytest.mark.parametrize(("message", "change"), ROWS)
+def test_each_type_of_row_message_is_read_by_its_relation(message: RowMessage, change: Change) -> None:
+    """Every kind of value and of old row; of an old row with the key alone, only the key."""
+    assert decode(message.data) == message
+    assert read(message.data) == change
 
 
-@pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
+@pytest.mark.parametrize("data", WHOLE)
 def test_a_message_cut_off_anywhere_is_an_error_that_names_its_type(data: bytes) -> None:
     """The error has the type, the byte where the decoder stopped, and the length."""
     for length in range(1, len(data)):
         with pytest.raises(DecodeError, match=rf"^pgoutput {NAMES[data[:1]]}: byte \d+ of {length} should be "):
-            decode(data[:length])
+            read(data[:length])
 
 
-@pytest.mark.parametrize("data", [data for data, _ in SAMPLES])
+@pytest.mark.parametrize("data", WHOLE)
 def test_bytes_after_a_message_are_an_error(data: bytes) -> None:
     """A message that is too long was misread, so its decoded part may be wrong as well."""
     with pytest.raises(DecodeError, match=rf"byte {len(data)} of {len(data) + 1} should be the end of the message"):
-        decode(data + b"\0")
+        read(data + b"\0")
 
 
 INSERT = b"I" + pack(">I", 7) + b"N"
@@ -156,11 +164,11 @@ INSERT = b"I" + pack(">I", 7) + b"N"
         (relation(schema=b"\xff"), "Relation: byte 5 of 40 should be a schema name in UTF-8"),
         (b"R" + pack(">I", 7) + b"public", "Relation: byte 5 of 11 should be a schema name that ends in a zero byte"),
         (b"I" + pack(">I", 7) + b"O" + row("1"), "Insert: byte 5 of 14 should be a new row, N, found 0x4f"),
-        (INSERT + pack(">h", -1), r"Insert: byte 6 of 8 should be a number of columns, not negative \(-1\)"),
-        (INSERT + pack(">h", 2) + b"n", "Insert: byte 9 of 9 should be the value of column 2 of 2, found the end"),
+        (INSERT + b"\0", "Insert: byte 6 of 7 should be a number of columns, found 0x00"),
+        (INSERT + pack(">h", 2) + b"n", "Insert: byte 9 of 9 should be the value of column c1, found the end"),
         (INSERT + pack(">h", 1) + b"x", "Insert: byte 8 of 9 should be a value's kind: n, u, t or b, found 0x78"),
         (INSERT + pack(">hci", 1, b"t", -1), "Insert: byte 9 of 13 should be a value's length from 0 to 0"),
-        (INSERT + pack(">hci", 1, b"b", -(2**31)), "Insert: byte 9 of 13 should be a value's length from 0 to 0"),
+        (INSERT + pack(">hci", 1, b"t", -(2**31)), "Insert: byte 9 of 13 should be a value's length from 0 to 0"),
         (
             INSERT + pack(">hci", 1, b"t", 2**31 - 1) + b"a",
             "Insert: byte 9 of 14 should be a value's length from 0 to 1",
@@ -178,14 +186,20 @@ INSERT = b"I" + pack(">I", 7) + b"N"
 def test_a_malformed_message_is_refused_with_the_byte_and_what_was_expected(data: bytes, complaint: str) -> None:
     """The message has the type, the byte, the length, what was expected and what was found."""
     with pytest.raises(DecodeError, match=f"^pgoutput {complaint}"):
-        decode(data)
+        read(data)
+
+
+def test_a_negative_number_of_values_is_refused() -> None:
+    """As any other number that is not the relation's."""
+    with pytest.raises(DecodeError, match=r"^a row of public\.t has 65535 values, but the relation has 0 columns; "):
+        read(INSERT + pack(">h", -1))
 
 
 def test_text_that_is_not_utf8_is_refused_without_showing_it() -> None:
     """The error names the byte; neither it nor its cause quotes the row."""
     data = INSERT + pack(">hci", 1, b"t", 8) + b"secret\xe9!"
     with pytest.raises(DecodeError, match="byte 19 of 21 should be text in UTF-8, found other bytes; ") as caught:
-        decode(data)
+        read(data)
     assert "secret" not in str(caught.value)
     assert "e9" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -217,20 +231,29 @@ def test_a_timestamp_outside_the_calendar_is_an_error(microseconds: int) -> None
         decode(begin(microseconds))
 
 
-VALUES = st.lists(st.none() | st.just(UNCHANGED) | st.text().filter(lambda t: "\0" not in t) | st.binary(), max_size=20)
+VALUE = st.none() | st.just(UNCHANGED) | st.text().filter(lambda text: "\0" not in text)
 
 
-@given(new=VALUES, old=VALUES, relation_id=st.integers(0, 2**32 - 1))
-def test_any_row_is_decoded_as_it_was_encoded(new: list[object], old: list[object], relation_id: int) -> None:
-    """The decoder inverts the encoding, for any values and any number of columns."""
-    message = decode(b"U" + pack(">I", relation_id) + b"O" + row(*old) + b"N" + row(*new))
-    expected_old: TupleValues = tuple(old)  # type: ignore[arg-type]  # drawn from its values
-    assert message == UpdateMessage(relation_id, "O", expected_old, tuple(new))  # type: ignore[arg-type]  # likewise
+@given(rows=st.lists(st.tuples(VALUE, VALUE), max_size=20), relation_id=st.integers(0, 2**32 - 1))
+def test_any_row_is_decoded_as_it_was_encoded(
+    rows: list[tuple[str | Unchanged | None, str | Unchanged | None]], relation_id: int
+) -> None:
+    """The reader inverts the encoding, for any values and any number of columns."""
+    old, new = [value for value, _ in rows], [value for _, value in rows]
+    message = decode(row_messages.update(relation_id, new, old=old).data)
+    assert isinstance(message, RowMessage)
+    assert message.relation_id == relation_id
+    change, _ = RowReader(wide(len(rows))).change(message, AT)
+    assert change == Update(wide(len(rows)), AT, sent(old), sent(new))
+
+
+def sent(values: list[str | Unchanged | None]) -> Row:
+    return {f"c{index}": value for index, value in enumerate(values) if not isinstance(value, Unchanged)}
 
 
 def decode_or_refuse(data: bytes) -> None:
     try:
-        decode(data)
+        read(data)
     except DecodeError as error:
         assert "\n" not in str(error)  # noqa: PT017  # either outcome is right; this one has one line
 
@@ -257,7 +280,7 @@ def recorded_messages() -> list[bytes]:
 @settings(max_examples=1000)
 def test_damaged_real_messages_end_in_a_message_or_a_decode_error(data: st.DataObject, seed: int) -> None:
     """Bytes changed, removed, repeated or cut off, as by a broken network or a wrong offset."""
-    message = bytearray(data.draw(st.sampled_from([*recorded_messages(), *(sample for sample, _ in SAMPLES)])))
+    message = bytearray(data.draw(st.sampled_from([*recorded_messages(), *WHOLE])))
     dice = random.Random(seed)  # noqa: S311  # picks the damage; not for security
     for _ in range(dice.randint(1, 3)):
         at = dice.randrange(len(message) + 1)
@@ -277,11 +300,11 @@ def test_every_prefix_of_real_messages_is_refused() -> None:
     """A truncated message is never taken for a shorter one: no type has a valid message as a prefix."""
     types: Counter[str] = Counter()
     for data in recorded_messages():
-        types[type(decode(data)).__name__] += 1
+        types[type(read(data)).__name__] += 1
         for length in range(len(data)):
             with pytest.raises(DecodeError):
-                decode(data[:length])
+                read(data[:length])
     assert set(types) == {
         *("Begin", "CommitMessage", "RelationMessage"),
-        *("InsertMessage", "UpdateMessage", "DeleteMessage", "TruncateMessage"),
+        *("Insert", "Update", "Delete", "TruncateMessage"),
     }

@@ -244,7 +244,7 @@ def test_the_shape_of_a_partitioned_table_is_bound_to_each_partition_and_named_a
     other_order = relation("events_p1", "day* body id*")
     assert shape.tables == (("public", "events"), ("public", "events_p0"), ("public", "events_p1"))
     assert shape.bind(EVENTS_P0).key_columns == shape.bind(other_order).key_columns == ("day", "id")
-    assert shape.bind(EVENTS_P0).table == shape.bind(other_order).table == ("public", "events")
+    assert shape.bind(EVENTS_P0).key_prefix == shape.bind(other_order).key_prefix == '"public"."events"'
 
 
 INSERT_P0 = Insert(EVENTS_P0, at(0), {"id": "1", "day": "2", "body": None})

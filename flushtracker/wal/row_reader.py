@@ -1,0 +1,123 @@
+"""``RowReader``: reads the Insert, Update and Delete messages of one relation.
+
+Most of the stream passes through here, so a value goes from the message's bytes into its row in one step. The bytes are
+untrusted, as in :mod:`~flushtracker.wal.pgoutput`.
+"""
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812  # a class, despite its lower-case name
+from typing import Final
+
+from flushtracker.errors import DecodeError
+from flushtracker.wal.change_size import CHANGE_BYTES, relation_row_bytes
+from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Update
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.pgoutput import RowMessage
+from flushtracker.wal.pgoutput_reader import MessageReader
+
+_FIRST: Final = 5
+"""The position of the first row's kind, after the message's type and the relation's id."""
+
+_NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
+_read_length: Final = Struct(">i").unpack_from
+
+
+class RowReader:
+    """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.change_size.change_bytes`."""
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self._names = tuple(column.name for column in relation.columns)
+        self._key_columns = relation.key_columns
+        self._row_bytes = relation_row_bytes(relation)
+
+    def change(self, message: RowMessage, offset: LogOffset) -> tuple[Change, int]:
+        """The change at ``offset``, and its size.
+
+        Raises:
+            DecodeError: ``message`` is not exactly one row message of protocol version 1, or not of this relation.
+        """
+        data, operation = message.data, message.operation
+        kind = data[_FIRST : _FIRST + 1]
+        position, size = _FIRST, CHANGE_BYTES
+        old: Row | None = None
+        if operation != "Insert" and kind in (b"K", b"O"):
+            old, position, old_size = self._row(message, _FIRST + 1)
+            size += old_size
+            if kind == b"K":
+                # The server sends NULL for every other column, whatever its value.
+                old = {name: old[name] for name in self._key_columns if name in old}
+        if operation == "Delete":
+            if old is None:
+                raise self._error(message, _FIRST, "an old row, K or O")
+            change: Change = Delete(self.relation, offset, old)
+        else:
+            if data[position : position + 1] != b"N":
+                raise self._error(message, position, "a new row, N")
+            new, position, new_size = self._row(message, position + 1)
+            size += new_size
+            change = (
+                Update(self.relation, offset, old, new) if operation == "Update" else Insert(self.relation, offset, new)
+            )
+        if position != len(data):
+            raise self._error(message, position, "the end of the message")
+        return change, size
+
+    def _row(self, message: RowMessage, position: int) -> tuple[dict[str, str | None], int, int]:
+        """The row at ``position``, the position after it, and its bytes."""
+        data, names = message.data, self._names
+        count, size = int.from_bytes(data[position : position + 2], "big"), self._row_bytes
+        if count != len(names) or position + 2 > len(data):
+            raise self._wrong_count(message, position, count)
+        position += 2
+        row: dict[str, str | None] = {}
+        start, name = position, ""
+        try:
+            for name in names:
+                kind = data[position]
+                if kind == _TEXT:
+                    start = position + 5
+                    length: int = _read_length(data, position + 1)[0]
+                    if not 0 <= length <= len(data) - start:
+                        raise self._error(message, position + 1, f"a value's length from 0 to {len(data) - start}")
+                    position = start + length
+                    row[name] = data[start:position].decode()
+                    size += length
+                elif kind == _NULL:
+                    row[name] = None
+                    position += 1
+                elif kind == _UNCHANGED:
+                    position += 1
+                else:
+                    raise self._wrong_kind(message, position, name)
+        except IndexError as error:
+            raise self._error(message, position, f"the value of column {name}") from error
+        except StructError as error:
+            raise self._error(message, position + 1, "a value's length") from error
+        except UnicodeDecodeError as error:
+            # No cause and no quoted byte: either would reveal part of a row's value.
+            raise self._error(message, start + error.start, "text in UTF-8", found="other bytes") from None
+        return row, position, size
+
+    def _wrong_count(self, message: RowMessage, position: int, count: int) -> DecodeError:
+        if position + 2 > len(message.data):
+            return self._error(message, position, "a number of columns")
+        return DecodeError(
+            f"a row of {self._table} has {count} values, but the relation has {len(self._names)} columns; reconnect, "
+            "so that the server resends from the confirmed LSN"
+        )
+
+    def _wrong_kind(self, message: RowMessage, position: int, column: str) -> DecodeError:
+        if message.data[position] == _BINARY:
+            return DecodeError(
+                f"column {column} of {self._table} arrived in binary format, expected text; read the slot without the "
+                "binary option"
+            )
+        return self._error(message, position, "a value's kind: n, u, t or b")
+
+    def _error(self, message: RowMessage, position: int, expected: str, found: str = "") -> DecodeError:
+        return MessageReader(message.data, message.operation, position).error(expected, found=found)
+
+    @property
+    def _table(self) -> str:
+        return ".".join(self.relation.table)
