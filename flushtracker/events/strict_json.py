@@ -22,9 +22,14 @@ _T = TypeVar("_T")
 
 
 def dump_event(source: str, **fields: object) -> str:
+    return dump_json({"v": VERSION, "source": source, **fields})
+
+
+def dump_json(value: object) -> str:
+    """``value`` as JSON without spaces."""
     import orjson  # noqa: PLC0415  not above: Spark's executors read events, write none, and lack compiled packages
 
-    return orjson.dumps({"v": VERSION, "source": source, **fields}).decode()
+    return orjson.dumps(value).decode()
 
 
 def load_event(text: str | bytes, what: str) -> dict[str, Any]:

@@ -6,10 +6,9 @@ keys never have the same text, whatever the names contain.
 
 from typing import NamedTuple, TypeAlias
 
-import orjson
-
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.events.strict_json import dump_json
 
 Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | RegistryEntry
 
@@ -54,4 +53,4 @@ def fragment_key(source: str) -> str:
 
 
 def _compound_key(*names: str) -> str:
-    return orjson.dumps(names).decode()
+    return dump_json(names)

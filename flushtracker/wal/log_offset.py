@@ -38,8 +38,8 @@ class LogOffset(_Offset):
         """Check the range; see the class."""
         if tx_offset < -1 or not 0 <= op_offset <= OP_INFINITY:
             raise ValueError(
-                f"LogOffset ({tx_offset}, {op_offset}) is out of range: tx_offset must be at least -1 and op_offset from "
-                f"0 to {OP_INFINITY}"
+                f"LogOffset ({tx_offset}, {op_offset}) is out of range: tx_offset must be at least -1 and op_offset "
+                f"from 0 to {OP_INFINITY}"
             )
         return tuple.__new__(cls, (tx_offset, op_offset))
 

@@ -52,7 +52,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
     "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
-    "orjson": frozenset({"events", "kafka"}),
+    "orjson": frozenset({"events"}),
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
