@@ -36,8 +36,7 @@ unit: $(READY) ## run the fast tests, which need no Java
 
 bench: java $(READY) jars brokerjars ## run the benchmarks, with up to a million shapes; takes a few minutes
 	$(BIN)/python -m tests.bench
-	$(BIN)/python -m tests.bench.bench_capture --matching 1
-	$(BIN)/python -m tests.bench.bench_capture --matching 0
+	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_rows
 
 check: $(READY) ## run ruff and mypy, in their strict settings
