@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
     from dataclasses import dataclass
 
-    def value(*, frozen, **options):  # noqa: ANN  typed above
+    def value(*, frozen, **options):
         """``dataclass``, but frozen for mypy alone."""
         return dataclass(unsafe_hash=frozen, **options)
 
