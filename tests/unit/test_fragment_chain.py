@@ -48,6 +48,13 @@ def test_resent_links_change_nothing() -> None:
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
 
 
+def test_a_resent_commit_alone_does_not_take_back_the_last_commit() -> None:
+    """A batch may end within a resend; a driver that starts then acknowledges no further than the last commit here."""
+    chain = chain_at((300, 6))
+    chain.extend([link((99, 0), (200, 4), start=True)])
+    assert chain.last_seen_offset == LogOffset(300, 6)
+
+
 def test_a_resend_in_another_cut_continues_past_the_cursor() -> None:
     """A resent fragment that ends beyond the cursor is next, though it follows an earlier offset."""
     chain = chain_at((300, 2))
@@ -79,6 +86,16 @@ def test_a_gap_between_two_partitions_names_both() -> None:
     assert "in two partitions, fragments partition 0 and fragments partition 1, so their order is undefined" in str(
         caught.value
     )
+
+
+@pytest.mark.parametrize(("follows", "last"), [((99, 0), (200, 4)), ((99, 0), (300, 4)), ((200, 4), (300, 2))])
+def test_a_gap_names_the_fragment_that_moved_the_cursor(follows: tuple[int, int], last: tuple[int, int]) -> None:
+    """Fragments read again elsewhere, up to the cursor or before it, do not change where the chain ends."""
+    chain = FragmentChain("7301/1/shapes")
+    chain.extend([link((99, 0), (300, 4), start=True)._replace(place="1.jsonl")])
+    chain.extend([link(follows, last)._replace(place="2.jsonl")])
+    with pytest.raises(GapError, match=r"^3\.jsonl: .* the chain ends at transaction 0/12C, read at 1\.jsonl; "):
+        chain.extend([link((400, 2), (500, 0))._replace(place="3.jsonl")])
 
 
 def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:

@@ -104,6 +104,21 @@ def test_pending_transactions_merge_beyond_their_limit() -> None:
     assert group.shapes == {}
 
 
+def test_as_many_pending_transactions_as_the_limit_stay_exact() -> None:
+    """Only more than the limit merge: each flush of one of these still counts by itself."""
+    group = group_with(*(commit("users", 100 * number) for number in range(1, 9)), max_pending=8)
+    for number in range(1, 8):
+        feed(group, flush("users", 100 * number), max_pending=8)
+        pending = Pending(LogOffset(800, 0), LogOffset(100 * (number + 1) - 1, 0), since_ms=7)
+        assert group.report().pending == pending
+
+
+def test_last_sent_is_the_end_of_the_last_transaction() -> None:
+    """Also where the shape writes nothing for the end of that transaction."""
+    group = group_with(ShapeFragment("users", LogOffset(100, 2), LogOffset(100, 6), is_commit=True))
+    assert group.report().pending == Pending(LogOffset(100, 6), LogOffset(99, 0), since_ms=7)
+
+
 def test_state_is_bounded_by_the_limit_on_pending_transactions() -> None:
     """A shape that never flushes keeps no more than its limit, whatever is sent."""
     group = ShapeGroup(LogOffset.before_all())

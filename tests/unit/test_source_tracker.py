@@ -49,6 +49,16 @@ def test_only_the_newest_report_of_a_group_counts() -> None:
     assert (tracker.pending_shapes, tracker.blocking(), tracker.ack_lsn) == (0, None, 200)
 
 
+def test_a_group_that_stays_caught_up_counts_nothing() -> None:
+    """Its earlier pending shapes are subtracted once, not again with each empty report."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "users", pending_shapes=3)}, chain_report(LogOffset(100, 4)))
+    for _ in range(2):
+        tracker.apply({"0": GroupReport()}, None)
+        assert tracker.pending_shapes == 0
+        tracker.check_invariants()
+
+
 def test_the_same_report_twice_counts_its_shapes_once() -> None:
     """A rebuilt driver may receive a report again."""
     tracker = SourceTracker()

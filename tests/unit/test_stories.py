@@ -163,6 +163,16 @@ def test_resend_may_cut_an_open_transaction_into_other_fragments(shape_groups: i
     assert story.is_idle
 
 
+def test_restart_in_mid_resend_still_ends_at_the_last_commit() -> None:
+    """The last batch before the restart had nothing but a resent commit: the flush still acknowledges the later one."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200, "users"))
+    story.source.restart(confirmed_lsn=1000)
+    assert story.batch(story.source.transaction(1100, "users")) == 1098
+    story.restart()
+    assert story.batch(story.source.flushed("users", 1200)) == 1200
+
+
 def test_original_and_resend_in_one_batch_count_once() -> None:
     """Both cuts of a transaction in the same batch, in any order, are one transaction."""
     story = Story()
