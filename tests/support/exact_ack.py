@@ -15,8 +15,7 @@ from collections.abc import Iterable
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import Event
-from tests.support.wal_history import History, Txn
+from tests.support.wal_history import Event, History, Txn
 
 
 class Delivered:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import Event
-from tests.support.wal_history import History, Keepalive, Txn, last_sent
+from tests.support.wal_history import Event, History, Keepalive, Txn, last_sent
 
 SHAPES = ("users", "orders", "items", "audit")
 COMMIT_RECORD_BYTES = 24

@@ -11,8 +11,8 @@ from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGr
 from flushtracker.tracking.shape_offsets import PendingTxn, ShapeOffsets
 from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import run_job
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches
+from tests.support.simulated_job import run_job
 
 
 def commit(shape_id: str, lsn: int, op: int = 0) -> ShapeFragment:
