@@ -6,7 +6,7 @@ from typing import Final
 from flushtracker.files.recording import read_recording
 from flushtracker.replay.replay import Replay
 from flushtracker.shapes.shapes_file import load_shapes
-from tests.support.ack_rows import AckRows
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.job_folder import JobFolder
 from tests.support.simulated_job import SimulatedJob
 from tests.support.wal_history import Event
@@ -37,4 +37,4 @@ def write_recorded_workload(job: JobFolder, ticks_per_batch: int) -> list[int]:
         job.write(batch)
         core.run_batch(batch)
     assert core.ack_lsn(SOURCE) == last_commit_lsn
-    return core.table.acks(SOURCE)
+    return acks_of(core.table, SOURCE)

@@ -7,7 +7,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification
-from tests.support.ack_rows import AckRows
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches, several_sources
 from tests.support.simulated_job import SimulatedJob, run_job
@@ -101,7 +101,7 @@ def test_sources_do_not_affect_each_other(sources: list[Case], rng: Random) -> N
     for case in sources:
         source = case.history.source
         alone = run_job([[event for event in batch if event.source == source] for batch in batches]).table
-        assert alone.acks(source) == together.acks(source)
+        assert acks_of(alone, source) == acks_of(together, source)
 
 
 @given(cases(), RANDOMS, st.sampled_from([1, 3, 16]))

@@ -12,7 +12,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from tests.support.ack_rows import AckRows
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, Case, cases, items_after, random_batches, random_run
 from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
@@ -67,7 +67,7 @@ class WatchedJob:
             assert self.table.rows == rows
 
     def assert_one_row_for_each_advance(self) -> None:
-        acks = self.table.acks(self.case.history.source)
+        acks = acks_of(self.table, self.case.history.source)
         assert acks == sorted(set(acks))
 
 

@@ -11,7 +11,7 @@ from flushtracker.errors import GapError
 from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.ack_rows import AckRows
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.sample_source import SampleSource
 from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
 from tests.support.wal_history import Event
@@ -207,7 +207,7 @@ def test_killed_batch_gives_the_same_ack_and_one_row(kill: str) -> None:
     batch: list[Event] = [story.source.transaction(1200, "users"), story.source.flushed("users", 1200)]
     story.killed(kill, *batch)
     assert story.batch(*batch) == 1200
-    assert story.table.acks(story.source.name) == [1098, 1200]
+    assert acks_of(story.table, story.source.name) == [1098, 1200]
 
 
 def test_old_checkpoint_neither_reverts_nor_repeats_an_ack() -> None:
@@ -248,7 +248,7 @@ def test_lost_ack_table_is_rewritten_from_the_committed_state() -> None:
     story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1100))
     story.table = AckRows()
     story.restart()
-    assert story.table.acks(story.source.name) == [1100]
+    assert acks_of(story.table, story.source.name) == [1100]
 
 
 # Steady load
