@@ -1,7 +1,7 @@
 """Mutated inputs for everything that reads bytes from outside, and what each may do: nothing but raise its own errors.
 
 Each input is a real sample, or two spliced, after up to four seeded changes. A reader may accept it or raise one of the
-errors that it names; the message must be one line without a lone surrogate, so that a log can take it.
+errors that it names; the message must be short and printable on one line, so that a log and a terminal can take it.
 """
 
 import json
@@ -59,6 +59,7 @@ _YAML_TOKENS: Final = [
     *(b"|\n", b">\n", b"---\n", b"...\n", b"%YAML 9.9\n", b"[", b"]", b"{", b"}", b"'", b'"', b"~", b"yes", b"0x10"),
     *(b"1_000", b"1e999", b"9" * 400, b"2026-01-01", b"2026-99-99", b"!!binary x", b"!!timestamp x", b"${", b"${HOME}"),
     *(b"[" * 500, b"- " * 500, b"{a: " * 300, b"\xff", b"\x00", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b'"\\ud800"'),
+    *(b'\n"\\n": 1\n', b'\n"\\e[1m": 1\n', b'\n"\\ud800": 1\n', b"\n? " + b"x" * 900 + b"\n: 1\n", b"*" + b"x" * 900),
     b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n",
 ]
 _BYTE_TOKENS: Final = [b"\x00", b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00", b"n", b"u", b"t", b"b"]
@@ -181,8 +182,8 @@ def _broken(target: Target, data: bytes) -> str | None:
         target.read(data)
     except target.error as error:
         message = str(error)
-        if "\n" in message or any("\ud800" <= character <= "\udfff" for character in message):
-            return f"the message is no line of text: {message!r}"
+        if not message.isprintable():
+            return f"the message cannot be printed on one line: {message!r}"
         return None if len(message) < 2000 else f"the message has {len(message)} characters"
     except Exception as error:  # noqa: BLE001  what is looked for
         return f"raises {type(error).__name__}: {error}"
