@@ -98,6 +98,27 @@ def test_a_gap_names_the_fragment_that_moved_the_cursor(follows: tuple[int, int]
         chain.extend([link((400, 2), (500, 0))._replace(place="3.jsonl")])
 
 
+@pytest.mark.parametrize(
+    ("read_at", "place"),
+    [
+        ("", "t partition 1 Kafka offset 3"),
+        ("1.jsonl", "2.jsonl"),
+        ("t partition 1 Kafka offset 2", "t partition 1 Kafka offset 3"),
+        ("1.jsonl", "t partition 1 Kafka offset 3"),
+        ("t partition 1 Kafka offset 3", "1.jsonl"),
+    ],
+)
+def test_a_gap_within_one_partition_names_no_other(read_at: str, place: str) -> None:
+    """Nor does one in files, or one after an ack, where nothing was read yet."""
+    chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300), place=read_at)
+    with pytest.raises(GapError) as caught:
+        chain.extend([link((400, 2), (500, 0))._replace(place=place)])
+    assert str(caught.value) == (
+        f"{place}: fragment 0/1F4+0 of source 7301/1/shapes follows 0/190+2, but the chain ends at transaction 0/12C"
+        f"{f', read at {read_at}' if read_at else ''}; the fragments in between are missing, and no ack passes the gap"
+    )
+
+
 def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:
     """A start states that everything after it is resent, not that everything before it was seen."""
     with pytest.raises(GapError, match=r"follows 0/190\+0, but the chain ends at 0/12C\+6"):

@@ -484,3 +484,12 @@ def test_the_converter_shows_whether_a_transaction_is_open() -> None:
         converter.handle(message)
         states.append(converter.in_transaction)
     assert states == [False, True, True, False]
+
+
+def test_an_old_row_that_was_sent_whole_is_kept_whole() -> None:
+    """Whichever columns the relation has flagged as keys; of a key-only old row, the NULLs are left out."""
+    whole = only_change(DeleteMessage(7, "O", ("1", "a", None)))
+    keys = only_change(DeleteMessage(7, "K", ("1", None, None)))
+    assert isinstance(whole, Delete)
+    assert isinstance(keys, Delete)
+    assert (whole.old, keys.old) == ({"id": "1", "name": "a", "bio": None}, {"id": "1"})

@@ -119,6 +119,12 @@ def test_last_sent_is_the_end_of_the_last_transaction() -> None:
     assert group.report().pending == Pending(LogOffset(100, 6), LogOffset(99, 0), since_ms=7)
 
 
+def test_a_limit_of_one_keeps_one() -> None:
+    """All pending transactions of a shape are one, flushed when the last of them is."""
+    group = group_with(*(commit("users", 100 * number) for number in range(1, 6)), max_pending=1)
+    assert group.shapes["users"].txn_offset_mapping == [PendingTxn(100, LogOffset(500, 0), LogOffset(500, 0))]
+
+
 def test_state_is_bounded_by_the_limit_on_pending_transactions() -> None:
     """A shape that never flushes keeps no more than its limit, whatever is sent."""
     group = ShapeGroup(LogOffset.before_all())
