@@ -88,6 +88,14 @@ def test_commit_not_listing_an_open_shape_leaves_it_pending() -> None:
     assert group.report().pending == Pending(LogOffset(200, 0), LogOffset(199, 0), since_ms=7)
 
 
+def test_an_open_fragment_behind_its_own_commit_leaves_nothing_open() -> None:
+    """Two cuts of a transaction in one batch may end at the same offset, only one of them with the commit."""
+    resent = ShapeFragment("users", LogOffset(100, 6), LogOffset(100, 6), is_commit=False)
+    group = group_with(commit("users", 100, op=6), resent)
+    feed(group, flush("users", 100, op=6))
+    assert group.shapes == {}
+
+
 def test_pending_transactions_merge_beyond_their_limit() -> None:
     """Neighbours merge into one that is flushed with the later; the limit holds after each batch."""
     rows = [commit("users", 100 * number) for number in range(1, 10)]

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.packed_state import offset_to_json
-from flushtracker.tracking.source_tracker import Blocking, ChainReport, GroupReport, SourceTracker
+from flushtracker.tracking.source_tracker import (
+    CHAIN,
+    Blocking,
+    ChainReport,
+    GroupReport,
+    Report,
+    SourceTracker,
+    SourceTrackers,
+)
 from flushtracker.wal.log_offset import LogOffset
 
 
@@ -65,6 +73,14 @@ def test_the_same_report_twice_counts_its_shapes_once() -> None:
     for _ in range(2):
         tracker.apply({"0": report(100, "users", pending_shapes=3)}, None)
     assert tracker.pending_shapes == 3
+
+
+def test_a_new_tracker_starts_from_its_sources_last_ack() -> None:
+    """It neither returns nor reports an ack below the durable one, and asks for each source by its name."""
+    trackers = SourceTrackers({"a": 150, "b": 90}.get)
+    seen = ChainReport(LogOffset(100, 4)).to_json()
+    assert trackers.apply([Report("a", CHAIN, seen), Report("b", CHAIN, seen)]) == {"b": 100}
+    assert {source: tracker.ack_lsn for source, tracker in trackers.items()} == {"a": 150, "b": 100}
 
 
 def test_stalled_names_the_shape_that_holds_its_group_back() -> None:
