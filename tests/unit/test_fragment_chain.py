@@ -129,9 +129,11 @@ def test_a_new_chain_begins_with_a_start() -> None:
     """With no cursor, the least fragment must be a start; a later start does not show what came before it."""
     with pytest.raises(GapError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"):
         FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
-    chain = FragmentChain("7301/1/shapes")
-    chain.extend([link((99, 0), (200, 4)), link((99, 0), (200, 2), start=True, commit=False)])
-    assert chain.stream_cursor == LogOffset.last_of(200)
+    for start, other in (((200, 2), (200, 4)), ((200, 4), (200, 2))):
+        chain = FragmentChain("7301/1/shapes")
+        links = [link((99, 0), start, start=True, commit=start > other), link((99, 0), other, commit=other > start)]
+        chain.extend(reversed(links))
+        assert chain.stream_cursor == LogOffset.last_of(200)
 
 
 def test_a_start_past_an_open_transaction_is_a_gap() -> None:

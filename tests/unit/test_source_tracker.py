@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,25 @@ def test_a_new_tracker_starts_from_its_sources_last_ack() -> None:
     seen = ChainReport(LogOffset(100, 4)).to_json()
     assert trackers.apply([Report("a", CHAIN, seen), Report("b", CHAIN, seen)]) == {"b": 100}
     assert {source: tracker.ack_lsn for source, tracker in trackers.items()} == {"a": 150, "b": 100}
+
+
+def test_nothing_is_acknowledged_before_the_first_commit() -> None:
+    """Without an ack in the table, a chain without a commit returns none."""
+    trackers = SourceTrackers(last_ack=lambda _source: None)
+    assert trackers.apply([Report("a", CHAIN, ChainReport(None).to_json())]) == {}
+    assert trackers["a"].ack_lsn == -1
+
+
+def test_check_invariants_detects_reports_that_differ_from_the_tracker() -> None:
+    """The check that other tests rely on fails on a lost report, and on a wrong sum."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "users", pending_shapes=3)}, None)
+    tracker.pending_shapes = 2
+    with pytest.raises(AssertionError, match="pending_shapes is 2, but the reports add up to 3"):
+        tracker.check_invariants()
+    tracker._reports.clear()
+    with pytest.raises(AssertionError, match=r"the tracker has \{'0': Pending.*, but the reports have \{\}"):
+        tracker.check_invariants()
 
 
 def test_stalled_names_the_shape_that_holds_its_group_back() -> None:
