@@ -1,5 +1,6 @@
 """A shape group: its row for the driver, its packed state, its cursor, and how much it keeps."""
 
+import re
 from random import Random
 
 import pytest
@@ -200,3 +201,46 @@ def test_check_invariants_detects_what_should_be_gone() -> None:
     group.shapes["users"].handle_flush(LogOffset(100, 0))
     with pytest.raises(AssertionError, match="is completed by the flush"):
         group.check_invariants()
+
+
+def test_an_open_transaction_does_not_count_for_the_limit() -> None:
+    """Not even after several fragments: the committed ones stay exact."""
+    parts = [ShapeFragment("users", LogOffset(300, op), LogOffset(300, op), is_commit=False) for op in (0, 2)]
+    group = group_with(commit("users", 100), commit("users", 200), *parts, max_pending=2)
+    feed(group, flush("users", 100), max_pending=2)
+    assert group.report().pending == Pending(LogOffset(300, 2), LogOffset(199, 0), since_ms=7)
+
+
+def test_a_flush_at_the_cursor_is_dropped() -> None:
+    """Another shape's open transaction has reached the flush, so nothing can need it."""
+    part = ShapeFragment("orders", LogOffset(100, 2), LogOffset(100, 2), is_commit=False)
+    assert set(group_with(part, flush("users", 100, op=2)).shapes) == {"orders"}
+
+
+def test_an_open_offset_does_not_go_back() -> None:
+    """A later fragment that names an earlier offset, as no consistent producer does, frees nothing."""
+    shape = ShapeOffsets()
+    shape.handle_fragment(LogOffset(100, 4), LogOffset(100, 4), is_commit=False)
+    shape.handle_fragment(LogOffset(100, 2), LogOffset(100, 6), is_commit=False)
+    assert shape.open_offset == LogOffset(100, 4)
+
+
+@pytest.mark.parametrize(
+    ("txns", "open_offset", "message"),
+    [
+        ([PendingTxn(100, LogOffset(90, 0), LogOffset(90, 0))], None, "has offsets out of order, or of different"),
+        ([PendingTxn(100, LogOffset(100, 0), LogOffset(110, 0))], None, "has offsets out of order, or of different"),
+        ([PendingTxn(100, LogOffset(100, 0), LogOffset(100, 0))] * 2, None, "is not before PendingTxn"),
+        (
+            [PendingTxn(100, LogOffset(100, 0), LogOffset(100, 4))],
+            LogOffset(100, 9),
+            "open transaction 0/64+9 is not",
+        ),
+    ],
+)
+def test_check_invariants_detects_transactions_out_of_order(
+    txns: list[PendingTxn], open_offset: LogOffset | None, message: str
+) -> None:
+    """Within one, between two, and behind the open one."""
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        ShapeOffsets(txns, open_offset).check_invariants()
