@@ -287,3 +287,11 @@ def test_check_invariants_detects_a_tree_that_differs_from_the_mapping() -> None
     tracker._pending["users"] = pending((100, 4), (100, 2))
     with pytest.raises(AssertionError, match="differs from the mapping's"):
         tracker.check_invariants()
+
+
+def test_check_invariants_detects_an_ack_that_lags() -> None:
+    """With nothing pending, the last commit must be acknowledged."""
+    tracker = FlushTracker()
+    tracker.last_seen_offset = LogOffset(100, 4)
+    with pytest.raises(AssertionError, match="ack -1 is below the 100 that may be acknowledged"):
+        tracker.check_invariants()

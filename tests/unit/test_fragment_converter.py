@@ -493,3 +493,17 @@ def test_an_old_row_that_was_sent_whole_is_kept_whole() -> None:
     assert isinstance(whole, Delete)
     assert isinstance(keys, Delete)
     assert (whole.old, keys.old) == ({"id": "1", "name": "a", "bio": None}, {"id": "1"})
+    update = only_change(UpdateMessage(7, "O", ("1", "a", None), ("1", "b", None)))
+    assert isinstance(update, Update)
+    assert update.old == {"id": "1", "name": "a", "bio": None}
+
+
+def test_changes_of_exactly_the_limit_in_bytes_are_one_fragment() -> None:
+    """Only more than the limit is cut."""
+    both = fragments_of(BEGIN, insert(1), insert(2), COMMIT)[0].changes
+    limit = sum(map(change_bytes, both))
+    sizes = [
+        [len(fragment.changes) for fragment in fragments_of(BEGIN, insert(1), insert(2), COMMIT, max_batch_bytes=most)]
+        for most in (limit, limit - 1)
+    ]
+    assert sizes == [[2], [1, 1]]

@@ -244,3 +244,10 @@ def test_check_invariants_detects_transactions_out_of_order(
     """Within one, between two, and behind the open one."""
     with pytest.raises(AssertionError, match=re.escape(message)):
         ShapeOffsets(txns, open_offset).check_invariants()
+
+
+def test_last_sent_includes_the_open_transaction() -> None:
+    """A shape with a committed transaction may have been sent part of the next."""
+    part = ShapeFragment("users", LogOffset(200, 2), LogOffset(200, 2), is_commit=False)
+    group = group_with(commit("users", 100), part)
+    assert group.report().pending == Pending(LogOffset(200, 2), LogOffset(99, 0), since_ms=7)
