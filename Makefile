@@ -5,8 +5,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# How much `make soak` plays.
+HISTORIES ?= 1000000
+INPUTS    ?= 10000000
+
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak unit bench check format jars brokerjars dist clean distclean python java
+.PHONY: help run demo test soak unit mutants bench check format jars brokerjars dist clean distclean python java
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -24,7 +28,9 @@ demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker a
 test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
 
-soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
+soak: java $(READY) jars brokerjars ## a million simulated histories, ten million mutated inputs, then 200 kills under load; takes hours
+	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
+	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
 	FLUSHTRACKER_SCHEMA_SEEDS=200 $(BIN)/python -m pytest tests/integration/test_random_schema.py
@@ -33,6 +39,10 @@ soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and execu
 
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
+
+mutants: $(READY) ## change the core in a thousand ways, one at a time, and list the changes that no test notices
+	$(BIN)/python -m mutmut run
+	$(BIN)/python -m mutmut results
 
 bench: java $(READY) jars brokerjars ## run the benchmarks, with up to a million shapes; takes a few minutes
 	$(BIN)/python -m tests.bench

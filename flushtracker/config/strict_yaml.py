@@ -22,6 +22,7 @@ from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.errors import ConfigError, ShapeError
 
 _SHOWN_LENGTH: Final = 60
+_FACT_LENGTH: Final = 200
 _WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _VARIABLE: Final = re.compile(r"(?P<escaped>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
 
@@ -53,7 +54,7 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMappi
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        fact = ", ".join(filter(None, (error.context, error.problem)))
+        fact = ", ".join(_shortened(part, _FACT_LENGTH) for part in (error.context, error.problem) if part)
         place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -104,6 +105,9 @@ class YamlMapping:
             if not isinstance(key_node, yaml.ScalarNode):
                 place.refuse(_line(key_node), f"{name or 'the file'} has a key that is not a string")
             key = key_node.value
+            if not key.isprintable():
+                fact = f"{name or 'the file'} has the key {_quoted(key)}, with a character that cannot be printed"
+                place.refuse(_line(key_node), fact)
             if key in self._values:
                 place.refuse(_line(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
             self._values[key] = (_line(key_node), value)
@@ -220,7 +224,8 @@ class YamlMapping:
         return self._values[key][0]
 
     def _label(self, key: str) -> str:
-        return f"{self._name}{self._separator}{key}" if self._name else key
+        shown = _shortened(key)
+        return f"{self._name}{self._separator}{shown}" if self._name else shown
 
     def _required(self, key: str) -> tuple[int, yaml.Node]:
         if key not in self:
@@ -266,7 +271,7 @@ class YamlMapping:
                 self._place.refuse(line, f"{label} contains a ${{ that is not ${{NAME}}; write a literal one as $${{")
             name = found["name"]
             if name not in self._place.environ:
-                self._place.refuse(line, f"{label} names the environment variable {name}, which is not set")
+                self._place.refuse(line, f"{label} names the environment variable {_shortened(name)}, which is not set")
             return self._place.environ[name]
 
         return _VARIABLE.sub(expansion, text)
@@ -291,9 +296,13 @@ def _line(node: yaml.Node) -> int:
 
 
 def _kind(node: yaml.Node) -> str:
-    return _TYPE_NAMES.get(node.tag, f"a node with the unknown tag {node.tag.removeprefix(_YAML)}")
+    return _TYPE_NAMES.get(node.tag, f"a node with the unknown tag {_shortened(node.tag.removeprefix(_YAML))}")
 
 
 def _quoted(text: str) -> str:
     """``text`` on one line and of bounded length, whatever the file contains."""
-    return repr(text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "…")
+    return repr(_shortened(text))
+
+
+def _shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
+    return text if len(text) <= length else text[:length] + "…"

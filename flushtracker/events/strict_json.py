@@ -115,7 +115,7 @@ def name_field(fields: Mapping[str, Any], name: str) -> str:
 def integer_field(fields: Mapping[str, Any], name: str, least: int) -> int:
     value = typed_field(fields, name, int)
     if not least <= value <= MAX_BIGINT:
-        raise DecodeError(f"{name} is {value}, expected {least} to {MAX_BIGINT}")
+        raise DecodeError(f"{name} is {value!r:.40}, expected {least} to {MAX_BIGINT}")
     return value
 
 

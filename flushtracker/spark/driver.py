@@ -83,7 +83,7 @@ class AckDriver:
         # Computed once: a second action on it would run the stateful operator again.
         batch.persist()
         try:
-            rows = batch.where(F.col("kind") != DEAD_LETTER).collect()
+            rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
             _raise_first_error(rows)
             if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
                 self._write_dead_letters(batch, batch_id, dead_letters)

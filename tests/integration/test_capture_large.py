@@ -7,10 +7,10 @@ import pytest
 
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
-from tests.support.in_memory_job import AckTable as AckRows
-from tests.support.in_memory_job import InMemoryJob
+from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
 ROWS = 200_000
@@ -83,5 +83,5 @@ def test_a_row_over_the_topics_limit_ends_its_shape_alone(rig: CaptureRig) -> No
     assert [item.value and item.value["id"] for item in rig.items("users")] == ["1", "2"]
     acks = AckRows()
     flushed = FlushNotification(rig.source(), "flushed", "ids", rig.items("ids")[-1].offset)
-    InMemoryJob(acks).run_batch([*rig.fragments(), rig.removals()["users"], flushed])
+    SimulatedJob(acks).run_batch([*rig.fragments(), rig.removals()["users"], flushed])
     assert acks.rows[-1][1] == max(event.lsn for event in rig.fragments())

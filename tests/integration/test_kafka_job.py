@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from flushtracker.errors import BrokerError, GapError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.track_flushes_query import track_flushes
-from tests.support import in_memory_job
+from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
-from tests.support.in_memory_job import InMemoryJob
 from tests.support.kafka_job import KafkaJob
 from tests.support.recorded_workload import SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
+from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_recording_gives_the_same_acks_as_over_files(
 ) -> None:
     """It is published in parts; after each, the job reaches the ack of the core alone, as the job over files does."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2, options={"minPartitions": "4"})
-    core = InMemoryJob(in_memory_job.AckTable())
+    core = SimulatedJob(AckRows())
     batches, last_commit_lsn = recorded_batches(ticks_per_batch=1)
     acks = []
     with running(spark, job, shape_groups=shape_groups):

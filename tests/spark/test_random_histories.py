@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.exact_ack import Delivered
-from tests.support.in_memory_job import Event
 from tests.support.job_folder import JobFolder
 from tests.support.random_wal import Case, random_batches, random_flushes, random_history, random_stream
+from tests.support.wal_history import Event
 
 _SOURCES: Final = 60
 _BATCHES: Final = 5

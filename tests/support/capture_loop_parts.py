@@ -11,9 +11,9 @@ from flushtracker.events.stream_events import FlushNotification, FragmentEvent, 
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.ack_rows import AckRows
 from tests.support.capture_rig import CaptureRig, run_in_transaction
-from tests.support.in_memory_job import AckTable as AckRows
-from tests.support.in_memory_job import InMemoryJob
+from tests.support.simulated_job import SimulatedJob
 
 _STATEMENTS = (
     "INSERT INTO rows (bucket, note) VALUES ({bucket}, 'new')",
@@ -78,7 +78,7 @@ class Tracker:
     def __init__(self, rig: CaptureRig) -> None:
         self._rig = rig
         self._rows = AckRows()
-        self._job = InMemoryJob(self._rows)
+        self._job = SimulatedJob(self._rows)
         self._seen: set[bytes] = set()
         self._table = AckTable(str(rig.acks))
         self._table.fence_others()
@@ -99,7 +99,7 @@ class Tracker:
 
     def restart(self, *, lost_checkpoint: bool) -> None:
         """Simulate a kill and a restart, with the checkpoint or without."""
-        self._job = InMemoryJob(self._rows, None if lost_checkpoint else self._job.checkpoint)
+        self._job = SimulatedJob(self._rows, None if lost_checkpoint else self._job.checkpoint)
         self._seen.clear()
 
 

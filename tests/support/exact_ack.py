@@ -11,12 +11,12 @@ scan over the complete history: there is no cursor, no tree and no incremental s
   or keepalive seen.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import Event
-from tests.support.wal_history import History, Txn
+from tests.support.wal_history import Event, History, Txn
 
 
 class Delivered:
@@ -28,8 +28,10 @@ class Delivered:
         self._commits: set[int] = set()
         self._flushed: dict[str, LogOffset] = {}
         self._removed: dict[str, LogOffset] = {}
+        self._seen: list[Txn] | None = None
 
     def add(self, events: Iterable[Event]) -> None:
+        self._seen = None
         for event in events:
             if event.source != self._history.source:
                 continue
@@ -51,12 +53,15 @@ class Delivered:
 
     def seen_txns(self) -> list[Txn]:
         """The longest prefix of transactions delivered with every operation and the commit."""
+        if self._seen is not None:
+            return self._seen
         seen = []
         for txn in self._history.txns:
             operations = {LogOffset(txn.lsn, 2 * index) for index in range(len(txn.operations))}
             if txn.lsn not in self._commits or not operations <= self._operations:
                 break
             seen.append(txn)
+        self._seen = seen
         return seen
 
     def last_seen_lsn(self) -> int:
@@ -80,8 +85,28 @@ class Delivered:
 
     def is_idle(self) -> bool:
         """Whether everything seen is flushed and no transaction is open."""
-        is_open = any(offset.tx_offset > self.last_seen_lsn() for offset in self._operations)
+        last_seen_lsn = self.last_seen_lsn()
+        is_open = any(offset.tx_offset > last_seen_lsn for offset in self._operations)
         return not is_open and len(self.safe_lsns()) == len(self.seen_txns())
+
+    def pending_shapes(self) -> set[str]:
+        """The shapes with a delivered change that is neither flushed nor removed."""
+        return {
+            shape_id
+            for txn in self._history.txns
+            for index, operation in enumerate(txn.operations)
+            if LogOffset(txn.lsn, 2 * index) in self._operations
+            for shape_id, op in operation.items()
+            if not self._is_done(shape_id, LogOffset(txn.lsn, op))
+        }
+
+    def most_pending(self) -> int:
+        """The greatest number of delivered commits that one shape has not flushed."""
+        pending: Counter[str] = Counter()
+        for txn in self._history.txns:
+            if txn.lsn in self._commits:
+                pending.update(s for s, last in txn.last_written().items() if not self._is_done(s, last))
+        return max(pending.values(), default=0)
 
     def _is_done(self, shape_id: str, last: LogOffset) -> bool:
         if self._flushed.get(shape_id, LogOffset.before_all()) >= last:

@@ -7,10 +7,10 @@ from threading import Event, Lock, Thread
 from typing import Final
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from tests.support import in_memory_job
-from tests.support.in_memory_job import InMemoryJob
+from tests.support.ack_rows import AckRows
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
+from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
 _SHAPES: Final = [f"shape-{number}" for number in range(40)]
@@ -39,7 +39,7 @@ class KafkaLoad:
         self.failure: BaseException | None = None
         self.transactions = 0
         self._rng = random.Random(seed)  # noqa: S311  a reproducible test load
-        self._core = InMemoryJob(in_memory_job.AckTable())
+        self._core = SimulatedJob(AckRows())
         self._lsn = 2000
         self._unflushed: list[tuple[str, int, int]] = []
         self._lock = Lock()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import Event
-from tests.support.wal_history import History, Keepalive, Txn, last_sent
+from tests.support.wal_history import Event, History, Keepalive, Txn, last_sent
 
 SHAPES = ("users", "orders", "items", "audit")
 COMMIT_RECORD_BYTES = 24
@@ -54,7 +53,9 @@ def several_sources(draw: st.DrawFn) -> list[Case]:
     return [draw(cases(f"7301/{timeline}/shapes")) for timeline in range(1, draw(st.integers(1, 2)) + 1)]
 
 
-def random_history(rng: Random, source: str, size: int, *, bare_commits: bool = False) -> History:
+def random_history(
+    rng: Random, source: str, size: int, *, bare_commits: bool = False, shapes: Sequence[str] = SHAPES
+) -> History:
     removals_left = rng.choice([0, 0, 1, 2])
     removed: dict[str, LogOffset] = {}
     items: list[Txn | Keepalive] = []
@@ -65,11 +66,11 @@ def random_history(rng: Random, source: str, size: int, *, bare_commits: bool = 
             items.append(Keepalive(lsn))
             # The next commit record may start exactly at the keepalive's wal_end.
             lsn += rng.choice([1, 2, 30])
-        txn = Txn(lsn, 700 + index, tuple(_random_operations(rng, removed)))
+        txn = Txn(lsn, 700 + index, tuple(_random_operations(rng, shapes, removed)))
         items.append(txn)
         if removals_left and rng.random() < 0.4:
             removals_left -= 1
-            shape_id, at = rng.choice(SHAPES), rng.randrange(len(txn.operations))
+            shape_id, at = rng.choice(shapes), rng.randrange(len(txn.operations))
             if shape_id not in removed:
                 removed[shape_id] = LogOffset(lsn, 2 * at)
                 items[-1] = _without(txn, shape_id, after=at)
@@ -78,9 +79,9 @@ def random_history(rng: Random, source: str, size: int, *, bare_commits: bool = 
     return History(source, tuple(items), removed, bare_commits)
 
 
-def _random_operations(rng: Random, removed: Iterable[str]) -> list[dict[str, int]]:
+def _random_operations(rng: Random, shapes: Iterable[str], removed: Iterable[str]) -> list[dict[str, int]]:
     """One to four operations, some routed nowhere; an update may be split for some of its shapes."""
-    alive = [shape_id for shape_id in SHAPES if shape_id not in removed]
+    alive = [shape_id for shape_id in shapes if shape_id not in removed]
     operations = []
     for index in range(rng.randint(1, 4)):
         routed = [shape_id for shape_id in alive if rng.random() < 0.4]

@@ -6,8 +6,10 @@ from typing import Final
 from flushtracker.files.recording import read_recording
 from flushtracker.replay.replay import Replay
 from flushtracker.shapes.shapes_file import load_shapes
-from tests.support.in_memory_job import AckTable, Event, InMemoryJob
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.job_folder import JobFolder
+from tests.support.simulated_job import SimulatedJob
+from tests.support.wal_history import Event
 
 SOURCE: Final = "recording/1/shapes"
 _ROOT: Final = Path(__file__).parents[2]
@@ -29,10 +31,10 @@ def recorded_batches(ticks_per_batch: int) -> tuple[list[list[Event]], int]:
 
 def write_recorded_workload(job: JobFolder, ticks_per_batch: int) -> list[int]:
     """Write the workload to the job's streams; return the acks of the core alone for the same batches."""
-    core = InMemoryJob(AckTable())
+    core = SimulatedJob(AckRows())
     batches, last_commit_lsn = recorded_batches(ticks_per_batch)
     for batch in batches:
         job.write(batch)
         core.run_batch(batch)
     assert core.ack_lsn(SOURCE) == last_commit_lsn
-    return core.table.acks(SOURCE)
+    return acks_of(core.table, SOURCE)

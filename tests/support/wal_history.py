@@ -6,10 +6,13 @@ Tests derive events from it. It holds what no single event shows: every operatio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
+
+Event: TypeAlias = FragmentEvent | FlushNotification
 
 
 @dataclass(frozen=True, slots=True)

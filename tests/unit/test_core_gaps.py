@@ -9,9 +9,11 @@ from hypothesis import assume, given
 from flushtracker.errors import GapError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.ack_rows import AckRows
 from tests.support.exact_ack import Delivered
-from tests.support.in_memory_job import AckTable, Event, InMemoryJob
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches
+from tests.support.simulated_job import SimulatedJob
+from tests.support.wal_history import Event
 
 
 @given(cases(resends=0), RANDOMS)
@@ -20,12 +22,12 @@ def test_a_missing_fragment_is_a_gap_and_no_ack_passes_it(case: Case, rng: Rando
     assume(len(case.stream) > 1)
     missing = rng.randrange(len(case.stream) - 1)
     stream = case.stream[:missing] + case.stream[missing + 1 :]
-    job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
+    job, oracle = SimulatedJob(AckRows()), Delivered(case.history)
     failed = run_until_gap(job, oracle, random_batches(rng, [stream], case.all_flushed))
     assert failed is not None
     assert case.stream[missing + 1] in failed
     assert job.ack_lsn(case.history.source) < case.stream[missing].lsn
-    again = InMemoryJob(job.table, job.checkpoint)
+    again = SimulatedJob(job.table, job.checkpoint)
     with pytest.raises(GapError, match=f"of source {case.history.source} "):
         again.run_batch(failed)
 
@@ -42,7 +44,7 @@ def test_a_missing_fragment_is_a_gap_or_was_resent_in_time(case: Case, rng: Rand
     missing = rng.choice([index for index, fragment in enumerate(case.stream) if fragment.lsn > confirmed] or [-1])
     assume(missing >= 0)
     stream = case.stream[:missing] + case.stream[missing + 1 :]
-    job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
+    job, oracle = SimulatedJob(AckRows()), Delivered(case.history)
     batches = [list[Event]([fragment]) for fragment in stream] + [list[Event](case.all_flushed)]
     failed = run_until_gap(job, oracle, batches)
     assert (failed is not None) == has_gap(stream)
@@ -54,13 +56,13 @@ def test_a_missing_fragment_is_a_gap_or_was_resent_in_time(case: Case, rng: Rand
 def test_a_gap_filled_in_the_same_batch_is_no_gap(case: Case, rng: Random) -> None:
     """A batch has no order, so a fragment that arrives late or twice within its batch is not missing."""
     events: list[Event] = [*case.stream, *case.all_flushed]
-    job, oracle = InMemoryJob(AckTable()), Delivered(case.history)
+    job, oracle = SimulatedJob(AckRows()), Delivered(case.history)
     batch = [*rng.sample(events, len(events)), rng.choice(case.stream)]
     assert run_until_gap(job, oracle, [batch]) is None
     oracle.assert_exact(job.ack_lsn(case.history.source))
 
 
-def run_until_gap(job: InMemoryJob, oracle: Delivered, batches: Sequence[list[Event]]) -> list[Event] | None:
+def run_until_gap(job: SimulatedJob, oracle: Delivered, batches: Sequence[list[Event]]) -> list[Event] | None:
     """Run batches, checking each ack by definition; return the one with the gap, which must change nothing."""
     for batch in batches:
         before = list(job.table.rows), job.checkpoint

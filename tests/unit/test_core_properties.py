@@ -1,4 +1,4 @@
-"""Random histories through the in-memory job: every ack is compared with what may be acknowledged by definition."""
+"""Random histories through the simulated job: every ack is compared with what may be acknowledged by definition."""
 
 from collections.abc import Iterable
 from random import Random
@@ -7,10 +7,11 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.exact_ack import Delivered
-from tests.support.in_memory_job import AckTable, Event, InMemoryJob, run_job
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches, several_sources
-from tests.support.wal_history import Txn, last_sent
+from tests.support.simulated_job import SimulatedJob, run_job
+from tests.support.wal_history import Event, Txn, last_sent
 
 SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 
@@ -19,7 +20,7 @@ SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 def test_never_acknowledges_what_is_not_safe(sources: list[Case], rng: Random, shape_groups: int) -> None:
     """After every batch, everything the ack confirms has been seen, and flushed or removed for each of its shapes."""
     delivered = [Delivered(case.history) for case in sources]
-    job = InMemoryJob(AckTable(), shape_groups=shape_groups)
+    job = SimulatedJob(AckRows(), shape_groups=shape_groups)
     flushes = [flush for case in sources for flush in case.flushes]
     for batch in random_batches(rng, [case.stream for case in sources], flushes):
         note(f"batch {batch}")
@@ -33,7 +34,7 @@ def test_never_acknowledges_what_is_not_safe(sources: list[Case], rng: Random, s
 def test_acknowledges_everything_that_is_safe(sources: list[Case], rng: Random, shape_groups: int) -> None:
     """After every batch, the ack confirms exactly the transactions that may be confirmed; keepalives too when idle."""
     delivered = [Delivered(case.history) for case in sources]
-    job = InMemoryJob(AckTable(), shape_groups=shape_groups)
+    job = SimulatedJob(AckRows(), shape_groups=shape_groups)
     flushes = [flush for case in sources for flush in case.flushes]
     for batch in random_batches(rng, [case.stream for case in sources], flushes):
         note(f"batch {batch}")
@@ -82,7 +83,7 @@ def test_delivering_everything_twice_changes_nothing(case: Case, rng: Random) ->
 @given(cases(), RANDOMS, st.integers(1, 3))
 def test_merged_transactions_are_safe_and_end_at_the_last_commit(case: Case, rng: Random, max_pending: int) -> None:
     """With few pending transactions kept per shape the ack is less exact, never unsafe, and complete in the end."""
-    job = InMemoryJob(AckTable(), max_pending=max_pending)
+    job = SimulatedJob(AckRows(), max_pending=max_pending)
     oracle = Delivered(case.history)
     batches = random_batches(rng, [case.stream], case.flushes)
     for batch in [*batches, list[Event](case.history.last_flushes())]:
@@ -100,7 +101,7 @@ def test_sources_do_not_affect_each_other(sources: list[Case], rng: Random) -> N
     for case in sources:
         source = case.history.source
         alone = run_job([[event for event in batch if event.source == source] for batch in batches]).table
-        assert alone.acks(source) == together.acks(source)
+        assert acks_of(alone, source) == acks_of(together, source)
 
 
 @given(cases(), RANDOMS, st.sampled_from([1, 3, 16]))

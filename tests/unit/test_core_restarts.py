@@ -12,9 +12,11 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.exact_ack import Delivered
-from tests.support.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
 from tests.support.random_wal import RANDOMS, Case, cases, items_after, random_batches, random_run
+from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
+from tests.support.wal_history import Event
 
 SHAPE_GROUPS = st.sampled_from([0, 1, 3, 16])
 
@@ -25,7 +27,7 @@ class WatchedJob:
 
     case: Case
     shape_groups: int
-    table: AckTable = field(default_factory=AckTable)
+    table: AckRows = field(default_factory=AckRows)
     checkpoints: list[Checkpoint] = field(default_factory=lambda: [Checkpoint()])
 
     def __post_init__(self) -> None:
@@ -38,7 +40,7 @@ class WatchedJob:
 
     def restart(self, checkpoint: Checkpoint) -> None:
         rows = list(self.table.rows)
-        self.job = InMemoryJob(self.table, checkpoint, shape_groups=self.shape_groups)
+        self.job = SimulatedJob(self.table, checkpoint, shape_groups=self.shape_groups)
         assert self.table.rows == rows, "a batch was committed without its ack"
 
     def run_batch(self, batch: Sequence[Event], *, is_exact: bool = True) -> None:
@@ -65,7 +67,7 @@ class WatchedJob:
             assert self.table.rows == rows
 
     def assert_one_row_for_each_advance(self) -> None:
-        acks = self.table.acks(self.case.history.source)
+        acks = acks_of(self.table, self.case.history.source)
         assert acks == sorted(set(acks))
 
 
@@ -203,7 +205,7 @@ def repeated_flushes(case: Case, flushes: Sequence[FlushNotification]) -> list[F
     return list(furthest.values())
 
 
-def from_a_retained_fragment(rng: Random, stream: Sequence[FragmentEvent], table: AckTable) -> list[FragmentEvent]:
+def from_a_retained_fragment(rng: Random, stream: Sequence[FragmentEvent], table: AckRows) -> list[FragmentEvent]:
     """The stream without a prefix that retention has removed, all of it at or below the last ack."""
     acked = max((ack for _, ack in table.rows), default=-1)
     first = 0

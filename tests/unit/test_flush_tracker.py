@@ -240,6 +240,33 @@ def test_stalled_shapes_are_those_without_progress_for_the_grace_period() -> Non
     assert [shape_id for shape_id, _ in tracker.stalled_shapes(80_000, 60_000)] == ["items", "users", "orders"]
 
 
+def test_a_repeated_flush_is_no_progress() -> None:
+    """A writer that reports the same partial flush again and again stays stalled since the first."""
+    tracker = FlushTracker()
+    tracker.handle_txn_fragment(LogOffset(100, 4), ["users"], is_commit=True, now_ms=1_000)
+    for now_ms in (2_000, 3_000):
+        tracker.handle_flush_notification("users", LogOffset(100, 2), now_ms=now_ms)
+    assert tracker.pending["users"].since_ms == 2_000
+
+
+def test_a_resent_fragment_does_not_lower_what_was_sent() -> None:
+    """After a resend of a transaction's first part, a flush of that part alone does not complete the transaction."""
+    tracker = FlushTracker()
+    tracker.handle_txn_fragment(LogOffset(100, 4), ["users"], is_commit=True, now_ms=0)
+    tracker.handle_txn_fragment(LogOffset(100, 2), ["users"], is_commit=False, now_ms=0)
+    assert tracker.handle_flush_notification("users", LogOffset(100, 2), now_ms=0) == 99
+    assert tracker.handle_flush_notification("users", LogOffset(100, 4), now_ms=0) == 100
+
+
+def test_offsets_seen_and_flushed_never_go_back() -> None:
+    """Neither an older commit nor an entry that moves down lowers them."""
+    tracker = FlushTracker()
+    tracker.apply({"0": pending((100, 6), (100, 5))}, LogOffset(50, 0))
+    tracker.apply({"0": pending((100, 8), (99, 0))}, LogOffset(40, 0))
+    assert tracker.last_seen_offset == LogOffset(50, 0)
+    assert tracker.last_global_flushed_offset == LogOffset(100, 5)
+
+
 def test_flush_beyond_what_was_sent_completes_the_shape() -> None:
     """A flush past ``last_sent`` counts as a flush of everything sent."""
     tracker = FlushTracker()
@@ -259,4 +286,12 @@ def test_check_invariants_detects_a_tree_that_differs_from_the_mapping() -> None
     tracker.handle_txn_fragment(LogOffset(100, 4), ["users"], is_commit=True, now_ms=0)
     tracker._pending["users"] = pending((100, 4), (100, 2))
     with pytest.raises(AssertionError, match="differs from the mapping's"):
+        tracker.check_invariants()
+
+
+def test_check_invariants_detects_an_ack_that_lags() -> None:
+    """With nothing pending, the last commit must be acknowledged."""
+    tracker = FlushTracker()
+    tracker.last_seen_offset = LogOffset(100, 4)
+    with pytest.raises(AssertionError, match="ack -1 is below the 100 that may be acknowledged"):
         tracker.check_invariants()

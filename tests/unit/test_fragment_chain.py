@@ -48,6 +48,13 @@ def test_resent_links_change_nothing() -> None:
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
 
 
+def test_a_resent_commit_alone_does_not_take_back_the_last_commit() -> None:
+    """A batch may end within a resend; a driver that starts then acknowledges no further than the last commit here."""
+    chain = chain_at((300, 6))
+    chain.extend([link((99, 0), (200, 4), start=True)])
+    assert chain.last_seen_offset == LogOffset(300, 6)
+
+
 def test_a_resend_in_another_cut_continues_past_the_cursor() -> None:
     """A resent fragment that ends beyond the cursor is next, though it follows an earlier offset."""
     chain = chain_at((300, 2))
@@ -81,6 +88,37 @@ def test_a_gap_between_two_partitions_names_both() -> None:
     )
 
 
+@pytest.mark.parametrize(("follows", "last"), [((99, 0), (200, 4)), ((99, 0), (300, 4)), ((200, 4), (300, 2))])
+def test_a_gap_names_the_fragment_that_moved_the_cursor(follows: tuple[int, int], last: tuple[int, int]) -> None:
+    """Fragments read again elsewhere, up to the cursor or before it, do not change where the chain ends."""
+    chain = FragmentChain("7301/1/shapes")
+    chain.extend([link((99, 0), (300, 4), start=True)._replace(place="1.jsonl")])
+    chain.extend([link(follows, last)._replace(place="2.jsonl")])
+    with pytest.raises(GapError, match=r"^3\.jsonl: .* the chain ends at transaction 0/12C, read at 1\.jsonl; "):
+        chain.extend([link((400, 2), (500, 0))._replace(place="3.jsonl")])
+
+
+@pytest.mark.parametrize(
+    ("read_at", "place"),
+    [
+        ("", "t partition 1 Kafka offset 3"),
+        ("1.jsonl", "2.jsonl"),
+        ("t partition 1 Kafka offset 2", "t partition 1 Kafka offset 3"),
+        ("1.jsonl", "t partition 1 Kafka offset 3"),
+        ("t partition 1 Kafka offset 3", "1.jsonl"),
+    ],
+)
+def test_a_gap_within_one_partition_names_no_other(read_at: str, place: str) -> None:
+    """Nor does one in files, or one after an ack, where nothing was read yet."""
+    chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300), place=read_at)
+    with pytest.raises(GapError) as caught:
+        chain.extend([link((400, 2), (500, 0))._replace(place=place)])
+    assert str(caught.value) == (
+        f"{place}: fragment 0/1F4+0 of source 7301/1/shapes follows 0/190+2, but the chain ends at transaction 0/12C"
+        f"{f', read at {read_at}' if read_at else ''}; the fragments in between are missing, and no ack passes the gap"
+    )
+
+
 def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:
     """A start states that everything after it is resent, not that everything before it was seen."""
     with pytest.raises(GapError, match=r"follows 0/190\+0, but the chain ends at 0/12C\+6"):
@@ -91,9 +129,11 @@ def test_a_new_chain_begins_with_a_start() -> None:
     """With no cursor, the least fragment must be a start; a later start does not show what came before it."""
     with pytest.raises(GapError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"):
         FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
-    chain = FragmentChain("7301/1/shapes")
-    chain.extend([link((99, 0), (200, 4)), link((99, 0), (200, 2), start=True, commit=False)])
-    assert chain.stream_cursor == LogOffset.last_of(200)
+    for start, other in (((200, 2), (200, 4)), ((200, 4), (200, 2))):
+        chain = FragmentChain("7301/1/shapes")
+        links = [link((99, 0), start, start=True, commit=start > other), link((99, 0), other, commit=other > start)]
+        chain.extend(reversed(links))
+        assert chain.stream_cursor == LogOffset.last_of(200)
 
 
 def test_a_start_past_an_open_transaction_is_a_gap() -> None:

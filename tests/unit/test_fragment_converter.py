@@ -1,6 +1,7 @@
 """The converter: where transactions are cut, what rows become, and which streams it refuses."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
@@ -483,3 +484,59 @@ def test_the_converter_shows_whether_a_transaction_is_open() -> None:
         converter.handle(message)
         states.append(converter.in_transaction)
     assert states == [False, True, True, False]
+
+
+def test_an_old_row_that_was_sent_whole_is_kept_whole() -> None:
+    """Whichever columns the relation has flagged as keys; of a key-only old row, the NULLs are left out."""
+    whole = only_change(row_messages.delete(7, old=("1", "a", None)))
+    keys = only_change(row_messages.delete(7, key=("1", None, None)))
+    assert isinstance(whole, Delete)
+    assert isinstance(keys, Delete)
+    assert (whole.old, keys.old) == ({"id": "1", "name": "a", "bio": None}, {"id": "1"})
+    update = only_change(row_messages.update(7, ("1", "b", None), old=("1", "a", None)))
+    assert isinstance(update, Update)
+    assert update.old == {"id": "1", "name": "a", "bio": None}
+
+
+def test_changes_of_exactly_the_limit_in_bytes_are_one_fragment() -> None:
+    """Only more than the limit is cut."""
+    both = fragments_of(BEGIN, insert(1), insert(2), COMMIT)[0].changes
+    limit = sum(map(change_bytes, both))
+    sizes = [
+        [len(fragment.changes) for fragment in fragments_of(BEGIN, insert(1), insert(2), COMMIT, max_batch_bytes=most)]
+        for most in (limit, limit - 1)
+    ]
+    assert sizes == [[2], [1, 1]]
+
+
+def test_check_invariants_detects_a_wrong_buffer() -> None:
+    """The check that other tests rely on fails on too many changes or bytes, a wrong sum, and wrong offsets."""
+    converter = FragmentConverter()
+    assert not list(convert([ORDERS, BEGIN, *(insert(number) for number in range(100))], converter))
+    assert len(list(converter.handle(insert(100)))) == 1
+    converter.handle(insert(101))
+    transaction = converter._transaction
+    assert transaction is not None
+    byte_count, changes = transaction.byte_count, list(transaction.changes)
+
+    def refusal() -> str:
+        with pytest.raises(AssertionError) as caught:
+            converter.check_invariants()
+        return str(caught.value)
+
+    converter._max_batch_bytes = byte_count
+    converter.check_invariants()
+    converter._max_batch_bytes = byte_count - 1
+    assert refusal() == f"{byte_count} bytes are buffered, at most {byte_count - 1} may be"
+    converter._max_batch_bytes = DEFAULT_MAX_BATCH_BYTES
+    converter._max_batch_size = 1
+    assert refusal() == "2 of 102 changes are buffered, at most 1 may be"
+    converter._max_batch_size = 100
+    transaction.byte_count += 1
+    assert refusal() == f"{byte_count} bytes are buffered, but {byte_count + 1} are counted"
+    transaction.byte_count = byte_count
+    for wrong in (LogOffset(LSN, 203), LogOffset(LSN, 204), LogOffset(LSN + 1, 202)):
+        transaction.changes[:] = [changes[0], replace(changes[1], offset=wrong)]
+        assert "not in transaction order" in refusal()
+    transaction.changes[:] = reversed(changes)
+    assert "not in transaction order" in refusal()

@@ -51,6 +51,18 @@ def test_the_later_of_two_starts_counts_and_the_other_partition_is_skipped() -> 
     assert plan(*reversed(moved), acks={"a": 2000}).by_partition == expected
 
 
+def test_the_later_start_counts_in_a_lower_partition_too() -> None:
+    """The timestamp decides, not the partition's number."""
+    moved = (records("a", Start(90, 8, 1999)), records("a", Start(3, 7, 1999), partition=1))
+    assert plan(*moved, acks={"a": 2000}).by_partition[0].sources == {"a": 90}
+
+
+def test_nothing_can_be_abandoned_in_an_empty_topic() -> None:
+    """The message says that there is nothing."""
+    with pytest.raises(ConfigError, match=r"--abandon c: topic fragments has no fragments .* its sources are none$"):
+        plan(abandoned=("c",))
+
+
 def test_source_without_a_start_is_skipped_if_all_of_it_is_acknowledged() -> None:
     """Such as one whose capture was retired: its records will only expire."""
     assert plan(records("a", last_lsn=2000), acks={"a": 2000}).by_partition[0].sources == {"a": 100}

@@ -1,5 +1,6 @@
 """A shape group: its row for the driver, its packed state, its cursor, and how much it keeps."""
 
+import re
 from random import Random
 
 import pytest
@@ -12,8 +13,8 @@ from flushtracker.tracking.shape_offsets import ShapeOffsets
 from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.tracking.txn_offset_mapping import PendingTxn, TxnOffsetMapping
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import run_job
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches
+from tests.support.simulated_job import run_job
 
 
 def commit(shape_id: str, lsn: int, op: int = 0) -> ShapeFragment:
@@ -89,6 +90,14 @@ def test_commit_not_listing_an_open_shape_leaves_it_pending() -> None:
     assert group.report().pending == Pending(LogOffset(200, 0), LogOffset(199, 0), since_ms=7)
 
 
+def test_an_open_fragment_behind_its_own_commit_leaves_nothing_open() -> None:
+    """Two cuts of a transaction in one batch may end at the same offset, only one of them with the commit."""
+    resent = ShapeFragment("users", LogOffset(100, 6), LogOffset(100, 6), is_commit=False)
+    group = group_with(commit("users", 100, op=6), resent)
+    feed(group, flush("users", 100, op=6))
+    assert group.shapes == {}
+
+
 def test_pending_transactions_merge_beyond_their_limit() -> None:
     """Neighbours merge into one that is flushed with the later; the limit holds after each batch."""
     rows = [commit("users", 100 * number) for number in range(1, 10)]
@@ -103,6 +112,27 @@ def test_pending_transactions_merge_beyond_their_limit() -> None:
     assert group.report().pending == Pending(LogOffset(900, 0), LogOffset(499, 0), since_ms=7)
     feed(group, flush("users", 900), max_pending=8)
     assert group.shapes == {}
+
+
+def test_as_many_pending_transactions_as_the_limit_stay_exact() -> None:
+    """Only more than the limit merge: each flush of one of these still counts by itself."""
+    group = group_with(*(commit("users", 100 * number) for number in range(1, 9)), max_pending=8)
+    for number in range(1, 8):
+        feed(group, flush("users", 100 * number), max_pending=8)
+        pending = Pending(LogOffset(800, 0), LogOffset(100 * (number + 1) - 1, 0), since_ms=7)
+        assert group.report().pending == pending
+
+
+def test_last_sent_is_the_end_of_the_last_transaction() -> None:
+    """Also where the shape writes nothing for the end of that transaction."""
+    group = group_with(ShapeFragment("users", LogOffset(100, 2), LogOffset(100, 6), is_commit=True))
+    assert group.report().pending == Pending(LogOffset(100, 6), LogOffset(99, 0), since_ms=7)
+
+
+def test_a_limit_of_one_keeps_one() -> None:
+    """All pending transactions of a shape are one, flushed when the last of them is."""
+    group = group_with(*(commit("users", 100 * number) for number in range(1, 6)), max_pending=1)
+    assert group.shapes["users"].txn_offset_mapping == [PendingTxn(100, LogOffset(500, 0), LogOffset(500, 0))]
 
 
 def test_state_is_bounded_by_the_limit_on_pending_transactions() -> None:
@@ -172,3 +202,51 @@ def test_check_invariants_detects_what_should_be_gone() -> None:
     group.shapes["users"].handle_flush(LogOffset(100, 0))
     with pytest.raises(AssertionError, match="is completed by the flush"):
         group.check_invariants()
+
+
+def test_an_open_transaction_does_not_count_for_the_limit() -> None:
+    """Not even after several fragments: the committed ones stay exact."""
+    parts = [ShapeFragment("users", LogOffset(300, op), LogOffset(300, op), is_commit=False) for op in (0, 2)]
+    group = group_with(commit("users", 100), commit("users", 200), *parts, max_pending=2)
+    feed(group, flush("users", 100), max_pending=2)
+    assert group.report().pending == Pending(LogOffset(300, 2), LogOffset(199, 0), since_ms=7)
+
+
+def test_a_flush_at_the_cursor_is_dropped() -> None:
+    """Another shape's open transaction has reached the flush, so nothing can need it."""
+    part = ShapeFragment("orders", LogOffset(100, 2), LogOffset(100, 2), is_commit=False)
+    assert set(group_with(part, flush("users", 100, op=2)).shapes) == {"orders"}
+
+
+def test_an_open_offset_does_not_go_back() -> None:
+    """A later fragment that names an earlier offset, as no consistent producer does, frees nothing."""
+    shape = ShapeOffsets()
+    shape.handle_fragment(LogOffset(100, 4), LogOffset(100, 4), is_commit=False)
+    shape.handle_fragment(LogOffset(100, 2), LogOffset(100, 6), is_commit=False)
+    assert shape.open_offset == LogOffset(100, 4)
+
+
+@pytest.mark.parametrize(
+    ("txns", "open_offset", "message"),
+    [
+        ([PendingTxn(100, LogOffset(100, 0), LogOffset(100, 0))] * 2, None, "is not before PendingTxn"),
+        (
+            [PendingTxn(100, LogOffset(100, 0), LogOffset(100, 4))],
+            LogOffset(100, 9),
+            "open transaction 0/64+9 is not",
+        ),
+    ],
+)
+def test_check_invariants_detects_transactions_out_of_order(
+    txns: list[PendingTxn], open_offset: LogOffset | None, message: str
+) -> None:
+    """Between two, and behind the open one."""
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        ShapeOffsets(TxnOffsetMapping(txns), open_offset).check_invariants()
+
+
+def test_last_sent_includes_the_open_transaction() -> None:
+    """A shape with a committed transaction may have been sent part of the next."""
+    part = ShapeFragment("users", LogOffset(200, 2), LogOffset(200, 2), is_commit=False)
+    group = group_with(commit("users", 100), part)
+    assert group.report().pending == Pending(LogOffset(200, 2), LogOffset(99, 0), since_ms=7)

@@ -2,12 +2,21 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.packed_state import offset_to_json
-from flushtracker.tracking.source_tracker import Blocking, ChainReport, GroupReport, SourceTracker
+from flushtracker.tracking.source_tracker import (
+    CHAIN,
+    Blocking,
+    ChainReport,
+    GroupReport,
+    Report,
+    SourceTracker,
+    SourceTrackers,
+)
 from flushtracker.wal.log_offset import LogOffset
 
 
@@ -49,12 +58,49 @@ def test_only_the_newest_report_of_a_group_counts() -> None:
     assert (tracker.pending_shapes, tracker.blocking(), tracker.ack_lsn) == (0, None, 200)
 
 
+def test_a_group_that_stays_caught_up_counts_nothing() -> None:
+    """Its earlier pending shapes are subtracted once, not again with each empty report."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "users", pending_shapes=3)}, chain_report(LogOffset(100, 4)))
+    for _ in range(2):
+        tracker.apply({"0": GroupReport()}, None)
+        assert tracker.pending_shapes == 0
+        tracker.check_invariants()
+
+
 def test_the_same_report_twice_counts_its_shapes_once() -> None:
     """A rebuilt driver may receive a report again."""
     tracker = SourceTracker()
     for _ in range(2):
         tracker.apply({"0": report(100, "users", pending_shapes=3)}, None)
     assert tracker.pending_shapes == 3
+
+
+def test_a_new_tracker_starts_from_its_sources_last_ack() -> None:
+    """It neither returns nor reports an ack below the durable one, and asks for each source by its name."""
+    trackers = SourceTrackers({"a": 150, "b": 90}.get)
+    seen = ChainReport(LogOffset(100, 4)).to_json()
+    assert trackers.apply([Report("a", CHAIN, seen), Report("b", CHAIN, seen)]) == {"b": 100}
+    assert {source: tracker.ack_lsn for source, tracker in trackers.items()} == {"a": 150, "b": 100}
+
+
+def test_nothing_is_acknowledged_before_the_first_commit() -> None:
+    """Without an ack in the table, a chain without a commit returns none."""
+    trackers = SourceTrackers(last_ack=lambda _source: None)
+    assert trackers.apply([Report("a", CHAIN, ChainReport(None).to_json())]) == {}
+    assert trackers["a"].ack_lsn == -1
+
+
+def test_check_invariants_detects_reports_that_differ_from_the_tracker() -> None:
+    """The check that other tests rely on fails on a lost report, and on a wrong sum."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "users", pending_shapes=3)}, None)
+    tracker.pending_shapes = 2
+    with pytest.raises(AssertionError, match="pending_shapes is 2, but the reports add up to 3"):
+        tracker.check_invariants()
+    tracker._reports.clear()
+    with pytest.raises(AssertionError, match=r"the tracker has \{'0': Pending.*, but the reports have \{\}"):
+        tracker.check_invariants()
 
 
 def test_stalled_names_the_shape_that_holds_its_group_back() -> None:

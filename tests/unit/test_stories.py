@@ -1,6 +1,6 @@
 """Event orders that have broken trackers like this one, each as a flat script against the core.
 
-A script runs micro-batches in the in-memory job and compares the ack after each. Offsets are plain numbers: commit
+A script runs micro-batches in the simulated job and compares the ack after each. Offsets are plain numbers: commit
 LSN and operation. With something pending in the transaction at 2000 the ack is 1998, or 1999 after a partial flush of
 it: both confirm everything before it, and not it.
 """
@@ -11,8 +11,10 @@ from flushtracker.errors import GapError
 from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.in_memory_job import AckTable, Checkpoint, Event, InMemoryJob, KilledError
+from tests.support.ack_rows import AckRows, acks_of
 from tests.support.sample_source import SampleSource
+from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
+from tests.support.wal_history import Event
 
 EVERY_GROUPING = pytest.mark.parametrize("shape_groups", [0, 1, 3, 16])
 
@@ -22,9 +24,9 @@ class Story:
 
     def __init__(self, shape_groups: int = 16) -> None:
         self.source = SampleSource()
-        self.table = AckTable()
+        self.table = AckRows()
         self.shape_groups = shape_groups
-        self.job = InMemoryJob(self.table, shape_groups=shape_groups)
+        self.job = SimulatedJob(self.table, shape_groups=shape_groups)
 
     def batch(self, *events: Event) -> int:
         self.job.run_batch(events)
@@ -41,7 +43,7 @@ class Story:
     def restart(self, checkpoint: Checkpoint | None = None) -> None:
         """Restart the job from what it has committed, or from another checkpoint."""
         checkpoint = self.job.checkpoint if checkpoint is None else checkpoint
-        self.job = InMemoryJob(self.table, checkpoint, shape_groups=self.shape_groups)
+        self.job = SimulatedJob(self.table, checkpoint, shape_groups=self.shape_groups)
 
     def killed(self, kill: str, *events: Event) -> None:
         """Kill the job in a batch, and restart it from what it had committed before."""
@@ -163,6 +165,16 @@ def test_resend_may_cut_an_open_transaction_into_other_fragments(shape_groups: i
     assert story.is_idle
 
 
+def test_restart_in_mid_resend_still_ends_at_the_last_commit() -> None:
+    """The last batch before the restart had nothing but a resent commit: the flush still acknowledges the later one."""
+    story = Story()
+    story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200, "users"))
+    story.source.restart(confirmed_lsn=1000)
+    assert story.batch(story.source.transaction(1100, "users")) == 1098
+    story.restart()
+    assert story.batch(story.source.flushed("users", 1200)) == 1200
+
+
 def test_original_and_resend_in_one_batch_count_once() -> None:
     """Both cuts of a transaction in the same batch, in any order, are one transaction."""
     story = Story()
@@ -195,7 +207,7 @@ def test_killed_batch_gives_the_same_ack_and_one_row(kill: str) -> None:
     batch: list[Event] = [story.source.transaction(1200, "users"), story.source.flushed("users", 1200)]
     story.killed(kill, *batch)
     assert story.batch(*batch) == 1200
-    assert story.table.acks(story.source.name) == [1098, 1200]
+    assert acks_of(story.table, story.source.name) == [1098, 1200]
 
 
 def test_old_checkpoint_neither_reverts_nor_repeats_an_ack() -> None:
@@ -234,9 +246,9 @@ def test_lost_ack_table_is_rewritten_from_the_committed_state() -> None:
     """With the checkpoint kept and the table gone, the start writes the ack again, before any further event."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"), story.source.flushed("users", 1100))
-    story.table = AckTable()
+    story.table = AckRows()
     story.restart()
-    assert story.table.acks(story.source.name) == [1100]
+    assert acks_of(story.table, story.source.name) == [1100]
 
 
 # Steady load
@@ -413,7 +425,7 @@ def since_ms(group: ShapeGroup) -> int:
 def test_another_timeline_is_tracked_separately() -> None:
     """After a promotion the LSNs overlap: a flush of the old timeline changes nothing of the new one."""
     old, new = SampleSource("7301/1/shapes"), SampleSource("7301/2/shapes", confirmed_lsn=1050)
-    job = InMemoryJob(AckTable(), shape_groups=1)
+    job = SimulatedJob(AckRows(), shape_groups=1)
     job.run_batch([old.transaction(1100, "users")])
     job.run_batch([new.transaction(1080, "users")])
     job.run_batch([old.flushed("users", 1100)])

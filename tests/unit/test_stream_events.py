@@ -312,6 +312,12 @@ def test_bad_item_is_refused(fields: dict[str, Any], message: str) -> None:
         ShapeChangesEvent.from_json(json.dumps({**CHANGES, "items": [{**CHANGES["items"][0], **fields}]}))
 
 
+def test_a_number_of_a_thousand_digits_is_not_quoted_whole() -> None:
+    """The message stays short, whatever the event has."""
+    with pytest.raises(DecodeError, match=r"^lsn is 9{40}, expected 0 to 9223372036854775807$"):
+        FragmentEvent.from_json(json.dumps({**FRAGMENT, "lsn": 10**1000 - 1}))
+
+
 def test_fragment_shape_may_leave_out_a_null_offset() -> None:
     """An absent offset means null, which is right without changes."""
     event = FragmentEvent.from_json(json.dumps({**FRAGMENT, "shapes": [{"shape_id": "a", "change_count": 0}]}))

@@ -225,6 +225,30 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert shown(tmp_path, caught) == "folder cannot be read: Is a directory"
 
 
+@pytest.mark.parametrize("escape", ["\\n", "\\e[31m", "\\ud800", "\\u2028"])
+def test_a_key_that_cannot_be_printed_is_refused_on_one_line(tmp_path: Path, escape: str) -> None:
+    """It would break the line of the message, or the terminal."""
+    file = tmp_path / "x.yaml"
+    file.write_text(f'a: 1\n"b{escape}": 2\n')
+    with pytest.raises(ConfigError) as caught:
+        read_yaml(file)
+    assert "x.yaml line 2: the file has the key 'b" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", [f"? {'x' * 900}\n: 1\n", f"a: *{'x' * 900}\n", f"a: !{'x' * 900} 1\n", f"a: ${{{'X' * 900}}}\n"]
+)
+def test_messages_are_short_whatever_the_file_has(tmp_path: Path, text: str) -> None:
+    """Long keys, aliases, tags and variables are cut."""
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:  # noqa: PT012  either call refuses
+        root = read_yaml(file)
+        root.text("a") if "a" in root else root.allow("a")
+    assert len(str(caught.value)) < len(str(file)) + 400
+
+
 def test_nested_aliases_cost_nothing(tmp_path: Path) -> None:
     """A billion texts in ten lines are refused like anything else, and so is a list within itself."""
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 31)]

@@ -1,0 +1,287 @@
+"""The tracking job without Spark: micro-batches of events in, acks out, with a checkpoint that survives a kill.
+
+Production code does every step: the state function runs each chain and each shape group on its packed state, and
+``AckDriver`` raises errors, reduces the reports, and appends the acks that advanced. In Spark's place are:
+
+- ``_rows_by_key``: the rows that ``spark.rows`` makes of events, grouped by key (its parsing has tests of its own);
+- ``_Frame``: the frames in which a group gets its rows;
+- ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
+- ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;
+- ``SimulatedDriver``: counts dead letters, which go to a Delta table that only Spark writes.
+
+The driver can be killed before it acknowledges or before Spark commits; a new job on the same table and checkpoint is
+the restart. Invariants are checked after each step.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from zlib import crc32
+
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupState
+
+from flushtracker.delta.ack_table import AckTable
+from flushtracker.events.stream_events import FlushNotification
+from flushtracker.spark.committed_state import CommittedState
+from flushtracker.spark.driver import AckDriver
+from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, state_function
+from flushtracker.spark.rows import (
+    FLUSHED,
+    LINK,
+    REMOVED,
+    ROW_SCHEMA,
+    SHAPE_FRAGMENT,
+    UNREADABLE_FLUSH,
+    UNREADABLE_FRAGMENT,
+)
+from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
+from tests.support.ack_rows import AckRows, StoredAcks
+from tests.support.wal_history import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that is no event."""
+
+    value: str
+    is_fragment: bool
+
+
+Record = Event | Unreadable
+GroupKey = tuple[str, str]
+_State3 = tuple[bytes, str, int]
+
+DEFAULT_MAX_PENDING: Final = 4096
+_COLUMNS: Final = ROW_SCHEMA.fieldNames()
+
+
+class KilledError(Exception):
+    """The driver was killed; its uncommitted work is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The committed state: the last batch, and the state of each chain and shape group after it."""
+
+    batch_id: int = -1
+    states: Mapping[GroupKey, _State3] = field(default_factory=dict)
+
+    def groups(self) -> list[tuple[bytes, str]]:
+        """The packed state and the last report of every shape group."""
+        return [state[:2] for (_, shape_group), state in self.states.items() if shape_group != CHAIN]
+
+    def committed_state(self) -> CommittedState:
+        """What a starting driver reads."""
+        return CommittedState(self.batch_id, [Report(*key, report) for key, (_, report, _) in self.states.items()])
+
+
+class SimulatedDriver(AckDriver):
+    """The driver, with the number of dead letters that it would have written."""
+
+    dead_letters = 0
+
+    def _write_dead_letters(self, batch: DataFrame, batch_id: int, count: int) -> None:  # noqa: ARG002  the same call
+        self.dead_letters += count
+
+
+class SimulatedJob:
+    """One run of the job, from its start until it is killed; the table and the checkpoint survive it."""
+
+    def __init__(
+        self,
+        table: StoredAcks,
+        checkpoint: Checkpoint | None = None,
+        *,
+        shape_groups: int = 16,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        opened: object | None = None,
+    ) -> None:
+        """``opened`` is this driver's own table, by default ``table`` opened: an ``AckTable``, or one like it."""
+        self.table = table
+        self.checkpoint = checkpoint or Checkpoint()
+        self._shape_groups = shape_groups
+        acks = cast("AckTable", table.open() if opened is None else opened)
+        acks.fence_others()
+        self.driver = SimulatedDriver(acks, "")
+        self.driver.restore(self.checkpoint.committed_state())
+        # As in Spark, new chains and groups start from the acks at the job's start.
+        self._settings = GroupSettings(shape_groups, max_pending, acks.last_acks())
+        self._handle_group = state_function(self._settings)
+        self._check()
+
+    @property
+    def trackers(self) -> SourceTrackers:
+        return self.driver.trackers
+
+    def run_batch(self, events: Iterable[Record], now_ms: int = 0, *, kill: str | None = None) -> None:
+        """Process one micro-batch. ``kill``, if given, is where the driver dies: "before ack" or "before commit".
+
+        Raises:
+            GapError: a chain has a gap; nothing is acknowledged and nothing is committed.
+            KilledError: the driver was killed at ``kill``.
+        """
+        batch_id = self.checkpoint.batch_id + 1
+        states, batch = self.run_groups(events, now_ms)
+        if kill == "before ack":
+            raise KilledError
+        self.acknowledge(batch, batch_id)
+        if kill == "before commit":
+            raise KilledError
+        self.checkpoint = Checkpoint(batch_id, states)
+
+    def run_groups(self, events: Iterable[Record], now_ms: int) -> tuple[Mapping[GroupKey, _State3], "_Batch"]:
+        """The executors' step: the state after the batch, and the rows for the driver."""
+        states = dict(self.checkpoint.states)
+        output: list[dict[str, Any]] = []
+        for key, rows in self._rows_by_key(events, now_ms).items():
+            state = _State(states.get(key))
+            for frame in self._handle_group(
+                key, cast("Iterable[pd.DataFrame]", _frames(rows)), cast("GroupState", state)
+            ):
+                output += _records(frame)
+            if state.is_updated and state.value is not None:
+                states[key] = state.value
+                if key[1] != CHAIN:
+                    ShapeGroup.unpack(state.value[0]).check_invariants()
+        return states, _Batch(output)
+
+    def acknowledge(self, batch: "_Batch", batch_id: int) -> None:
+        """The driver's step."""
+        self.driver.handle_batch(cast("DataFrame", batch), batch_id)
+        self._check()
+
+    def ack_lsn(self, source: str) -> int:
+        last_ack = self.table.last_acks.get(source)
+        return -1 if last_ack is None else last_ack
+
+    def group_of(self, shape_id: str) -> str:
+        """The group of a shape; any fixed hash works."""
+        return str(crc32(shape_id.encode()) % self._shape_groups) if self._shape_groups else shape_id
+
+    def kept_shapes(self) -> set[str]:
+        """The shapes that have state in any group."""
+        return {shape for packed, _ in self.checkpoint.groups() for shape in ShapeGroup.unpack(packed).shapes}
+
+    def is_caught_up(self, source: str) -> bool:
+        """Whether nothing is pending, as far as the driver knows."""
+        tracker = self.trackers[source]
+        return tracker.blocking() is None and tracker.pending_shapes == 0
+
+    def _check(self) -> None:
+        for tracker in self.trackers.values():
+            tracker.check_invariants()
+
+    def _rows_by_key(self, events: Iterable[Record], now_ms: int) -> dict[GroupKey, list[tuple[object, ...]]]:
+        rows: dict[GroupKey, list[tuple[object, ...]]] = {}
+        for event in events:
+            for source, group, kind, *fields in self._rows(event):
+                row = (source, group, kind, *fields, now_ms)
+                rows.setdefault((source, group), []).append(row)
+        return rows
+
+    def _rows(self, event: Record) -> Iterator[tuple[Any, ...]]:
+        """The event's rows of ``ROW_SCHEMA``, without ``now_ms``."""
+        if isinstance(event, Unreadable):
+            kind = UNREADABLE_FRAGMENT if event.is_fragment else UNREADABLE_FLUSH
+            yield "", "", kind, None, -1, -1, -1, -1, False, False, "a.jsonl:1", event.value
+        elif isinstance(event, FlushNotification):
+            kind = REMOVED if event.type == "removed" else FLUSHED
+            tx, op = event.offset.tx_offset, event.offset.op_offset
+            group = self.group_of(event.shape_id)
+            yield event.source, group, kind, event.shape_id, tx, op, -1, -1, False, False, None, None
+        else:
+            follows, last, commit = event.follows, event.last_log_offset, event.commit is not None
+            of_fragment = last.tx_offset, last.op_offset
+            link = event.source, CHAIN, LINK, None, follows.tx_offset, follows.op_offset
+            yield *link, *of_fragment, event.start, commit, "a.jsonl:1", None
+            for shape in event.shapes:
+                offset = shape.last_offset
+                tx, op = (-1, -1) if offset is None else (offset.tx_offset, offset.op_offset)
+                of_shape = event.source, self.group_of(shape.shape_id), SHAPE_FRAGMENT, shape.shape_id
+                yield *of_shape, tx, op, *of_fragment, False, commit, None, None
+
+
+@dataclass(slots=True)
+class _State:
+    """The calls on Spark's ``GroupState`` that the state function makes."""
+
+    value: _State3 | None
+    is_updated: bool = False
+
+    @property
+    def exists(self) -> bool:
+        return self.value is not None
+
+    @property
+    def get(self) -> _State3:
+        assert self.value is not None
+        return self.value
+
+    def update(self, value: _State3) -> None:
+        self.value, self.is_updated = value, True
+
+
+class _Frame(dict[str, tuple[object, ...]]):
+    """The calls on an input frame that the state function makes; a frame of pandas takes half a millisecond."""
+
+    def __getitem__(self, name: str) -> "_Column":
+        return _Column(super().__getitem__(name))
+
+
+class _Column(tuple[object, ...]):
+    """A column of a :class:`_Frame`."""
+
+    __slots__ = ()
+
+    def tolist(self) -> list[object]:
+        return list(self)
+
+    @property
+    def iloc(self) -> "_Column":
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The calls on the DataFrame of ``foreachBatch`` that the driver makes."""
+
+    rows: list[dict[str, Any]]
+
+    def where(self, condition: str) -> "_Batch":
+        assert condition == f"kind <> '{DEAD_LETTER}'"
+        return _Batch([row for row in self.rows if row["kind"] != DEAD_LETTER])
+
+    def collect(self) -> list[dict[str, Any]]:
+        return self.rows
+
+    def persist(self) -> None:
+        pass
+
+    def unpersist(self) -> None:
+        pass
+
+
+def _frames(rows: list[tuple[object, ...]]) -> Iterator["_Frame"]:
+    """A group's rows in frames of up to eight, as Spark cuts those of a large group."""
+    for first in range(0, len(rows), 8):
+        yield _Frame(dict(zip(_COLUMNS, zip(*rows[first : first + 8], strict=True), strict=True)))
+
+
+def _records(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows of an output frame; what is missing is null in Spark."""
+    names = frame.columns.tolist()
+    for values in frame.to_numpy(dtype=object).tolist():
+        yield {name: None if value != value else value for name, value in zip(names, values, strict=True)}  # noqa: PLR0124  NaN
+
+
+def run_job(
+    batches: Iterable[Iterable[Event]], shape_groups: int = 16, max_pending: int = DEFAULT_MAX_PENDING
+) -> SimulatedJob:
+    """Run the batches on a new job and return it."""
+    job = SimulatedJob(AckRows(), shape_groups=shape_groups, max_pending=max_pending)
+    for batch in batches:
+        job.run_batch(batch)
+    return job

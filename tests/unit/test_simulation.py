@@ -1,0 +1,31 @@
+"""A thousand random histories of the whole tracker, with crashes at every step; ``make soak`` plays a million."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.ack_rows import DeltaAckRows
+from tests.support.failing_scenario import described, failure_of, shrunk
+from tests.support.scenario import Scenario
+from tests.support.simulation import Simulation
+
+_HISTORIES = 1000
+_PARTS = 20
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_every_history_is_acknowledged_safely_exactly_and_to_its_end(part: int) -> None:
+    """A failure shows the smallest history that fails likewise."""
+    for seed in range(part, _HISTORIES, _PARTS):
+        scenario = Scenario.of(seed)
+        if failure_of(scenario) is not None:
+            pytest.fail(described(shrunk(scenario)))
+
+
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_histories_end_alike_on_a_real_ack_table(tmp_path: Path, seed: int) -> None:
+    """The table in memory stands for Delta's: both have the same rows in the end."""
+    in_memory, real = Simulation(Scenario.of(seed)), Simulation(Scenario.of(seed), DeltaAckRows(str(tmp_path / "acks")))
+    in_memory.run()
+    real.run()
+    assert sorted(real.table.rows) == sorted(in_memory.table.rows)
