@@ -7,7 +7,7 @@ shape's group, :data:`CHAIN` for the source's chain, and an empty source for an 
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -60,7 +60,8 @@ _ARROW_SCHEMA: Final = pa.schema(
 _MAX_ROWS: Final = 10_000
 """Of one Arrow batch, unless a single event has more."""
 
-_Row = tuple[str, int, str | None, int, int, int, int, bool, bool, str | None, str | None, str | None]
+Row: TypeAlias = tuple[str, int, str | None, int, int, int, int, bool, bool, str | None, str | None, str | None]
+"""What an event becomes, without its group and the time."""
 
 
 def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
@@ -89,9 +90,9 @@ def shape_group_of(shape_id: Column, shape_groups: int) -> Column:
 def parse_events(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function for ``mapInArrow``: batches of events into batches of rows."""
     for batch in batches:
-        rows: list[_Row] = []
+        rows: list[Row] = []
         for stream, value, place in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            rows += _fragment_rows(value, place) if stream == FRAGMENTS else [_flush_row(value, place)]
+            rows += _read(stream, value, place)
             if len(rows) >= _MAX_ROWS:
                 yield _arrow_batch(rows)
                 rows = []
@@ -99,7 +100,7 @@ def parse_events(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _arrow_batch(rows)
 
 
-def _arrow_batch(rows: list[_Row]) -> pa.RecordBatch:
+def _arrow_batch(rows: list[Row]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)],
@@ -107,31 +108,36 @@ def _arrow_batch(rows: list[_Row]) -> pa.RecordBatch:
     )
 
 
-def _fragment_rows(value: bytes | None, place: str) -> list[_Row]:
+def _read(stream: str, value: bytes | None, place: str) -> list[Row]:
     try:
-        event = FragmentEvent.from_json(value or b"")
+        if stream == FRAGMENTS:
+            return fragment_rows(FragmentEvent.from_json(value or b""), place)
+        return [flush_row(FlushNotification.from_json(value or b""))]
     except DecodeError as error:
-        return [_unreadable_row(UNREADABLE_FRAGMENT, value, place, error)]
+        kind = UNREADABLE_FRAGMENT if stream == FRAGMENTS else UNREADABLE_FLUSH
+        text = None if value is None else value.decode(errors="backslashreplace")
+        return [unreadable_row(kind, text, place, "it has no value" if value is None else str(error))]
+
+
+def fragment_rows(event: FragmentEvent, place: str) -> list[Row]:
+    """The row of the chain's link, and one for each shape."""
     source, follows, commit = event.source, event.follows, event.commit is not None
-    last_tx, last_op = event.last_log_offset.tx_offset, event.last_log_offset.op_offset
-    link = (source, LINK, None, follows.tx_offset, follows.op_offset, last_tx, last_op, event.start, commit, place)
-    rows: list[_Row] = [(*link, None, None)]
+    last_tx, last_op = event.last_log_offset
+    rows: list[Row] = [
+        (source, LINK, None, *follows, last_tx, last_op, event.start, commit, place, None, None),
+    ]
     for shape in event.shapes:
-        tx, op = (-1, -1) if (last := shape.last_offset) is None else (last.tx_offset, last.op_offset)
+        tx, op = (-1, -1) if shape.last_offset is None else shape.last_offset
         rows.append((source, SHAPE_FRAGMENT, shape.shape_id, tx, op, last_tx, last_op, False, commit, None, None, None))
     return rows
 
 
-def _flush_row(value: bytes | None, place: str) -> _Row:
-    try:
-        event = FlushNotification.from_json(value or b"")
-    except DecodeError as error:
-        return _unreadable_row(UNREADABLE_FLUSH, value, place, error)
-    kind, offset = REMOVED if event.type == "removed" else FLUSHED, event.offset
-    return (event.source, kind, event.shape_id, offset.tx_offset, offset.op_offset, -1, -1, False, False) + (None,) * 3
+def flush_row(event: FlushNotification) -> Row:
+    """The row of a flush or of a removal."""
+    kind = REMOVED if event.type == "removed" else FLUSHED
+    return (event.source, kind, event.shape_id, *event.offset, -1, -1, False, False, None, None, None)
 
 
-def _unreadable_row(kind: int, value: bytes | None, place: str, error: DecodeError) -> _Row:
-    text = None if value is None else value.decode(errors="backslashreplace")
-    reason = "it has no value" if value is None else str(error)
+def unreadable_row(kind: int, text: str | None, place: str, reason: str) -> Row:
+    """The row of an event that cannot be read; ``text`` is what it has."""
     return ("", kind, None, -1, -1, -1, -1, False, False, place, text, reason)

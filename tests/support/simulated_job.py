@@ -3,7 +3,7 @@
 Production code does every step: the state function runs each chain and each shape group on its packed state, and
 ``AckDriver`` raises errors, reduces the reports, and appends the acks that advanced. In Spark's place are:
 
-- ``_rows_by_key``: the rows that ``spark.rows`` makes of events, grouped by key (its parsing has tests of its own);
+- ``_rows_by_key``: groups the rows that ``spark.rows`` makes of events by key (parsing has tests of its own);
 - ``_Frame``: the frames in which a group gets its rows;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
 - ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;
@@ -28,13 +28,13 @@ from flushtracker.spark.committed_state import CommittedState
 from flushtracker.spark.driver import AckDriver
 from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, state_function
 from flushtracker.spark.rows import (
-    FLUSHED,
-    LINK,
-    REMOVED,
     ROW_SCHEMA,
-    SHAPE_FRAGMENT,
     UNREADABLE_FLUSH,
     UNREADABLE_FRAGMENT,
+    Row,
+    flush_row,
+    fragment_rows,
+    unreadable_row,
 )
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
@@ -56,6 +56,7 @@ _State3 = tuple[bytes, str, int]
 
 DEFAULT_MAX_PENDING: Final = 4096
 _COLUMNS: Final = ROW_SCHEMA.fieldNames()
+_PLACE: Final = "a.jsonl:1"
 
 
 class KilledError(Exception):
@@ -176,32 +177,18 @@ class SimulatedJob:
 
     def _rows_by_key(self, events: Iterable[Record], now_ms: int) -> dict[GroupKey, list[tuple[object, ...]]]:
         rows: dict[GroupKey, list[tuple[object, ...]]] = {}
-        for event in events:
-            for source, group, kind, *fields in self._rows(event):
-                row = (source, group, kind, *fields, now_ms)
-                rows.setdefault((source, group), []).append(row)
+        for row in (row for event in events for row in _rows(event)):
+            source, shape_id = row[0], row[2]
+            group = CHAIN if shape_id is None else self.group_of(shape_id)
+            rows.setdefault((source, group), []).append((*row, group, now_ms))
         return rows
 
-    def _rows(self, event: Record) -> Iterator[tuple[Any, ...]]:
-        """The event's rows of ``ROW_SCHEMA``, without ``now_ms``."""
-        if isinstance(event, Unreadable):
-            kind = UNREADABLE_FRAGMENT if event.is_fragment else UNREADABLE_FLUSH
-            yield "", "", kind, None, -1, -1, -1, -1, False, False, "a.jsonl:1", event.value
-        elif isinstance(event, FlushNotification):
-            kind = REMOVED if event.type == "removed" else FLUSHED
-            tx, op = event.offset.tx_offset, event.offset.op_offset
-            group = self.group_of(event.shape_id)
-            yield event.source, group, kind, event.shape_id, tx, op, -1, -1, False, False, None, None
-        else:
-            follows, last, commit = event.follows, event.last_log_offset, event.commit is not None
-            of_fragment = last.tx_offset, last.op_offset
-            link = event.source, CHAIN, LINK, None, follows.tx_offset, follows.op_offset
-            yield *link, *of_fragment, event.start, commit, "a.jsonl:1", None
-            for shape in event.shapes:
-                offset = shape.last_offset
-                tx, op = (-1, -1) if offset is None else (offset.tx_offset, offset.op_offset)
-                of_shape = event.source, self.group_of(shape.shape_id), SHAPE_FRAGMENT, shape.shape_id
-                yield *of_shape, tx, op, *of_fragment, False, commit, None, None
+
+def _rows(event: Record) -> list[Row]:
+    if isinstance(event, Unreadable):
+        kind = UNREADABLE_FRAGMENT if event.is_fragment else UNREADABLE_FLUSH
+        return [unreadable_row(kind, event.value, _PLACE, "it is damaged")]
+    return [flush_row(event)] if isinstance(event, FlushNotification) else fragment_rows(event, _PLACE)
 
 
 @dataclass(slots=True)

@@ -132,7 +132,7 @@ def test_last_sent_is_the_end_of_the_last_transaction() -> None:
 def test_a_limit_of_one_keeps_one() -> None:
     """All pending transactions of a shape are one, flushed when the last of them is."""
     group = group_with(*(commit("users", 100 * number) for number in range(1, 6)), max_pending=1)
-    assert group.shapes["users"].txn_offset_mapping == [PendingTxn(100, LogOffset(500, 0), LogOffset(500, 0))]
+    assert list(group.shapes["users"].txn_offset_mapping) == [PendingTxn(100, LogOffset(500, 0), LogOffset(500, 0))]
 
 
 def test_state_is_bounded_by_the_limit_on_pending_transactions() -> None:
