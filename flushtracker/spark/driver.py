@@ -9,6 +9,7 @@ discarded: the next driver rebuilds them from the committed state (``restore``) 
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from threading import Lock
 
@@ -50,8 +51,7 @@ class AckDriver:
         """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
         self.trackers.apply(state.reports)
         self._expected_batch_id = state.batch_id + 1
-        for source, tracker in sorted(self.trackers.items()):
-            self._acknowledge(source, tracker.ack_lsn, state.batch_id)
+        self._acknowledge({source: tracker.ack_lsn for source, tracker in self.trackers.items()}, state.batch_id)
 
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The function for ``foreachBatch``. Keeps what it raises in ``failure``, because Spark reduces it to text."""
@@ -92,16 +92,20 @@ class AckDriver:
         for row in rows:
             if row["kind"] == REPORT:
                 events[row["source"]] += row["events"]
+        self._acknowledge(acks, batch_id)
         for source in sorted(events):
-            self._acknowledge(source, acks.get(source), batch_id)
             self._log_batch(source, batch_id, events[source], started)
 
-    def _acknowledge(self, source: str, ack_lsn: int | None, batch_id: int) -> None:
-        if ack_lsn is None or ack_lsn < 0:
-            return
+    def _acknowledge(self, acks: Mapping[str, int], batch_id: int) -> None:
+        """Append the acks of all sources in one commit."""
+        rows = [self._ack_row(source, ack_lsn, batch_id) for source, ack_lsn in sorted(acks.items()) if ack_lsn >= 0]
+        if rows:
+            self._ack_table.append(*rows)
+
+    def _ack_row(self, source: str, ack_lsn: int, batch_id: int) -> AckRow:
         tracker = self.trackers[source]
         last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, tracker.blocking()
-        row = AckRow(
+        return AckRow(
             source=source,
             batch_id=batch_id,
             ack_lsn=ack_lsn,
@@ -111,7 +115,6 @@ class AckDriver:
             blocking_since=datetime.fromtimestamp(blocking.pending.since_ms / 1000, timezone.utc) if blocking else None,
             acked_at=datetime.now(timezone.utc),
         )
-        self._ack_table.append(row)
 
     def _write_dead_letters(self, batch: DataFrame, batch_id: int, count: int) -> None:
         letters = batch.where(F.col("kind") == DEAD_LETTER).select(

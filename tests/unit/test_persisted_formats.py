@@ -2,7 +2,7 @@
 
 import json
 
-from flushtracker.delta import ack_table
+from flushtracker.delta import ack_table, app_transactions
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.spark.group_state import STATE_SCHEMA
@@ -84,7 +84,7 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
 
 def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
-    assert ack_table._FENCING_APP_ID == "flushtracker: owner of this table"
+    assert app_transactions.FENCING_APP_ID == "flushtracker: owner of this table"
     assert ack_table.SCHEMA.names == [
         "source",
         "batch_id",
