@@ -124,24 +124,32 @@ def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: Jo
     while query.isActive and not stop.wait(_POLL_S):
         if driver.last_batch_id is not None:
             retry.progress()
+    interrupted = False
     if stop.is_set():
         logger.info("stopping after the running batch")
-        _await_running_batch(query, driver)
+        interrupted = not _await_running_batch(query, driver)
         query.stop()
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        if not isinstance(driver.failure, StoppedError):
-            raise query_failure(query, driver.failure, config) from error
+        failure = query_failure(query, driver.failure, config)
+        if interrupted and driver.failure is not failure:
+            logger.warning("running batch interrupted batch_id=%s", driver.last_batch_id)
+        elif not isinstance(failure, StoppedError):
+            raise failure from error
 
 
-def _await_running_batch(query: StreamingQuery, driver: AckDriver) -> None:
-    """Wait, up to a timeout, until Spark has committed the running batch; the driver refuses any later one."""
-    with driver.lock:
-        driver.stopping = True
+def _await_running_batch(query: StreamingQuery, driver: AckDriver) -> bool:
+    """Wait until Spark has committed the running batch; the driver refuses any later one. False after a timeout."""
+    driver.stopping = True
     deadline = time.monotonic() + _COMMIT_TIMEOUT_S
+    # The lock is held while a batch is handled.
+    if not driver.lock.acquire(timeout=_COMMIT_TIMEOUT_S):
+        return False
+    driver.lock.release()
     while time.monotonic() < deadline and query.isActive:
         progress = query.lastProgress
         if driver.last_batch_id is None or (progress is not None and progress["batchId"] >= driver.last_batch_id):
-            return
+            return True
         time.sleep(_POLL_S)
+    return not query.isActive
