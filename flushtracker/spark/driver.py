@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 
 from flushtracker import errors
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.errors import FencedError, FlushtrackerError, SinkError
+from flushtracker.errors import FencedError, FlushtrackerError
 from flushtracker.spark.committed_state import START_OVER, CommittedState
+from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.group_state import DEAD_LETTER, ERROR, REPORT, UNREADABLE
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.tracking.source_tracker import Blocking, Report, SourceTrackers
 from flushtracker.wal.lsn import format_lsn
 
@@ -45,7 +45,7 @@ class AckDriver:
         self._expected_batch_id = 0
         self.stopping = False
         self._ack_table = ack_table
-        self._dead_letters = dead_letters
+        self._dead_letters = DeadLetters(dead_letters)
 
     def restore(self, state: CommittedState) -> None:
         """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
@@ -81,18 +81,20 @@ class AckDriver:
         try:
             rows = batch.where(F.col("kind") != DEAD_LETTER).collect()
             _raise_first_error(rows)
+            self._apply(rows, batch_id, started)
+            # Only now: they delay nothing but the next batch, and if they fail, the acks are right all the same.
             if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
-                self._write_dead_letters(batch, batch_id, dead_letters)
+                self._dead_letters.append(batch, batch_id, dead_letters)
         finally:
             batch.unpersist()
-        acks = self.trackers.apply(
-            Report(row["source"], row["shape_group"], row["report"]) for row in rows if row["kind"] == REPORT
-        )
-        events: Counter[str] = Counter()
-        for row in rows:
-            if row["kind"] == REPORT:
-                events[row["source"]] += row["events"]
+
+    def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
+        reports = [row for row in rows if row["kind"] == REPORT]
+        acks = self.trackers.apply(Report(row["source"], row["shape_group"], row["report"]) for row in reports)
         self._acknowledge(acks, batch_id)
+        events: Counter[str] = Counter()
+        for row in reports:
+            events[row["source"]] += row["events"]
         for source in sorted(events):
             self._log_batch(source, batch_id, events[source], started)
 
@@ -114,25 +116,6 @@ class AckDriver:
             blocking_shape=blocking.shape_id if blocking else None,
             blocking_since=datetime.fromtimestamp(blocking.pending.since_ms / 1000, timezone.utc) if blocking else None,
             acked_at=datetime.now(timezone.utc),
-        )
-
-    def _write_dead_letters(self, batch: DataFrame, batch_id: int, count: int) -> None:
-        letters = batch.where(F.col("kind") == DEAD_LETTER).select(
-            F.lit(batch_id).cast("bigint").alias("batch_id"),
-            "place",
-            "reason",
-            "value",
-            F.current_timestamp().alias("written_at"),
-        )
-        # The query id belongs to the checkpoint: a replayed batch adds nothing, and a new checkpoint restarts at 0.
-        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        write = letters.write.format("delta").mode("append")
-        try:
-            write.option("txnAppId", query_id).option("txnVersion", batch_id).save(self._dead_letters)
-        except JAVA_ERRORS as error:
-            raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {java_reason(error)}") from error
-        logger.warning(
-            "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._dead_letters
         )
 
     def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:
