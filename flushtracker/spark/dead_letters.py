@@ -15,7 +15,7 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 logger = logging.getLogger(__name__)
 
 COMPACT_EVERY: Final = 100
-"""Versions of the table between two compactions, which take seconds."""
+"""Commits of the table between two compactions, which take seconds."""
 
 _RETENTION: Final = {
     "delta.logRetentionDuration": "interval 1 days",
@@ -29,7 +29,7 @@ class DeadLetters:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._last_version: int | None = None
+        self._commits: int | None = None
 
     def append(self, batch: DataFrame, batch_id: int, count: int) -> None:
         """Append the ``count`` dead letters among a batch's output rows; a replayed batch adds nothing.
@@ -49,21 +49,21 @@ class DeadLetters:
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         write = letters.write.format("delta").mode("append").options(**_RETENTION)
         try:
-            before = self._version(spark) if self._last_version is None else self._last_version
+            before = self._count_commits(spark) if self._commits is None else self._commits
             write.option("txnAppId", query_id).option("txnVersion", batch_id).save(self._path)
         except JAVA_ERRORS as error:
             raise SinkError(f"dead letters cannot be written to {self._path}: {java_reason(error)}") from error
         logger.warning(
             "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._path
         )
-        self._last_version = before + 1
-        if self._last_version // COMPACT_EVERY > before // COMPACT_EVERY:
+        self._commits = before + 1
+        if self._commits // COMPACT_EVERY > before // COMPACT_EVERY:
             self._compact(spark)
 
-    def _version(self, spark: SparkSession) -> int:
-        """The table's version, from the names in its log, which may be many; -1 if there is none."""
+    def _count_commits(self, spark: SparkSession) -> int:
+        """The number of commits of the table, from the names in its log, of which there may be many."""
         names = HadoopFiles(spark, self._path).names("_delta_log")
-        return max((int(name[:20]) for name in names if name[:20].isdigit() and name.endswith(".json")), default=-1)
+        return max((int(name[:20]) + 1 for name in names if name[:20].isdigit() and name.endswith(".json")), default=0)
 
     def _compact(self, spark: SparkSession) -> None:
         """Merge small files, and delete replaced ones past their retention; a failure only costs time later."""

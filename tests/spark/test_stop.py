@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.job_folder import JobFolder
+from tests.support.processes import group_has_ended
 from tests.support.sample_source import SampleSource
 from tests.support.waiting import wait_until
 
@@ -29,15 +30,9 @@ def test_stop_while_the_ack_table_hangs_ends_the_job_and_its_jvm(tmp_path: Path)
             wait_until(lambda: "hanging" in log.read_text() or running.poll() is not None, "the hang", _DEADLINE_S)
             running.send_signal(signal.SIGTERM)
             assert running.wait(60) == 1, log.read_text()
-            wait_until(lambda: _is_gone(running.pid), "the end of the JVM and the workers", 60)
+            wait_until(lambda: group_has_ended(running.pid), "the end of the JVM and the workers", 60)
         finally:
-            if not _is_gone(running.pid):
+            if not group_has_ended(running.pid):
                 os.killpg(running.pid, signal.SIGKILL)
     assert "flushtracker track: not stopped after 3 s, so a storage may hang; exiting now" in log.read_text()
     assert not (tmp_path / "checkpoint/commits/0").exists()
-
-
-def _is_gone(group: int) -> bool:
-    """Whether no process of the group runs."""
-    listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
-    return not any(line.split()[0] == str(group) and "Z" not in line for line in listed.splitlines())
