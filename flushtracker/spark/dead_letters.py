@@ -47,7 +47,7 @@ class DeadLetters:
         )
         # The query id belongs to the checkpoint: a new checkpoint restarts at batch 0.
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        write = letters.write.format("delta").mode("append").options(**_RETENTION)
+        write = letters.coalesce(1).write.format("delta").mode("append").options(**_RETENTION)
         try:
             before = self._count_commits(spark) if self._commits is None else self._commits
             write.option("txnAppId", query_id).option("txnVersion", batch_id).save(self._path)
