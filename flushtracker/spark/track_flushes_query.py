@@ -128,14 +128,15 @@ def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: Jo
     if stop.is_set():
         logger.info("stopping after the running batch")
         interrupted = not _await_running_batch(query, driver)
+        if interrupted:
+            logger.warning("interrupting the running batch batch_id=%s", driver.last_batch_id)
         query.stop()
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
         failure = query_failure(query, driver.failure, config)
-        if interrupted and driver.failure is not failure:
-            logger.warning("running batch interrupted batch_id=%s", driver.last_batch_id)
-        elif not isinstance(failure, StoppedError):
+        # An interrupted batch fails in Spark; only what our own code has raised in it counts.
+        if not isinstance(failure, StoppedError) and (failure is driver.failure or not interrupted):
             raise failure from error
 
 

@@ -68,6 +68,7 @@ def test_backlog_is_read_in_parts(
     batches: int,
 ) -> None:
     """Without a limit the first batch is all of it, and too large a batch comes again after each restart."""
+    assert kafka_streams._DEFAULTS["maxOffsetsPerTrigger"] == "500000"
     monkeypatch.setitem(kafka_streams._DEFAULTS, "maxOffsetsPerTrigger", "2")
     options = {} if option is None else {"maxoffsetspertrigger": option}
     job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)

@@ -1,12 +1,19 @@
-"""A stop while the storage hangs."""
+"""A stop in the middle of a batch that takes too long, or hangs."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Final
+from threading import Event
+from typing import Any, Final
 
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.spark import driver, track_flushes_query
+from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import group_has_ended
 from tests.support.sample_source import SampleSource
@@ -14,6 +21,28 @@ from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
 _DEADLINE_S: Final = 300
+
+
+def test_batch_that_takes_too_long_is_interrupted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job ends without an error, and the next start reads the batch again."""
+    job, stop = JobFolder(tmp_path), Event()
+    source = SampleSource()
+    job.write([source.transaction(2000)])
+
+    def take_long(_rows: Any) -> None:
+        stop.set()
+        spark.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(600))
+
+    with monkeypatch.context() as slow:
+        slow.setattr(track_flushes_query, "_COMMIT_TIMEOUT_S", 0.5)
+        slow.setattr(driver, "_raise_first_error", take_long)
+        track_flushes(spark, job.config(), stop)
+    assert "interrupting the running batch batch_id=0" in caplog.text
+    assert job.acks() == []
+    job.run(spark)
+    assert job.acks() == [(source.name, 0, 2000)]
 
 
 def test_stop_while_the_ack_table_hangs_ends_the_job_and_its_jvm(tmp_path: Path) -> None:
