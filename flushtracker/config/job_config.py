@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.storage_path import Place, is_inside, place_of
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 
 AVAILABLE_NOW: Final = "available_now"
@@ -203,21 +204,33 @@ def _trigger_ms(root: YamlMapping) -> int | None:
 
 
 def _check_distinct_paths(root: YamlMapping) -> None:
-    """Check that no two streams or tables share a path: they would read each other's events."""
-    streams = [("source", "fragments"), ("source", "flushes")]
-    paths = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
-    if root.mapping("source").text("format").value == FilesTransport.format:
-        paths = streams + paths
-    else:
-        _check_distinct(root, streams)
-    _check_distinct(root, paths)
+    """Check that no stream, table or checkpoint is another one, or inside it.
 
-
-def _check_distinct(root: YamlMapping, places: list[tuple[str, str]]) -> None:
-    taken: dict[str, str] = {}
-    for section, key in places:
+    They would read each other's events, compaction deletes what is in the folder of the acks and not part of the table,
+    and ``--recover`` moves the checkpoint's folder with everything in it.
+    """
+    keys = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
+    source = root.mapping("source")
+    if source.text("format").value == FilesTransport.format:
+        keys = [("source", "fragments"), ("source", "flushes"), *keys]
+    elif source.text("fragments").value == source.text("flushes").value:
+        raise source.error("flushes", "is the same as source.fragments; each needs its own")
+    taken: dict[str, Place] = {}
+    for section, key in keys:
         mapping = root.mapping(section)
-        path = mapping.text(key).value.rstrip("/")
-        if path in taken:
-            raise mapping.error(key, f"is the same as {taken[path]}; each needs its own")
-        taken[path] = f"{section}.{key}"
+        place = _place(mapping, key)
+        for other, other_place in taken.items():
+            if place == other_place:
+                raise mapping.error(key, f"is the same as {other}; each needs its own")
+            if is_inside(place, other_place):
+                raise mapping.error(key, f"is inside {other}; each needs a folder of its own")
+            if is_inside(other_place, place):
+                raise mapping.error(key, f"contains {other}; each needs a folder of its own")
+        taken[f"{section}.{key}"] = place
+
+
+def _place(mapping: YamlMapping, key: str) -> Place:
+    try:
+        return place_of(mapping.text(key).value)
+    except ValueError:  # no path has a NUL, which a file: URI can spell
+        raise mapping.wrong(key, "a path or a URI that leads to a folder") from None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from flushtracker.delta.app_transactions import app_id_of
 from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import ConfigError, SinkError, listed
 
@@ -77,7 +78,7 @@ class AckReader:
                 self._table = _open_ack_table(self._uri, self._options)
             else:
                 self._table.update_incremental()
-            return self._table.transaction_version(source)
+            return self._table.transaction_version(app_id_of(source))
         except TableNotFoundError:
             self._table = None
             return None

@@ -5,18 +5,19 @@ version=ack_lsn)``, so the table's log itself holds it. Delta accepts an *older*
 before the commit.
 
 Only the driver that started last may append; it fences the others. To do so it commits the next version of the app id
-``_FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver therefore
+``FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver therefore
 finds a newer version and stops; if both commit at the same moment, Delta refuses one of them.
 
-Every append adds a file of about 1 kB. After ``COMPACT_EVERY`` appends the small files are merged, up to about 1 MiB
-each, and replaced files are deleted once they are past the retention. A log checkpoint every 100 commits lets
-the log's own files expire likewise. ``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
+Every append adds a small file. Whenever the table's version passes a multiple of ``COMPACT_EVERY``, whichever process
+does that, the small files are merged, up to about 1 MiB each, and whatever is not part of the table is deleted once it
+is past the retention. A log checkpoint every 100 commits lets the log's own files expire likewise.
+``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
 """
 
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
@@ -25,14 +26,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from flushtracker.delta.storage import storage_reason, table_rows
-from flushtracker.errors import SinkError
+from flushtracker.delta.app_transactions import FENCING_APP_ID, app_id_of, sources
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import SinkError, listed
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
-COMPACT_EVERY: Final = 500
-"""Appends between two compactions; at one ack per second, about eight minutes."""
+COMPACT_EVERY: Final = 100
+"""Versions of the table between two compactions; an append takes longer, the more files the table has."""
 
 _COMPACTED_BYTES: Final = 1 << 20
 CONFIGURATION: Final = {
@@ -40,10 +42,7 @@ CONFIGURATION: Final = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-RETENTION_HOURS: Final = 1
 _TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
-_FENCING_APP_ID: Final = "flushtracker: owner of this table"
-"""The app id of the fencing token, and the key of the driver's name in the commit. Persisted, so it cannot change."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -83,7 +82,7 @@ class AckTable:
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         """Open the table at ``uri``, or create it; raises ``SinkError`` if it is another kind of table."""
         self.uri = uri
-        self._appended = 0
+        self._options = dict(storage_options or {})
         self._fencing_token = 0
         try:
             self._table = DeltaTable.create(
@@ -91,7 +90,7 @@ class AckTable:
                 Schema.from_arrow(SCHEMA),
                 mode="ignore",
                 configuration=CONFIGURATION,
-                storage_options=dict(storage_options or {}),
+                storage_options=self._options,
             )
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
@@ -115,10 +114,11 @@ class AckTable:
             self.require_not_fenced()
             return
         self._refresh()
-        token = (self._table.transaction_version(_FENCING_APP_ID) or 0) + 1
+        before = self._table.version()
+        token = (self._table.transaction_version(FENCING_APP_ID) or 0) + 1
         properties = CommitProperties(
-            {_FENCING_APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
-            app_transactions=[Transaction(_FENCING_APP_ID, token)],
+            {FENCING_APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
+            app_transactions=[Transaction(FENCING_APP_ID, token)],
         )
         try:
             self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
@@ -130,11 +130,13 @@ class AckTable:
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
         self._fencing_token = token
+        self._refresh()
+        self._compact_if_due(before)
 
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another driver has fenced this one since :meth:`fence_others`."""
         self._refresh()
-        if self._table.transaction_version(_FENCING_APP_ID) != self._fencing_token:
+        if self._table.transaction_version(FENCING_APP_ID) != self._fencing_token:
             raise SinkError(
                 f"this driver has been fenced: another driver{self._fencing_driver()} writes to ack table {self.uri}; "
                 f"let only one run"
@@ -142,7 +144,7 @@ class AckTable:
 
     def _fencing_driver(self) -> str:
         """The driver that fenced last, in parentheses, as long as the log still has its name."""
-        names = (commit[_FENCING_APP_ID] for commit in self._table.history() if _FENCING_APP_ID in commit)
+        names = (commit[FENCING_APP_ID] for commit in self._table.history() if FENCING_APP_ID in commit)
         name = next(names, None)
         return "" if name is None else f" ({name})"
 
@@ -155,57 +157,71 @@ class AckTable:
     def last_ack(self, source: str) -> int | None:
         """The current last ack of a source, or ``None``."""
         self._refresh()
-        return self._table.transaction_version(source)
+        return self._table.transaction_version(app_id_of(source))
 
     def last_acks(self) -> dict[str, int]:
-        """The last ack of every source in the table. Reads one column of every row: for startup, not for each batch."""
+        """The last ack of every source, from the table's log. Lists the log: for startup, not for each batch."""
         self._refresh()
         try:
-            sources = table_rows(self._table, ["DISTINCT source"])["source"].to_pylist()
+            found = sources(self._table, self._options)
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
-        acks = {source: self._table.transaction_version(source) for source in sorted(sources)}
+        acks = {source: self._table.transaction_version(app_id_of(source)) for source in sorted(found)}
         return {source: ack for source, ack in acks.items() if ack is not None}
 
-    def append(self, row: AckRow) -> bool:
-        """Append a row if its ack is greater than the source's last one; returns whether it was appended.
+    def append(self, *rows: AckRow) -> int:
+        """Append, in one commit, each row whose ack is greater than its source's last one; returns their number.
+
+        A source has at most one row.
 
         Raises:
             SinkError: the table cannot be written, or this driver has been fenced.
         """
         self.require_not_fenced()
-        last_ack = self._table.transaction_version(row.source)
-        if last_ack is not None and row.ack_lsn <= last_ack:
-            return False
+        rows = tuple(row for row in rows if self._is_greater(row))
+        if not rows:
+            return 0
+        before = self._table.version()
+        transactions = [Transaction(app_id_of(row.source), row.ack_lsn) for row in rows]
         properties = CommitProperties(
-            app_transactions=[
-                Transaction(row.source, row.ack_lsn),
-                Transaction(_FENCING_APP_ID, self._fencing_token),
-            ]
+            app_transactions=[*transactions, Transaction(FENCING_APP_ID, self._fencing_token)]
         )
         try:
-            write_deltalake(self._table, _to_arrow(row), mode="append", commit_properties=properties)
+            write_deltalake(self._table, self._to_arrow(rows), mode="append", commit_properties=properties)
         except CommitFailedError as error:
+            refused = listed([f"{format_lsn(row.ack_lsn)} of source {row.source}" for row in rows])
             raise SinkError(
-                f"ack table {self.uri} refused ack {format_lsn(row.ack_lsn)} of source {row.source}: another driver "
-                f"wrote to it at the same moment; let only one run"
+                f"ack table {self.uri} refused ack {refused}: another driver wrote to it at the same moment; let only "
+                f"one run"
             ) from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
-        self._appended += 1
-        if self._appended % COMPACT_EVERY == 0:
+        self._compact_if_due(before)
+        return len(rows)
+
+    def _is_greater(self, row: AckRow) -> bool:
+        last_ack = self._table.transaction_version(app_id_of(row.source))
+        return last_ack is None or row.ack_lsn > last_ack
+
+    def _to_arrow(self, rows: Iterable[AckRow]) -> pa.Table:
+        """The rows in the table's own schema: columns that this release does not know are null."""
+        values = [asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)} for row in rows]
+        return pa.Table.from_pylist(values, schema=pa.schema(self._table.schema()))
+
+    def _compact_if_due(self, before: int) -> None:
+        """Compact if the version has passed a multiple of ``COMPACT_EVERY`` since ``before``."""
+        if self._table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
             self.compact()
-        return True
 
     def compact(self) -> None:
-        """Merge small files and delete expired ones. A failure only costs time later, so it is just logged."""
+        """Merge small files, and delete what is not part of the table and older than the table's own retention.
+
+        That is a *full* vacuum. The default one knows only the files that the log still names as replaced, and log
+        checkpoints forget them after the same retention. A file that another driver has written and not committed yet
+        is younger than the retention. A failure only costs time later, so it is just logged.
+        """
         try:
             self._table.optimize.compact(target_size=_COMPACTED_BYTES)
-            self._table.vacuum(RETENTION_HOURS, dry_run=False, enforce_retention_duration=False)
+            self._table.vacuum(dry_run=False, full=True)
         except (DeltaError, OSError) as error:
             logger.warning("ack table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
-
-
-def _to_arrow(row: AckRow) -> pa.Table:
-    values = asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)}
-    return pa.Table.from_pylist([values], schema=SCHEMA)

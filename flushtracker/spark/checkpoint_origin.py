@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import StateError
+from flushtracker.spark.committed_state import START_OVER
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.tracking.recovery_plan import RecoveryPlan
@@ -42,8 +43,8 @@ class CheckpointOrigin:
             StateError: the checkpoint was made for other streams, or by another job.
         """
         try:
-            text = self._files.read_text(_FILE)
-            if text is None:
+            content = self._files.read(_FILE)
+            if content is None:
                 if others := sorted(set(self._files.names()) & {"metadata", "offsets", "commits", "state", "sources"}):
                     raise StateError(
                         f"checkpoint {self._checkpoint} has {', '.join(others)}, but no {_FILE}, so it was made by "
@@ -53,7 +54,7 @@ class CheckpointOrigin:
                 return RecoveryPlan()
         except JAVA_ERRORS as error:
             raise self._storage_error(error) from error
-        return self._parse(text, identity)
+        return self._checked(content, identity)
 
     def replace(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
         """Rename the existing checkpoint, and start a new one with ``starts``."""
@@ -70,17 +71,13 @@ class CheckpointOrigin:
         except JAVA_ERRORS as error:
             raise self._storage_error(error) from error
 
-    def _parse(self, text: str, identity: Mapping[str, str]) -> RecoveryPlan:
+    def _checked(self, content: bytes, identity: Mapping[str, str]) -> RecoveryPlan:
         try:
-            fields = json.loads(text)
-            version, written = fields["v"], fields["streams"]
-            starts = RecoveryPlan.from_json(fields["starts"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            written, starts = parse_origin(content)
+        except ValueError as error:
             raise StateError(
-                f"{self._checkpoint}/{_FILE} is malformed; restore it, or start once with --recover"
+                f"{self._checkpoint}/{_FILE} is malformed: {error}; restore it, or {START_OVER}"
             ) from error
-        if version != _VERSION:
-            raise StateError(f"{self._checkpoint}/{_FILE} has version {version}, but this program reads {_VERSION}")
         for name in sorted({*written, *identity}):
             if written.get(name) != identity.get(name):
                 raise StateError(
@@ -91,7 +88,26 @@ class CheckpointOrigin:
 
     def _write(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
         fields = {"v": _VERSION, "streams": dict(identity), "starts": starts.to_json()}
-        self._files.write_text(_FILE, json.dumps(fields, indent=1) + "\n")
+        if not self._files.write(_FILE, (json.dumps(fields, indent=1) + "\n").encode()):
+            # Without it, the next start would read the streams from their beginning and skip nothing.
+            raise StateError(
+                f"the storage of checkpoint {self._checkpoint} refuses to rename a file to {_FILE}; correct that, or "
+                f"set state.checkpoint to another path, and start in the same way again"
+            )
 
     def _storage_error(self, error: Exception) -> StateError:
         return StateError(f"checkpoint {self._checkpoint} cannot be read or written: {java_reason(error)}")
+
+
+def parse_origin(content: bytes) -> tuple[dict[str, str], RecoveryPlan]:
+    """The streams that a checkpoint was made for, and where fragments begin; raises ``ValueError``."""
+    try:
+        fields = json.loads(content)
+        if fields["v"] != _VERSION:
+            raise ValueError(f"it has version {fields['v']!r:.20}, but this program reads {_VERSION}")
+        streams = fields["streams"]
+        if not all(isinstance(value, str) for value in streams.values()):
+            raise ValueError("it names a stream by something that is not text")
+        return streams, RecoveryPlan.from_json(fields["starts"])
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("it is not what this program writes") from error

@@ -9,18 +9,18 @@ discarded: the next driver rebuilds them from the committed state (``restore``) 
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from threading import Lock
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker import errors
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.errors import FencedError, FlushtrackerError, SinkError
+from flushtracker.errors import FencedError, FlushtrackerError
 from flushtracker.spark.committed_state import START_OVER, CommittedState
+from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.group_state import DEAD_LETTER, ERROR, REPORT, UNREADABLE
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.tracking.source_tracker import Blocking, Report, SourceTrackers
 from flushtracker.wal.lsn import format_lsn
 
@@ -39,7 +39,7 @@ class AckDriver:
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
     """
 
-    def __init__(self, ack_table: AckTable, dead_letters: str) -> None:
+    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters) -> None:
         self.lock = Lock()
         self.trackers = SourceTrackers(ack_table.last_ack)
         self.failure: BaseException | None = None
@@ -54,8 +54,7 @@ class AckDriver:
         """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
         self.trackers.apply(state.reports)
         self._expected_batch_id = state.batch_id + 1
-        for source, tracker in sorted(self.trackers.items()):
-            self._acknowledge(source, tracker.ack_lsn, state.batch_id)
+        self._acknowledge({source: tracker.ack_lsn for source, tracker in self.trackers.items()}, state.batch_id)
 
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The function for ``foreachBatch``. Keeps what it raises in ``failure``, because Spark reduces it to text."""
@@ -85,28 +84,34 @@ class AckDriver:
         try:
             rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
             _raise_first_error(rows)
+            self._apply(rows, batch_id, started)
+            # Only now: they delay nothing but the next batch, and if they fail, the acks are right all the same.
             if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
-                self._write_dead_letters(batch, batch_id, dead_letters)
+                self._dead_letters.append(batch, batch_id, dead_letters)
         finally:
             batch.unpersist()
-        acks = self.trackers.apply(
-            Report(row["source"], row["shape_group"], row["report"]) for row in rows if row["kind"] == REPORT
-        )
-        events: Counter[str] = Counter()
-        for row in rows:
-            if row["kind"] == REPORT:
-                events[row["source"]] += row["events"]
-        for source in sorted(events):
-            self._acknowledge(source, acks.get(source), batch_id)
-            self._log_batch(source, batch_id, events[source], started)
         self.finished_batch_id = batch_id
 
-    def _acknowledge(self, source: str, ack_lsn: int | None, batch_id: int) -> None:
-        if ack_lsn is None or ack_lsn < 0:
-            return
+    def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
+        reports = [row for row in rows if row["kind"] == REPORT]
+        acks = self.trackers.apply(Report(row["source"], row["shape_group"], row["report"]) for row in reports)
+        self._acknowledge(acks, batch_id)
+        events: Counter[str] = Counter()
+        for row in reports:
+            events[row["source"]] += row["events"]
+        for source in sorted(events):
+            self._log_batch(source, batch_id, events[source], started)
+
+    def _acknowledge(self, acks: Mapping[str, int], batch_id: int) -> None:
+        """Append the acks of all sources in one commit."""
+        rows = [self._ack_row(source, ack_lsn, batch_id) for source, ack_lsn in sorted(acks.items()) if ack_lsn >= 0]
+        if rows:
+            self._ack_table.append(*rows)
+
+    def _ack_row(self, source: str, ack_lsn: int, batch_id: int) -> AckRow:
         tracker = self.trackers[source]
         last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, tracker.blocking()
-        row = AckRow(
+        return AckRow(
             source=source,
             batch_id=batch_id,
             ack_lsn=ack_lsn,
@@ -115,26 +120,6 @@ class AckDriver:
             blocking_shape=blocking.shape_id if blocking else None,
             blocking_since=datetime.fromtimestamp(blocking.pending.since_ms / 1000, timezone.utc) if blocking else None,
             acked_at=datetime.now(timezone.utc),
-        )
-        self._ack_table.append(row)
-
-    def _write_dead_letters(self, batch: DataFrame, batch_id: int, count: int) -> None:
-        letters = batch.where(F.col("kind") == DEAD_LETTER).select(
-            F.lit(batch_id).cast("bigint").alias("batch_id"),
-            "place",
-            "reason",
-            "value",
-            F.current_timestamp().alias("written_at"),
-        )
-        # The query id belongs to the checkpoint: a replayed batch adds nothing, and a new checkpoint restarts at 0.
-        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        write = letters.write.format("delta").mode("append")
-        try:
-            write.option("txnAppId", query_id).option("txnVersion", batch_id).save(self._dead_letters)
-        except JAVA_ERRORS as error:
-            raise SinkError(f"dead letters cannot be written to {self._dead_letters}: {java_reason(error)}") from error
-        logger.warning(
-            "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._dead_letters
         )
 
     def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:

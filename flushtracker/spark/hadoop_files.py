@@ -26,26 +26,29 @@ class HadoopFiles:
             return []
         return [status.getPath().getName() for status in self._system.listStatus(path)]
 
-    def read_text(self, name: str) -> str | None:
-        """The text of a file, ``None`` if it does not exist."""
+    def read(self, name: str) -> bytes | None:
+        """The content of a file, ``None`` if it does not exist."""
         if not self._system.exists(self._path(name)):
             return None
         stream = self._system.open(self._path(name))
         try:
-            return bytes(stream.readAllBytes()).decode()
+            return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
-    def write_text(self, name: str, text: str) -> None:
-        """Write a file, replacing an existing one; a crash leaves it complete or missing, never partial."""
+    def write(self, name: str, content: bytes) -> bool:
+        """Write a file, replacing an existing one; returns whether the storage did so.
+
+        A crash leaves it complete or missing, never partial.
+        """
         temporary = self._path(name + _TEMPORARY)
         stream = self._system.create(temporary, True)  # noqa: FBT003  Java's overwrite
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(content))
         finally:
             stream.close()
         self._system.delete(self._path(name), False)  # noqa: FBT003  Java's recursive
-        self._system.rename(temporary, self._path(name))
+        return bool(self._system.rename(temporary, self._path(name)))
 
     def move_folder(self, target: str) -> bool:
         """Rename the folder itself; returns whether the storage did so."""

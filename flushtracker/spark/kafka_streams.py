@@ -28,6 +28,8 @@ _DEFAULTS: Final = {
     "kafka.request.timeout.ms": "10000",
     "fetchOffset.numRetries": "1",
     "kafkaConsumer.pollTimeoutMs": "30000",
+    # Without a limit the first batch is as large as the backlog. If it is too large for the machine, so is each retry.
+    "maxOffsetsPerTrigger": "500000",
 }
 
 

@@ -3,14 +3,19 @@
 import argparse
 import logging
 from contextlib import suppress
+from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from flushtracker.config.job_config import load_config
 from flushtracker.errors import FlushtrackerError
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
+from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.spark.session import set_on_jvm_signals, start_session
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
+
+STOP_TIMEOUT_S: Final = 60.0
+"""Longer than an orderly stop takes, which waits for the running batch for half of it."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config)
     stop = StopFlag()
     set_on_signals(stop)
+    exit_if_hung("flushtracker track", stop.is_set, STOP_TIMEOUT_S)
     try:
         spark = start_session("track_flushes", config.state.shuffle_partitions, verbose=verbose)
     except FlushtrackerError:

@@ -28,6 +28,10 @@ _ALWAYS: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # No batches without data are needed: the driver watches the time.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # The only Delta table that Spark writes has few files: 50 tasks for its log cost more than the rest of a write.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # A vacuum of that table would run thousands of tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 _LOCAL: Final = {
     "spark.master": "local[*]",

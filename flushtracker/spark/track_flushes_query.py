@@ -16,6 +16,7 @@ from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError,
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit, read_committed_state
+from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.driver import AckDriver, StoppedError
 from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
@@ -87,7 +88,7 @@ def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, re
     acks.fence_others()
     if last_commit(spark, checkpoint) != state.batch_id:
         state = read_committed_state(spark, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, spark_path(config.sink.dead_letters))
+    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)))
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
     query = _start(config, checkpoint, streams.read(starts), settings, driver)
@@ -127,15 +128,20 @@ def _await_end(query: StreamingQuery, driver: AckDriver, stop: Event, config: Jo
         # A batch that has begun may still wait for a partition whose leader is away.
         if retry.is_failing and (driver.finished_batch_id is not None or _has_read_everything(query)):
             retry.progress()
+    interrupted = False
     if stop.is_set():
         logger.info("stopping after the running batch")
-        _await_running_batch(query, driver)
+        interrupted = not _await_running_batch(query, driver)
+        if interrupted:
+            logger.warning("interrupting the running batch batch_id=%s", driver.last_batch_id)
         query.stop()
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        if not isinstance(driver.failure, StoppedError):
-            raise query_failure(query, driver.failure, config) from error
+        failure = query_failure(query, driver.failure, config)
+        # An interrupted batch fails in Spark; only what our own code has raised in it counts.
+        if not isinstance(failure, StoppedError) and (failure is driver.failure or not interrupted):
+            raise failure from error
 
 
 def _has_read_everything(query: StreamingQuery) -> bool:
@@ -144,13 +150,17 @@ def _has_read_everything(query: StreamingQuery) -> bool:
     return status["message"] == _NO_DATA and not status["isTriggerActive"]
 
 
-def _await_running_batch(query: StreamingQuery, driver: AckDriver) -> None:
-    """Wait, up to a timeout, until Spark has committed the running batch; the driver refuses any later one."""
-    with driver.lock:
-        driver.stopping = True
+def _await_running_batch(query: StreamingQuery, driver: AckDriver) -> bool:
+    """Wait until Spark has committed the running batch; the driver refuses any later one. False after a timeout."""
+    driver.stopping = True
     deadline = time.monotonic() + _COMMIT_TIMEOUT_S
+    # The lock is held while a batch is handled.
+    if not driver.lock.acquire(timeout=_COMMIT_TIMEOUT_S):
+        return False
+    driver.lock.release()
     while time.monotonic() < deadline and query.isActive:
         progress = query.lastProgress
         if driver.last_batch_id is None or (progress is not None and progress["batchId"] >= driver.last_batch_id):
-            return
+            return True
         time.sleep(_POLL_S)
+    return not query.isActive

@@ -56,8 +56,14 @@ class RecoveryPlan:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "RecoveryPlan":
-        """Read the output of :meth:`to_json`."""
-        return cls({int(p): PartitionPlan(starts["end"], starts["sources"]) for p, starts in fields.items()})
+        """Read the output of :meth:`to_json`; raises ``ValueError`` for anything else."""
+        plans = {}
+        for partition, plan in fields.items():
+            end, sources = plan["end"], plan["sources"]
+            if not all(type(kafka_offset) is int and kafka_offset >= 0 for kafka_offset in (end, *sources.values())):
+                raise ValueError(f"partition {partition} has a Kafka offset that is none")
+            plans[int(partition)] = PartitionPlan(end, sources)
+        return cls(plans)
 
 
 def plan_recovery(

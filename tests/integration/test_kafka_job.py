@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.errors import BrokerError, GapError
 from flushtracker.local.broker import LocalBroker
+from flushtracker.spark import kafka_streams
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
@@ -56,6 +57,27 @@ def _await_ack(job: KafkaJob, source: str, ack_lsn: int) -> None:
     wait_until(
         lambda: max(job.ack_lsns(source).values(), default=-1) == ack_lsn, f"ack {ack_lsn} of {source}", _DEADLINE_S
     )
+
+
+@pytest.mark.parametrize(("option", "batches"), [(None, 3), ("4", 2), ("1000", 1)])
+def test_backlog_is_read_in_parts(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str | None,
+    batches: int,
+) -> None:
+    """Without a limit the first batch is all of it, and too large a batch comes again after each restart."""
+    assert kafka_streams._DEFAULTS["maxOffsetsPerTrigger"] == "500000"
+    monkeypatch.setitem(kafka_streams._DEFAULTS, "maxOffsetsPerTrigger", "2")
+    options = {} if option is None else {"maxoffsetspertrigger": option}
+    job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)
+    source = SampleSource()
+    job.write([source.transaction(lsn) for lsn in range(2000, 8000, 1000)])
+    job.run(spark)
+    assert len(job.acks()) == batches
+    assert max(job.ack_lsns(source.name).values()) == 7000
 
 
 @pytest.mark.parametrize("shape_groups", [0, 16])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, GapError, StateError
@@ -156,6 +157,25 @@ def test_start_that_does_not_connect_to_the_last_ack_is_refused(spark: SparkSess
     assert "restart its capture" in message
     assert sorted(path.name for path in job.root.iterdir()) == before
     assert _last_ack(job, source) == 2000
+
+
+def test_deleted_rows_weaken_neither_recovery_nor_start(spark: SparkSession, job: KafkaJob) -> None:
+    """The last ack is in the table's log: what must connect to it is checked, with and without the checkpoint."""
+    source = SampleSource()
+    job.write([source.transaction(2000)])
+    job.run(spark)
+    DeltaTable(str(job.root / "acks")).delete()
+    source.restart(5000)  # the slot was advanced past the last ack
+    job.write([source.transaction(6000)])
+    _delete_records(job, 1)
+    message = _stop_message(job, spark, GapError, recovery=Recovery())
+    assert "follows 0/1387, but its last ack is 0/7D0" in message
+    shutil.rmtree(job.root / "checkpoint")
+    _stop_message(job, spark, GapError)
+    source.restart(2001)
+    job.write([source.transaction(3000)])
+    job.run(spark, recovery=Recovery())
+    assert job.acks(source.name) == [(source.name, 0, 3000)]
 
 
 def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkSession, job: KafkaJob) -> None:

@@ -76,14 +76,12 @@ class OpenAckRows:
     def last_acks(self) -> dict[str, int]:
         return dict(self._stored.last_acks)
 
-    def append(self, row: AckRow) -> bool:
+    def append(self, *rows: AckRow) -> int:
         self.require_not_fenced()
-        last_ack = self.last_ack(row.source)
-        if last_ack is not None and row.ack_lsn <= last_ack:
-            return False
-        self._stored.appended.append(row)
-        self._stored.acks_by_source[row.source] = row.ack_lsn
-        return True
+        advanced = [row for row in rows if row.ack_lsn > self._stored.last_acks.get(row.source, -1)]
+        self._stored.appended += advanced
+        self._stored.acks_by_source |= {row.source: row.ack_lsn for row in advanced}
+        return len(advanced)
 
 
 class DeltaAckRows:

@@ -14,11 +14,11 @@ from flushtracker.delta.ack_table import AckRow, AckTable
 _append = AckTable.append
 
 
-def _signalled_append(table: AckTable, row: AckRow) -> bool:
+def _signalled_append(table: AckTable, *rows: AckRow) -> int:
     os.killpg(0, signal.Signals[sys.argv[1]])
     # Long enough for a shutdown that does not wait for the batch.
     time.sleep(2)
-    return _append(table, row)
+    return _append(table, *rows)
 
 
 if __name__ == "__main__":

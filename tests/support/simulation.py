@@ -239,8 +239,8 @@ class Simulation:
             return  # Spark refuses a second commit of a batch, or the stale driver is killed.
         self.folder.commits.append(Checkpoint(batch_id, states))
         if self.job is job:
-            self.dead_letters += job.driver.dead_letters
-            job.driver.dead_letters = 0
+            self.dead_letters += job.dead_letters.count
+            job.dead_letters.count = 0
             self._check_exactness()
 
     def _called(self) -> None:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from flushtracker.delta import ack_table
+from flushtracker.delta import ack_table, app_transactions
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
@@ -118,7 +118,7 @@ def test_a_table_without_types_is_read() -> None:
 
 def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
-    assert ack_table._FENCING_APP_ID == "flushtracker: owner of this table"
+    assert app_transactions.FENCING_APP_ID == "flushtracker: owner of this table"
     assert ack_table.SCHEMA.names == [
         "source",
         "batch_id",

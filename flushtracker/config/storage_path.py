@@ -1,0 +1,61 @@
+"""Where a path or a URI leads, so that two spellings of one place compare equal, and a place inside another is found.
+
+URIs are those with ``://``, and ``file:``; anything else is a path on this machine, relative ones start at the current
+directory. Symbolic links are followed as they are at this moment.
+"""
+
+import os
+import re
+from typing import Final, TypeAlias
+from urllib.parse import unquote
+
+Place: TypeAlias = tuple[str, ...]
+"""The kind of storage, its bucket or host, and the names of the folders from its root down."""
+
+_URI: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.IGNORECASE | re.DOTALL)
+_FILE: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?", re.IGNORECASE)
+_SAME_STORAGE: Final = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "az", "azure", "adl"), "azure"),
+}
+"""Spark and deltalake have different schemes for the same storage."""
+
+
+def place_of(path: str) -> Place:
+    """Return the place of a path or URI; raises ``ValueError`` if it contains a NUL.
+
+    >>> place_of("s3a://Bucket/a/./b//../c/")
+    ('s3', 'bucket', 'a', 'c')
+    >>> place_of("file:///data/acks") == place_of("/data/x/../acks/")
+    True
+    """
+    if local := _FILE.match(path):
+        return _local(unquote(path[local.end() :]))
+    if uri := _URI.fullmatch(path):
+        scheme = uri["scheme"].lower()
+        storage = _SAME_STORAGE.get(scheme, scheme)
+        # Before an @ Azure has the container, whose account az:// leaves out; others have credentials there.
+        names = uri["authority"].lower().split("@")
+        host = names[0] if storage == "azure" else names[-1].partition(":")[0]
+        return (storage, host, *_folders(uri["path"]))
+    return _local(path)
+
+
+def is_inside(inner: Place, outer: Place) -> bool:
+    """Whether ``inner`` is ``outer``, or a place below it."""
+    return inner[: len(outer)] == outer
+
+
+def _local(path: str) -> Place:
+    return ("file", "", *_folders(os.path.realpath(path)))
+
+
+def _folders(path: str) -> list[str]:
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del names[-1:]
+        elif name not in {"", "."}:
+            names.append(name)
+    return names

@@ -1,0 +1,38 @@
+"""``exit_if_hung``: ends a process that was told to stop and hangs in a call that no signal interrupts."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Final
+
+from flushtracker.process.program import STOP_SIGNALS
+
+_POLL_S: Final = 0.5
+
+
+def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float) -> None:
+    """From now on, exit with 1 if the process still runs ``timeout_s`` after a stop signal or ``is_stopping``.
+
+    For a program that a kill at any point does not harm. Call it from the main thread, once the signals have handlers.
+    Python runs a handler only between two steps of the main thread, so not while that waits in a library for a storage
+    that does not answer. But a pipe gets the signal's number at once, and a thread waits for it.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    Thread(target=_exit_after, args=(name, reader, is_stopping, timeout_s), name="stop-deadline", daemon=True).start()
+
+
+def _exit_after(name: str, reader: int, is_stopping: Callable[[], bool], timeout_s: float) -> None:
+    while not is_stopping():
+        readable, _, _ = select.select([reader], [], [], _POLL_S)
+        if readable and set(os.read(reader, 64)) & set(STOP_SIGNALS):
+            break
+    time.sleep(timeout_s)
+    message = f"{name}: not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost\n"
+    # Anything more graceful could wait for the call that hangs, or for a lock that it holds.
+    os.write(2, message.encode())
+    os._exit(1)

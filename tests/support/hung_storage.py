@@ -1,0 +1,44 @@
+"""A storage that never answers, and ``flushtracker track`` with an ack table that hangs once its first batch appends.
+
+``python -m tests.support.hung_storage SECONDS --config FILE``: SECONDS is how long the program may take to stop.
+"""
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn
+
+from flushtracker.cli import main
+from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.spark import program
+
+
+@contextmanager
+def silent_object_store() -> Iterator[tuple[socket.socket, Mapping[str, str]]]:
+    """An object store that never answers a request, to accept connections of, and the options of a table in it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        yield (
+            server,
+            {
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}",
+                "AWS_ALLOW_HTTP": "true",
+                "AWS_ACCESS_KEY_ID": "test",
+                "AWS_SECRET_ACCESS_KEY": "test",
+                "AWS_REGION": "test",
+            },
+        )
+
+
+def _hang(_table: AckTable, *_rows: AckRow) -> NoReturn:
+    sys.stderr.write("hanging\n")
+    while True:
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    program.STOP_TIMEOUT_S = float(sys.argv[1])  # type: ignore[misc]  # final, but for this program
+    AckTable.append = _hang  # type: ignore[method-assign, assignment]  # the point of this program
+    sys.exit(main(["track", *sys.argv[2:]]))

@@ -1,0 +1,63 @@
+"""A program that was told to stop ends, also when its main thread waits for a storage that never answers."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.hung_storage import silent_object_store
+
+_ROOT: Final = Path(__file__).parents[2]
+_PROGRAM: Final = """\
+import json, sys
+from threading import Event
+from flushtracker.delta.ack_table import AckTable
+from flushtracker.process.program import set_on_signals
+from flushtracker.process.stop_deadline import exit_if_hung
+stop = Event()
+set_on_signals(stop)
+exit_if_hung("tracker", stop.is_set, 0.5)
+AckTable("s3://bucket/acks", json.loads(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_a_program_whose_storage_hangs(number: signal.Signals) -> None:
+    """The handler of the signal cannot run: the main thread is in a library's call until that returns."""
+    with silent_object_store() as (server, options):
+        command = [sys.executable, "-c", _PROGRAM, json.dumps(options)]
+        with subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True) as running:
+            connection, _ = server.accept()
+            running.send_signal(number)
+            try:
+                _, errors = running.communicate(timeout=30)
+            finally:
+                running.kill()
+                connection.close()
+    assert running.returncode == 1
+    assert errors == "tracker: not stopped after 0 s, so a storage may hang; exiting now, nothing is lost\n"
+
+
+def test_program_that_stops_in_time_is_left_alone() -> None:
+    """The deadline is only for one that hangs; without a request to stop there is none."""
+    program = """\
+import sys, time
+from threading import Event
+from flushtracker.process.program import set_on_signals
+from flushtracker.process.stop_deadline import exit_if_hung
+stop = Event()
+set_on_signals(stop)
+exit_if_hung("tracker", stop.is_set, 0.1)
+time.sleep(1)
+exit_if_hung("tracker", stop.is_set, 60)
+stop.set()
+sys.exit(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=_ROOT, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
