@@ -14,6 +14,7 @@ from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, root_cause
+from flushtracker.spark.kafka_refusals import masked, refused_request
 
 _CLIENT: Final = "kafka."
 _TIMEOUTS: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
@@ -47,7 +48,8 @@ class KafkaAdmin:
         try:
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
         except Py4JJavaError as error:
-            raise ConfigError(f"source.options: Kafka's client refuses them: {java_reason(error)}") from error
+            reason = self._transport.options.masked(java_reason(error))
+            raise ConfigError(f"source.options: Kafka's client refuses them: {reason}") from error
 
     def __enter__(self) -> "KafkaAdmin":
         return self
@@ -62,7 +64,8 @@ class KafkaAdmin:
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics by name; raises ``ConfigError`` if one does not exist."""
         wanted = list(names)
-        described = self._result(self._client.describeTopics(self._list(wanted)).allTopicNames())
+        futures = self._client.describeTopics(self._list(wanted)).topicNameValues()
+        described = {name: self._result(futures[name], f"to describe topic {name}") for name in wanted}
         configs = self._configs(wanted)
         return {
             name: Topic(
@@ -92,14 +95,14 @@ class KafkaAdmin:
             values.add(item)
         return values
 
-    def _result(self, future: Any) -> Any:
+    def _result(self, future: Any, request: str = "the request") -> Any:
         try:
             return future.get()
         except Py4JJavaError as error:
-            raise self._error(error) from error
+            raise self._error(error, request) from error
 
-    def _error(self, error: Py4JJavaError) -> BrokerError | ConfigError:
-        servers, reason = self._transport.bootstrap_servers, java_reason(error)
+    def _error(self, error: Py4JJavaError, request: str = "the request") -> BrokerError | ConfigError:
+        servers, reason = self._transport.bootstrap_servers, masked(java_reason(error), self._transport)
         name = root_cause(error).getClass().getSimpleName()
         if name in _UNAVAILABLE:
             return BrokerError(f"Kafka at {servers} does not answer: {reason}")
@@ -108,4 +111,5 @@ class KafkaAdmin:
                 f"Kafka at {servers} has no topic {self._transport.fragments} or no topic {self._transport.flushes}; "
                 f"create them with `flushtracker topics --create`, or correct their names in the configuration"
             )
-        return ConfigError(f"Kafka at {servers} refuses the request: {reason}")
+        refused = refused_request(reason, self._transport, request)
+        return refused or ConfigError(f"Kafka at {servers} refuses {request}: {reason}")

@@ -7,8 +7,10 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
+from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import BrokerError
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.kafka_refusals import masked, refused_request
 from flushtracker.spark.kafka_streams import KafkaEventStreams, counts, source_of
 from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
@@ -18,14 +20,16 @@ _START: Any = "source STRING, start BOOLEAN, lsn BIGINT, follows STRUCT<tx_offse
 
 
 def read_recovery_plan(
-    source: KafkaEventStreams, topic: str, last_acks: Mapping[str, int], abandoned: Collection[str]
+    source: KafkaEventStreams, transport: KafkaTransport, last_acks: Mapping[str, int], abandoned: Collection[str]
 ) -> RecoveryPlan:
     """Read the topic of fragments from its earliest record to its end, twice, and log what is skipped.
 
     Raises:
         GapError, ConfigError: as :func:`~flushtracker.tracking.recovery_plan.plan_recovery`.
+        ConfigError: Kafka refuses the client.
         BrokerError: the topic cannot be read to its end.
     """
+    topic = transport.fragments
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
     try:
         rows = _summary(source)
@@ -36,7 +40,10 @@ def read_recovery_plan(
         starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
         _log_skipped(source, starts)
     except JAVA_ERRORS as error:
-        raise BrokerError(f"topic {topic} cannot be read for the recovery: {java_reason(error)}") from error
+        if refused := refused_request(str(error), transport):
+            raise refused from error
+        reason = masked(java_reason(error), transport)
+        raise BrokerError(f"topic {topic} cannot be read for the recovery: {reason}") from error
     return starts
 
 

@@ -6,30 +6,22 @@ from typing import Any, Final
 from flushtracker.errors import StateError
 from flushtracker.wal.log_offset import LogOffset
 
-JSON_VERSION: Final = b"\x01"
+_VERSION: Final = b"\x01"
 
 
 def pack(value: object) -> bytes:
     """Encode a value made of lists, mappings, strings, numbers and ``None``."""
-    return JSON_VERSION + json.dumps(value, separators=(",", ":")).encode()
+    return _VERSION + json.dumps(value, separators=(",", ":")).encode()
 
 
 def unpack(packed: bytes) -> Any:
     """Decode the output of :func:`pack`; raises ``StateError`` if its version byte differs."""
-    check_version(packed, JSON_VERSION)
-    return json.loads(packed[1:])
-
-
-def check_version(packed: bytes, *readable: bytes) -> bytes:
-    """Return the version byte of ``packed``; raises ``StateError`` if it is not one of ``readable``."""
-    version = packed[:1]
-    if version not in readable:
+    if packed[:1] != _VERSION:
         raise StateError(
-            f"the checkpoint's state has version {version.hex() or 'none'}, this job reads version "
-            f"{' and '.join(each.hex() for each in readable)}; use the release that wrote it, or start with a new "
-            f"checkpoint and a resend"
+            f"the checkpoint's state has version {packed[:1].hex() or 'none'}, this job reads version "
+            f"{_VERSION.hex()}; use the release that wrote it, or start with a new checkpoint and a resend"
         )
-    return version
+    return json.loads(packed[1:])
 
 
 def offset_to_json(offset: LogOffset | None) -> list[int] | None:

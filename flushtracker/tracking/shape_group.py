@@ -12,18 +12,13 @@ never removed.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from struct import Struct
-from typing import Any, Final
+from typing import Any
 
-from flushtracker.tracking.packed_shapes import PackedShapes
-from flushtracker.tracking.packed_state import JSON_VERSION, check_version, offset_from_json, unpack
-from flushtracker.tracking.shape_offsets import ShapeOffsets
+from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.packed_state import offset_from_json, offset_to_json, pack, unpack
+from flushtracker.tracking.shape_offsets import PendingTxn, ShapeOffsets
 from flushtracker.tracking.source_tracker import GroupReport
-from flushtracker.tracking.txn_offset_mapping import PendingTxn, TxnOffsetMapping
 from flushtracker.wal.log_offset import LogOffset
-
-_VERSION: Final = b"\x02"
-_CURSOR: Final = Struct("<qq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class ShapeGroup:
 
     def __init__(self, cursor: LogOffset) -> None:
         self.cursor = cursor
-        self.shapes = PackedShapes()
+        self.shapes: dict[str, ShapeOffsets] = {}
 
     def apply(
         self, fragments: Iterable[ShapeFragment], flushes: Iterable[ShapeFlush], *, now_ms: int, max_pending: int
@@ -93,19 +88,24 @@ class ShapeGroup:
 
     def report(self) -> GroupReport:
         """Reduce the group to the row for the driver. O(shapes)."""
-        return self.shapes.report()
+        pending = [(shape_id, entry) for shape_id, shape in self.shapes.items() if (entry := shape.pending())]
+        if not pending:
+            return GroupReport()
+        blocking_shape, blocking = min(pending, key=lambda item: (item[1].last_flushed, item[0]))
+        last_sent = max(entry.last_sent for _, entry in pending)
+        return GroupReport(len(pending), Pending(last_sent, blocking.last_flushed, blocking.since_ms), blocking_shape)
 
     def pack(self) -> bytes:
-        """The whole state as bytes: a version byte, the cursor and the shapes; the inverse of :meth:`unpack`."""
-        return _VERSION + _CURSOR.pack(self.cursor.tx_offset, self.cursor.op_offset) + self.shapes.pack()
+        """The whole state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
+        shapes = {shape_id: _shape_to_json(shape) for shape_id, shape in self.shapes.items()}
+        return pack([offset_to_json(self.cursor), shapes])
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
-        """Read the output of :meth:`pack`, or version 1, which was JSON; raises ``StateError`` on any other version."""
-        if check_version(packed, JSON_VERSION, _VERSION) == JSON_VERSION:
-            return _from_json(unpack(packed))
-        group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))
-        group.shapes = PackedShapes.unpack(packed, len(_VERSION) + _CURSOR.size)
+        """Read the output of :meth:`pack`; raises ``StateError`` if its version byte differs."""
+        cursor, shapes = unpack(packed)
+        group = cls(LogOffset(*cursor))
+        group.shapes = {shape_id: _shape_from_json(fields) for shape_id, fields in shapes.items()}
         return group
 
     def check_invariants(self) -> None:
@@ -121,32 +121,38 @@ class ShapeGroup:
         if shape is None:
             shape = self.shapes[shape_id] = ShapeOffsets()
         if shape_id not in touched:
-            touched[shape_id] = shape.last_flushed
+            entry = shape.pending()
+            touched[shape_id] = entry.last_flushed if entry else None
         return shape
 
     def _settle(self, touched: dict[str, LogOffset | None], now_ms: int, max_pending: int) -> None:
         for shape_id, flushed_before in touched.items():
-            shape = self.shapes[shape_id]
-            shape.settle(self.cursor, max_pending)
-            flushed = shape.last_flushed
-            if flushed is not None and (flushed_before is None or flushed > flushed_before):
-                shape.since_ms = now_ms
+            self.shapes[shape_id].settle(self.cursor, max_pending)
+            entry = self.shapes[shape_id].pending()
+            if entry is not None and (flushed_before is None or entry.last_flushed > flushed_before):
+                self.shapes[shape_id].since_ms = now_ms
         # Untouched shapes too: the cursor may have passed the flush or removal for which they were kept.
-        for shape_id in self.shapes.without_transactions():
+        for shape_id in [shape_id for shape_id, shape in self.shapes.items() if not shape.has_transactions]:
             self.shapes[shape_id].settle(self.cursor, max_pending)
             if self.shapes[shape_id].is_empty:
                 del self.shapes[shape_id]
 
 
-def _from_json(fields: list[Any]) -> ShapeGroup:
-    cursor, shapes = fields
-    group = ShapeGroup(LogOffset(*cursor))
-    for shape_id, (since_ms, open_offset, flushed_offset, removed_offset, txns) in shapes.items():
-        group.shapes[shape_id] = ShapeOffsets(
-            TxnOffsetMapping(PendingTxn(first, LogOffset(tx, last), LogOffset(tx, op)) for first, tx, last, op in txns),
-            offset_from_json(open_offset),
-            offset_from_json(flushed_offset),
-            offset_from_json(removed_offset),
-            since_ms,
-        )
-    return group
+def _shape_to_json(shape: ShapeOffsets) -> list[object]:
+    txns = [
+        [txn.first_tx_offset, txn.last_offset.tx_offset, txn.last_offset.op_offset, txn.boundary.op_offset]
+        for txn in shape.txn_offset_mapping
+    ]
+    offsets = (shape.open_offset, shape.flushed_offset, shape.removed_offset)
+    return [shape.since_ms, *map(offset_to_json, offsets), txns]
+
+
+def _shape_from_json(fields: list[Any]) -> ShapeOffsets:
+    since_ms, open_offset, flushed_offset, removed_offset, txns = fields
+    return ShapeOffsets(
+        [PendingTxn(first, LogOffset(tx, last_op), LogOffset(tx, op)) for first, tx, last_op, op in txns],
+        offset_from_json(open_offset),
+        offset_from_json(flushed_offset),
+        offset_from_json(removed_offset),
+        since_ms,
+    )

@@ -18,8 +18,24 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from flushtracker.tracking.flush_tracker import Pending
-from flushtracker.tracking.txn_offset_mapping import TxnOffsetMapping
 from flushtracker.wal.log_offset import LogOffset
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTxn:
+    """A committed transaction that the shape has not flushed, or several adjacent ones merged.
+
+    ``first_tx_offset`` is the commit LSN of the (first) transaction, ``last_offset`` the last offset that the shape
+    writes for the (last) one, and ``boundary`` its end. An update that splits is written one past the boundary.
+    """
+
+    first_tx_offset: int
+    last_offset: LogOffset
+    boundary: LogOffset
+
+    def merged_with(self, later: "PendingTxn") -> "PendingTxn":
+        """Return one entry for both, flushed when the later one is: never unsafe, only less exact."""
+        return PendingTxn(self.first_tx_offset, later.last_offset, later.boundary)
 
 
 @dataclass(slots=True)
@@ -29,7 +45,7 @@ class ShapeOffsets:
     Fragments arrive in stream order and never below the group's cursor, flushes and removals at any time.
     """
 
-    txn_offset_mapping: TxnOffsetMapping = field(default_factory=TxnOffsetMapping)
+    txn_offset_mapping: list[PendingTxn] = field(default_factory=list)
     open_offset: LogOffset | None = None
     flushed_offset: LogOffset | None = None
     removed_offset: LogOffset | None = None
@@ -54,7 +70,7 @@ class ShapeOffsets:
         """Apply the shape's removal: nothing was or will be routed to it after ``offset``."""
         if self.removed_offset is None or offset > self.removed_offset:
             self.removed_offset = offset
-        self.txn_offset_mapping.drop_through(LogOffset.last_of(self.removed_offset.tx_offset))
+        self.txn_offset_mapping = [txn for txn in self.txn_offset_mapping if not self._is_removed(txn.last_offset)]
         if self.open_offset is not None and self._is_removed(self.open_offset):
             self.open_offset = None
 
@@ -62,8 +78,7 @@ class ShapeOffsets:
         """Drop completed transactions, and a flush or removal that nothing can need after ``cursor``."""
         self.align_offset_to_txn_boundary()
         if len(self.txn_offset_mapping) > max_pending:
-            # Half as many, so that merges are rare.
-            self.txn_offset_mapping.merge_neighbours(max(1, max_pending // 2))
+            self._merge_neighbours(max_pending)
         if self.has_transactions:
             return
         if self.flushed_offset is not None and self.flushed_offset <= cursor:
@@ -74,8 +89,15 @@ class ShapeOffsets:
 
     def align_offset_to_txn_boundary(self) -> None:
         """Drop the leading transactions of ``txn_offset_mapping`` that the reported flush completes."""
-        if self.flushed_offset is not None:
-            self.txn_offset_mapping.drop_through(self.flushed_offset)
+        flushed = self.flushed_offset
+        if flushed is None:
+            return
+        done = 0
+        for txn in self.txn_offset_mapping:
+            if txn.last_offset > flushed:
+                break
+            done += 1
+        del self.txn_offset_mapping[:done]
 
     @property
     def has_transactions(self) -> bool:
@@ -87,28 +109,31 @@ class ShapeOffsets:
         """Whether there is no state left to keep for the shape."""
         return not self.has_transactions and self.flushed_offset is None and self.removed_offset is None
 
-    @property
-    def last_flushed(self) -> LogOffset | None:
-        """The shape's aligned ``last_flushed``, ``None`` if caught up; call ``settle`` first."""
-        if self.txn_offset_mapping:
-            flushed = LogOffset.just_before(self.txn_offset_mapping.first_tx_offset)
-        elif self.open_offset is None or (self.flushed_offset is not None and self.flushed_offset >= self.open_offset):
-            return None
-        else:
-            flushed = LogOffset.just_before(self.open_offset.tx_offset)
-        return flushed if self.flushed_offset is None else max(flushed, self.flushed_offset)
-
     def pending(self) -> Pending | None:
         """The shape's aligned ``last_sent`` and ``last_flushed``, ``None`` if caught up; call ``settle`` first."""
-        last_flushed = self.last_flushed
-        if last_flushed is None:
+        open_offset = self.open_offset
+        if open_offset is not None and self.flushed_offset is not None and self.flushed_offset >= open_offset:
+            open_offset = None
+        if self.txn_offset_mapping:
+            first_tx_offset = self.txn_offset_mapping[0].first_tx_offset
+            last = self.txn_offset_mapping[-1]
+            last_sent = max(last.last_offset, last.boundary)
+        elif open_offset is not None:
+            first_tx_offset = open_offset.tx_offset
+            last_sent = open_offset
+        else:
             return None
-        # An open transaction is after the pending ones.
-        return Pending(self.open_offset or self.txn_offset_mapping.last_sent, last_flushed, self.since_ms)
+        last_flushed = LogOffset.just_before(first_tx_offset)
+        if self.flushed_offset is not None:
+            last_flushed = max(last_flushed, self.flushed_offset)
+        return Pending(last_sent if open_offset is None else max(last_sent, open_offset), last_flushed, self.since_ms)
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if transactions are out of order or a completed one is kept; after ``settle``."""
         txns = self.txn_offset_mapping
+        for txn in txns:
+            if not txn.first_tx_offset <= txn.last_offset.tx_offset == txn.boundary.tx_offset:
+                raise AssertionError(f"{txn} has offsets out of order, or of different transactions")
         for before, after in pairwise(txns):
             if before.boundary.tx_offset >= after.first_tx_offset:
                 raise AssertionError(f"{before} is not before {after}")
@@ -122,12 +147,22 @@ class ShapeOffsets:
 
     def _has_commit(self, tx_offset: int) -> bool:
         """Whether the transaction's commit has already arrived; a resend may cut it into other fragments."""
-        return bool(self.txn_offset_mapping) and self.txn_offset_mapping.last_tx_offset == tx_offset
+        return bool(self.txn_offset_mapping) and self.txn_offset_mapping[-1].boundary.tx_offset == tx_offset
 
     def _close(self, last_offset: LogOffset, boundary: LogOffset) -> None:
         self.open_offset = None
-        if self._has_commit(boundary.tx_offset):
+        txns = self.txn_offset_mapping
+        if txns and txns[-1].boundary.tx_offset == boundary.tx_offset:
             # The transaction was resent, cut into other fragments.
-            self.txn_offset_mapping.extend_last(last_offset, boundary)
+            txn = txns[-1]
+            txns[-1] = PendingTxn(txn.first_tx_offset, max(txn.last_offset, last_offset), max(txn.boundary, boundary))
         else:
-            self.txn_offset_mapping.append(last_offset, boundary)
+            txns.append(PendingTxn(boundary.tx_offset, last_offset, boundary))
+
+    def _merge_neighbours(self, max_pending: int) -> None:
+        """Merge adjacent pairs until at most half of ``max_pending`` remain, so that merges are rare."""
+        txns = self.txn_offset_mapping
+        while len(txns) > max(1, max_pending // 2):
+            pairs = zip(txns[::2], txns[1::2], strict=False)
+            txns = [first.merged_with(second) for first, second in pairs] + txns[len(txns) & ~1 :]
+        self.txn_offset_mapping = txns

@@ -1,4 +1,4 @@
-"""Persisted state of older releases is read unchanged: literal bytes, which no change may reinterpret."""
+"""Persisted state of older releases is read unchanged: literal bytes of 0.1.0, which no change may reinterpret."""
 
 import json
 
@@ -10,18 +10,11 @@ from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.shape_offsets import ShapeOffsets
+from flushtracker.tracking.shape_offsets import PendingTxn, ShapeOffsets
 from flushtracker.tracking.source_tracker import ChainReport, GroupReport
-from flushtracker.tracking.txn_offset_mapping import PendingTxn, TxnOffsetMapping
 from flushtracker.wal.log_offset import LogOffset
 
-GROUP_V1 = b'\x01[[900,1],{"a":[1234,[900,1],[150,2],[50,3],[[100,200,5,4],[300,300,7,8]]]}]'
-GROUP = bytes.fromhex(
-    "02 8403000000000000 0100000000000000 01000000 01000000 77000000 61"  # cursor, shapes, sizes of id and record, id
-    "1f d204000000000000 8403000000000000 0100000000000000 9600000000000000 0200000000000000"  # the head of the record
-    "8403000000000000 0100000000000000 9600000000000000 0200000000000000 3200000000000000 0300000000000000"
-    "02000000 c800000000000000 49424242 00000000 64000000 6400 0507 0408"  # the pending transactions, in arrays IBBB
-)
+GROUP = b'\x01[[900,1],{"a":[1234,[900,1],[150,2],[50,3],[[100,200,5,4],[300,300,7,8]]]}]'
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
 REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "last_flushed": [7, 0], "since_ms": 5, "blocking_shape": "a"}'
 SHAPE_ENTRY = (
@@ -35,21 +28,13 @@ SHAPE_ENTRY = (
 def test_group_state_is_read_and_written_unchanged() -> None:
     """It has pending transactions, one of them merged, an open one, a flush and a removal."""
     group = ShapeGroup.unpack(GROUP)
-    txns = TxnOffsetMapping(
-        [
-            PendingTxn(100, LogOffset(200, 5), LogOffset(200, 4)),
-            PendingTxn(300, LogOffset(300, 7), LogOffset(300, 8)),
-        ]
-    )
+    txns = [
+        PendingTxn(100, LogOffset(200, 5), LogOffset(200, 4)),
+        PendingTxn(300, LogOffset(300, 7), LogOffset(300, 8)),
+    ]
     offsets = ShapeOffsets(txns, LogOffset(900, 1), LogOffset(150, 2), LogOffset(50, 3), since_ms=1234)
-    assert (group.cursor, dict(group.shapes)) == (LogOffset(900, 1), {"a": offsets})
+    assert (group.cursor, group.shapes) == (LogOffset(900, 1), {"a": offsets})
     assert group.pack() == GROUP
-
-
-def test_group_state_of_version_1_is_read_and_written_as_version_2() -> None:
-    """A checkpoint of before is migrated group by group, when a batch reaches the group."""
-    assert ShapeGroup.unpack(GROUP_V1).pack() == GROUP
-    assert ShapeGroup.unpack(b"\x01[[99,0],{}]").pack() == ShapeGroup(LogOffset(99, 0)).pack()
 
 
 def test_chain_state_is_read_and_written_unchanged() -> None:
