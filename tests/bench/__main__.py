@@ -5,14 +5,10 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 
-from tests.bench import routing, stalled, throughput
+from tests.bench import routing, throughput
 from tests.bench.measure import Table
 
-BENCHES: dict[str, Callable[..., Iterable[Table]]] = {
-    "routing": routing.tables,
-    "stalled": stalled.tables,
-    "throughput": throughput.tables,
-}
+BENCHES: dict[str, Callable[..., Iterable[Table]]] = {"routing": routing.tables, "throughput": throughput.tables}
 
 
 def main() -> None:

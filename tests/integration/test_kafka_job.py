@@ -205,32 +205,20 @@ def test_broker_that_stays_unavailable_ends_the_job(
     assert f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("security", "record", "expected"),
-    [
-        ("PLAINTEXT", "poison", "fragment cannot be read"),
-        ("PLAINTEXT", None, "batch done"),
-        ("SASL_PLAINTEXT", None, "refuses the request: IllegalSaslStateException"),
-    ],
-)
-def test_no_secret_among_the_options_is_ever_printed(
-    broker: Broker, tmp_path: Path, security: str, record: str | None, expected: str
-) -> None:
+def test_no_secret_among_the_options_is_printed_with_bad_input(broker: Broker, tmp_path: Path) -> None:
     """Not even in Spark's own log and tracebacks, which contain its plans and its clients' settings."""
     options = {
-        "kafka.security.protocol": security,
-        "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         'username="u" password="hunter2";',
         "kafka.ssl.truststore.password": "hunter2",
     }
     job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)
-    job.write([SampleSource().transaction(2000), *([record] if record else [])])
+    job.write([SampleSource().transaction(2000), "poison"])
     command = [sys.executable, "-m", "flushtracker", "track", "--config", str(job.config_file()), "--verbose"]
     done = subprocess.run(
         command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False
     )
     output = done.stdout + done.stderr
-    assert expected in output
+    assert "fragment cannot be read" in output
     lines = [line for line in output.splitlines() if "hunter2" in line]
     assert lines == []
