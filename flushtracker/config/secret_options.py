@@ -1,6 +1,13 @@
 """``SecretOptions``: options passed through to a library, possibly with keys and passwords."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
+from typing import Final
+
+_SHORTEST_SECRET: Final = 4
+"""Shorter values are numbers or flags; masking them would make messages unreadable."""
+# A JAAS configuration is one option with several values, and an error may quote one of them.
+_WORD: Final = re.compile(r"[^\s\"'=;]+")
 
 
 class SecretOptions(Mapping[str, str]):
@@ -24,3 +31,18 @@ class SecretOptions(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"SecretOptions({', '.join(f'{name}=…' for name in self)})"
+
+    def masked(self, text: str, *, shown: Container[str] = ()) -> str:
+        """``text`` with ``…`` for each value in it, and for each word of a value; not for the options ``shown``.
+
+        >>> options = SecretOptions({"mechanism": "PLAIN", "login": 'required password="hunter2";'})
+        >>> options.masked("PLAIN: no such key: hunter2", shown=["mechanism"])
+        'PLAIN: no such key: …'
+        """
+        values = [value for name, value in self.items() if name not in shown]
+        secrets = {*values, *(word for value in values for word in _WORD.findall(value))}
+        # The longest first, since one may contain another.
+        for secret in sorted(secrets, key=len, reverse=True):
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "…")
+        return text

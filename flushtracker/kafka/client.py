@@ -2,14 +2,14 @@
 
 import logging
 import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.errors import ConfigError
+from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.tls.certificate_check import certificate_fault
 
 # librdkafka logs every connection attempt, twenty a second. The errors and our own log have what matters, so this
 # logger is silent until its level is lowered.
@@ -25,13 +25,20 @@ _DEFAULTS: Final = {
 _TIMING: Final = re.compile(r" \(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)")
 # Messages contain these options' values as ordinary words, which are no secrets once a client has accepted them.
 _NOT_SECRET: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.mechanisms"})
-_SHORTEST_SECRET: Final = 4
-"""Shorter values are numbers or flags; masking them would make messages unreadable."""
-
 NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 """A partition has no leader now, and soon will."""
 
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_UNAUTHORIZED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_SASL: Final = "SASL"
+_BAD_CERTIFICATE: Final = "certificate verify failed"
+_BROKER: Final = re.compile(r"ssl://\[?(?P<host>.+?)\]?:(?P<port>\d+)/")
 
 
 class ClientErrors:
@@ -41,7 +48,7 @@ class ClientErrors:
     """
 
     def __init__(self, options: SecretOptions) -> None:
-        self._hidden = [value for name, value in options.items() if name not in _NOT_SECRET]
+        self._options = options
         self._last = ""
         self.is_refusal = False
         """Whether it was about TLS or authentication, which retrying does not fix."""
@@ -58,11 +65,22 @@ class ClientErrors:
 
     @property
     def last(self) -> str:
-        return self._last or "no answer"
+        # A broker closes a connection that does not begin as its listener expects, and librdkafka reports nothing.
+        return self._last or "no answer; if it is running, check security.protocol"
 
     def masked(self, error: KafkaError) -> str:
         """The error's text, with secrets masked."""
-        return _masked(_TIMING.sub("", error.str()), self._hidden)
+        return self._options.masked(_TIMING.sub("", error.str()), shown=_NOT_SECRET).rstrip(".")
+
+    def refusal(self, servers: str) -> BrokerError:
+        """The error for a client that the brokers refuse, or that refuses them, with the reason and what to do."""
+        broker = _BROKER.search(self._last)
+        if _BAD_CERTIFICATE not in self._last or broker is None:
+            wrong = "the user, the password or the mechanism" if _SASL in self._last else "the options ssl.*"
+            return BrokerError(f"Kafka at {servers} refuses the client: {self.last}; correct {wrong}")
+        host, ca = broker["host"], self._options.get("ssl.ca.pem") or self._options.get("ssl.ca.location")
+        reason = certificate_fault(host, int(broker["port"]), ca=ca, ca_option="ssl.ca.location")
+        return BrokerError(f"the certificate of Kafka's broker {host}:{broker['port']} is not accepted: {reason}")
 
 
 def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]:
@@ -79,20 +97,15 @@ def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]
 def rejected_options(error: KafkaException | TypeError, options: SecretOptions) -> ConfigError:
     """The error for options that librdkafka rejects: it names the option if possible, and shows no value."""
     reason = kafka_error(error).str() if isinstance(error, KafkaException) else str(error)
-    return ConfigError(
-        f"Kafka's client rejects its options: {_masked(reason, options.values())}; correct the configuration"
-    )
+    return ConfigError(f"Kafka's client rejects its options: {options.masked(reason)}; correct the configuration")
+
+
+def missing_acl(error: KafkaError, operation: str, resource: str) -> str:
+    """What to do if the error is that an ACL is missing, to append to a message; empty for any other error."""
+    return f"; allow this user {operation} on {resource}" if error.code() in _UNAUTHORIZED else ""
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
     """The error that the exception carries."""
     carried: KafkaError = error.args[0]
     return carried
-
-
-def _masked(text: str, secrets: Iterable[str]) -> str:
-    """The text with each secret masked, the longest first, since one may contain another."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "…")
-    return text

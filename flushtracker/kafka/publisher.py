@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from flushtracker.errors import BrokerError, BrokerUnavailableError
-from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, rejected_options
+from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
@@ -194,7 +194,7 @@ class KafkaPublisher:
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._confirmed += 1
-        elif self._rejected is None:
+        elif self._rejected is None or self._rejected.is_consequence:
             self._rejected = _RejectedRecord(
                 error, message.topic() or "", _byte_count(message.key()) + _byte_count(message.value())
             )
@@ -225,17 +225,19 @@ class KafkaPublisher:
     def _describe_fatal(self, fatal: KafkaError) -> str:
         """Describe a fatal error by that of the rejected record, which arrives with it or just after."""
         deadline = time.monotonic() + _DIAGNOSIS_TIMEOUT_S
-        while self._rejected is None and time.monotonic() < deadline:
+        while (self._rejected is None or self._rejected.is_consequence) and time.monotonic() < deadline:
             with suppress(KafkaException):
                 self._producer.poll(_SLICE_S)
-        if self._rejected is None:
-            return f"Kafka at {self._servers} accepts no more records: {self._errors.masked(fatal)}; start again"
+        if self._rejected is None or self._rejected.is_consequence:
+            remedy = f"{missing_acl(fatal, 'WRITE', 'its topics')}; start again"
+            return f"Kafka at {self._servers} accepts no more records: {self._errors.masked(fatal)}{remedy}"
         return self._describe_rejected(self._rejected)
 
     def _describe_rejected(self, record: "_RejectedRecord") -> str:
         topic = record.topic
         if record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-            return f"topic {topic} rejects a record: {self._errors.masked(record.error)}; fix that and start again"
+            remedy = missing_acl(record.error, "WRITE", f"topic {topic}") or "; fix that"
+            return f"topic {topic} rejects a record: {self._errors.masked(record.error)}{remedy} and start again"
         if record.byte_count > MAX_MESSAGE_BYTES:
             return (
                 f"a record of {record.byte_count} bytes for topic {topic} exceeds the limit of {MAX_MESSAGE_BYTES} "
@@ -266,6 +268,11 @@ class _RejectedRecord:
     error: KafkaError
     topic: str
     byte_count: int
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it was only discarded because of an earlier error."""
+        return self.error.code() == KafkaError._PURGE_QUEUE
 
 
 def _byte_count(text: str | bytes | None) -> int:

@@ -18,7 +18,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.kafka.client import NO_LEADER, ClientErrors, client_settings, kafka_error, rejected_options
+from flushtracker.kafka.client import (
+    NO_LEADER,
+    ClientErrors,
+    client_settings,
+    kafka_error,
+    missing_acl,
+    rejected_options,
+)
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
 
@@ -59,7 +66,7 @@ class TopicAdmin:
         described = self._client.describe_topics(TopicCollection(list(names.values())), request_timeout=self._timeout_s)
         self._wait(described.values())
         partitions = {
-            name: len(self._answer(future, f"topic {name} cannot be described").partitions)
+            name: len(self._answer(future, name, "described", "READ, WRITE or DESCRIBE").partitions)
             for name, future in described.items()
             if not _is_unknown_topic(future)
         }
@@ -81,7 +88,7 @@ class TopicAdmin:
         described = self._client.describe_configs(resources, request_timeout=self._timeout_s)
         self._wait(described.values())
         for resource, future in described.items():
-            entries = self._answer(future, f"the configuration of topic {resource.name} cannot be read")
+            entries = self._answer(future, resource.name, "described with its configuration", "DESCRIBE_CONFIGS")
             configs[resource.name] = {entry.name: entry.value for entry in entries.values() if entry.value is not None}
         return configs
 
@@ -105,7 +112,7 @@ class TopicAdmin:
         created = self._client.create_topics(topics, request_timeout=self._timeout_s)
         self._wait(created.values())
         for name, future in created.items():
-            self._answer(future, f"topic {name} cannot be created")
+            self._answer(future, name, "created", "CREATE")
         # A broker may learn of a topic a moment after the controller has created it.
         deadline = time.monotonic() + self._timeout_s
         while None in self.facts(roles).values():
@@ -140,8 +147,8 @@ class TopicAdmin:
     def _offset_sum(self, partitions: list[TopicPartition], spec: OffsetSpec) -> int:
         futures = self._client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
         self._wait(futures.values())
-        failure = f"topic {partitions[0].topic} cannot be read"
-        return sum(self._answer(future, failure).offset for future in futures.values())
+        topic = partitions[0].topic
+        return sum(self._answer(future, topic, "read", "READ, WRITE or DESCRIBE").offset for future in futures.values())
 
     def _wait(self, futures: "Iterable[Future[_T]]") -> None:
         """Wait for all futures. If every broker refuses the client, no answer will arrive: raise early."""
@@ -149,10 +156,10 @@ class TopicAdmin:
         while wait(futures, _PAUSE_S).not_done:
             self._client.poll(0)
             if self._errors.is_refusal and time.monotonic() > refusal_deadline:
-                raise BrokerError(f"Kafka at {self._config.bootstrap_servers} refuses the client: {self._errors.last}")
+                raise self._errors.refusal(self._config.bootstrap_servers)
 
-    def _answer(self, future: "Future[_T]", failure: str) -> _T:
-        """The future's result; ``failure`` describes the failed request in the error message."""
+    def _answer(self, future: "Future[_T]", topic: str, done: str, operation: str) -> _T:
+        """The future's result; if it failed, the topic could not be ``done``, which needs an ACL for ``operation``."""
         try:
             return future.result()
         except KafkaException as exception:
@@ -164,7 +171,8 @@ class TopicAdmin:
                     f"{self._errors.last}"
                 ) from exception
             kind = _NoLeaderError if error.code() in NO_LEADER else BrokerError
-            raise kind(f"{failure}: {self._errors.masked(error)}") from exception
+            reason = f"{self._errors.masked(error)}{missing_acl(error, operation, f'topic {topic}')}"
+            raise kind(f"topic {topic} cannot be {done}: {reason}") from exception
 
 
 class _NoLeaderError(BrokerError):

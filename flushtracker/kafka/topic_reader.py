@@ -5,10 +5,17 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flushtracker.errors import BrokerError
-from flushtracker.kafka.client import NO_LEADER, ClientErrors, client_settings, kafka_error, rejected_options
+from flushtracker.kafka.client import (
+    NO_LEADER,
+    ClientErrors,
+    client_settings,
+    kafka_error,
+    missing_acl,
+    rejected_options,
+)
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _FIRST_TAIL: Final = 2_000
@@ -84,7 +91,7 @@ class TopicReader:
         )
         deadline = time.monotonic() + self._retry_timeout_s
         while ends:
-            message = self._consumer.poll(_SLICE_S)
+            message = _next(self._consumer, _SLICE_S)
             if message is None:
                 if time.monotonic() > deadline:
                     raise BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
@@ -103,7 +110,8 @@ class TopicReader:
         self._consumer.unassign()
 
     def _unreadable(self, topic: str, error: KafkaError) -> BrokerError:
-        return BrokerError(f"topic {topic} at {self._servers} cannot be read: {self._errors.masked(error)}")
+        reason = f"{self._errors.masked(error)}{missing_acl(error, 'READ', f'topic {topic}')}"
+        return BrokerError(f"topic {topic} at {self._servers} cannot be read: {reason}")
 
 
 class TopicFollower:
@@ -122,7 +130,7 @@ class TopicFollower:
         except KafkaException as error:
             raise self._unreadable(self._errors.masked(kafka_error(error))) from error
         if not found.partitions:
-            raise self._unreadable("there is no such topic")
+            raise self._unreadable("there is no such topic, or this user may not READ it")
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
 
     def values(self, timeout_s: float) -> list[bytes]:
@@ -132,7 +140,7 @@ class TopicFollower:
             BrokerError: the topic can no longer be read.
         """
         values = []
-        message = self._consumer.poll(timeout_s)
+        message = _next(self._consumer, timeout_s)
         while message is not None:
             error, value = message.error(), message.value()
             if error is None:
@@ -140,7 +148,7 @@ class TopicFollower:
                     values.append(value)
             elif not error.retriable():
                 raise self._unreadable(self._errors.masked(error))
-            message = self._consumer.poll(0) if len(values) < _MAX_RECORDS else None
+            message = _next(self._consumer, 0) if len(values) < _MAX_RECORDS else None
         return values
 
     def close(self) -> None:
@@ -158,3 +166,12 @@ def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any
         return Consumer(client_settings(config, errors) | own | settings)
     except (KafkaException, TypeError) as error:
         raise rejected_options(error, config.options) from error
+
+
+def _next(consumer: Consumer, timeout_s: float) -> Message | None:
+    """The next record or error, if there is one in time."""
+    message = consumer.poll(timeout_s)
+    error = None if message is None else message.error()
+    # librdkafka looks for the coordinator of the group, although nothing here uses it: no ACL for groups is needed.
+    is_about_group = error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    return None if is_about_group else message

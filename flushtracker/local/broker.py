@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -30,33 +31,33 @@ _LOG_LINES_SHOWN: Final = 5
 # One node needs one replica of everything. Log cleaning and deletion run almost at once, so that a test can wait for
 # them; the delays that help many clients, such as the rebalance delay, are off. The session is short, because a killed
 # broker cannot register again before its old session has expired.
-_SETTINGS: Final = """\
-process.roles=broker,controller
-node.id=1
-listeners=CLIENTS://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=CLIENTS://{host}:{port}
-listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT
-inter.broker.listener.name=CLIENTS
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers={host}:{controller_port}
-log.dirs={data}
-auto.create.topics.enable=false
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-log.initial.task.delay.ms=0
-log.retention.check.interval.ms=200
-log.cleaner.backoff.ms=200
-log.cleaner.dedupe.buffer.size=16777216
-broker.heartbeat.interval.ms=300
-broker.session.timeout.ms=2000
-"""
+_SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "CLIENTS://{host}:{port},CONTROLLER://{host}:{controller_port}",
+    "advertised.listeners": "CLIENTS://{host}:{port}",
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "CLIENTS",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "{host}:{controller_port}",
+    "log.dirs": "{data}",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.initial.task.delay.ms": "0",
+    "log.retention.check.interval.ms": "200",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "2000",
+}
 
 _LOGGER: Final = "-Dorg.slf4j.simpleLogger"
 _JVM_OPTIONS: Final = (
@@ -73,12 +74,14 @@ _JVM_OPTIONS: Final = (
 class LocalBroker:
     """A Kafka broker with its data, configuration and log in ``folder``; not started yet.
 
-    As a context manager it runs inside the block. It ends with this process, however this one ends.
+    As a context manager it runs inside the block. It ends with this process, however this one ends. ``settings``
+    override the defaults when its data is created; in a value, ``{port}`` and ``{controller_port}`` are its own.
     """
 
-    def __init__(self, folder: Path, *, heap_mb: int = 512) -> None:
+    def __init__(self, folder: Path, *, heap_mb: int = 512, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder.absolute()
         self._heap_mb = heap_mb
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
         self._ports = self._configured_ports() or _free_ports()
@@ -146,7 +149,8 @@ class LocalBroker:
         port, controller_port = self._ports
         # Under another name until the data is ready, so that an interrupted start begins again.
         draft = self._folder / "server.properties.new"
-        draft.write_text(_SETTINGS.format(host=_HOST, port=port, controller_port=controller_port, data=data))
+        own = {"host": _HOST, "port": port, "controller_port": controller_port, "data": data}
+        draft.write_text("".join(f"{name}={value.format(**own)}\n" for name, value in self._settings.items()))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "A")
         tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "--standalone"]
         done = subprocess.run(  # noqa: S603  our own command
@@ -190,7 +194,7 @@ class LocalBroker:
         """The ports in an existing configuration, or ``None``."""
         if not self._config.exists():
             return None
-        found = re.search(r"^listeners=CLIENTS://.*?:(\d+),CONTROLLER://.*?:(\d+)$", self._config.read_text(), re.M)
+        found = re.search(r"^listeners=CLIENTS://.*?:(\d+),CONTROLLER://.*?:(\d+)\b", self._config.read_text(), re.M)
         if found is None:
             raise ConfigError(
                 f"{self._config} is not a local broker's configuration; remove its folder, or choose another"

@@ -18,6 +18,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.answer_deadline import AnswerDeadline
+from flushtracker.postgres.connection_refusals import refusal_remedy
 
 
 class Connection(psycopg2.extensions.connection):
@@ -38,15 +39,6 @@ _CONNECT_TIMEOUT_SECONDS: Final = 10
 _REASON_LENGTH: Final = 400
 # A server that is only slow has this much longer than statement_timeout to report that it has canceled a statement.
 _ANSWER_MARGIN_S: Final = 5.0
-# Parts of a refusal that a retry may overcome: the server is starting, stopping, recovering, or out of connections.
-_TRANSIENT_REASONS: Final = (
-    "starting up",
-    "shutting down",
-    "recovery",
-    "too many",
-    "connection slots",
-    "not yet accepting",
-)
 # SQLSTATEs of connection exceptions, shutdowns, too many connections, and a slot that another connection still holds.
 _UNAVAILABLE_STATES: Final = ("08", "57P", "53300", "55006")
 # SQLSTATEs of statements that were canceled, by statement_timeout or by an administrator, or by lock_timeout.
@@ -196,10 +188,10 @@ def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connectio
     try:
         connection: Connection = psycopg2.connect(connection_factory=factory, **keywords)
     except psycopg2.OperationalError as error:
-        text = str(error)
-        fact = f"PostgreSQL at {server_name(options)} cannot be reached: {one_line(text)}"
-        is_permanent = "FATAL:" in text and not any(part in text for part in _TRANSIENT_REASONS)
-        raise (PostgresError(fact) if is_permanent else PostgresUnavailableError(fact)) from error
+        server, reason = f"PostgreSQL at {server_name(options)}", one_line(str(error))
+        if (remedy := refusal_remedy(str(error), options)) is not None:
+            raise PostgresError(f"no connection to {server}: {reason.rstrip('.')}; {remedy}") from error
+        raise PostgresUnavailableError(f"{server} cannot be reached: {reason}") from error
     except psycopg2.Error as error:
         raise PostgresError(f"the connection options are refused: {one_line(str(error))}") from error
     return connection

@@ -134,7 +134,15 @@ def create_publication(connection: Connection, publication: str) -> bool:
     """Create a publication of all tables if it does not exist; returns whether it was created."""
     if rows(connection, _PUBLICATION, (publication,)):
         return False
-    rows(connection, f"CREATE PUBLICATION {quote_ident(publication, connection)} FOR ALL TABLES")
+    statement = f"CREATE PUBLICATION {quote_ident(publication, connection)} FOR ALL TABLES"
+    try:
+        rows(connection, statement)
+    except PostgresUnavailableError:
+        raise
+    except PostgresError as error:
+        raise PostgresError(
+            f"publication {publication} cannot be created: {error}; run as superuser: {statement}"
+        ) from error
     return True
 
 

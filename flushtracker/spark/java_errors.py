@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.config.job_config import JobConfig, KafkaTransport
 from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateError
 from flushtracker.spark.kafka_failures import kafka_failure
+from flushtracker.spark.kafka_refusals import masked
 
 _MAX_REASON_CHARS: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -49,9 +50,12 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
     if failure is not None and not isinstance(failure, Py4JJavaError):
         return failure  # Raised by our own code, on purpose or not.
     causes = _causes(query, failure)
-    return _known_failure("\n".join(causes), config) or FlushtrackerError(
-        f"the query ended: {causes[-1].partition(chr(10))[0] if causes else 'no reason given'}"
-    )
+    if known := _known_failure("\n".join(causes), config):
+        return known
+    reason = causes[-1].partition("\n")[0] if causes else "no reason given"
+    if isinstance(config.transport, KafkaTransport):
+        reason = masked(reason, config.transport)
+    return FlushtrackerError(f"the query ended: {reason}")
 
 
 def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
@@ -69,7 +73,7 @@ def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
         if lost := _DATA_LOSS.search(text):
             fact = " ".join((lost["read"] or lost["planned"]).split())
             return GapError(f"Kafka no longer has records that this job has yet to read: {fact[:_MAX_REASON_CHARS]}")
-        return kafka_failure(text, config.transport.bootstrap_servers)
+        return kafka_failure(text, config.transport)
     return None
 
 

@@ -15,6 +15,7 @@ from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, java_text, root_cause
 from flushtracker.spark.kafka_failures import kafka_failure
+from flushtracker.spark.kafka_refusals import masked
 
 _CLIENT: Final = "kafka."
 _TIMEOUTS: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
@@ -47,8 +48,9 @@ class KafkaAdmin:
         try:
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
         except Py4JJavaError as error:
-            raise kafka_failure(java_text(error), source.bootstrap_servers) or ConfigError(
-                f"source.options: Kafka's client refuses them: {java_reason(error)}"
+            reason = self._transport.options.masked(java_reason(error))
+            raise kafka_failure(java_text(error), source) or ConfigError(
+                f"source.options: Kafka's client refuses them: {reason}"
             ) from error
 
     def __enter__(self) -> "KafkaAdmin":
@@ -64,7 +66,8 @@ class KafkaAdmin:
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics by name; raises ``ConfigError`` if one does not exist."""
         wanted = list(names)
-        described = self._result(self._client.describeTopics(self._list(wanted)).allTopicNames())
+        futures = self._client.describeTopics(self._list(wanted)).topicNameValues()
+        described = {name: self._result(futures[name], f"to describe topic {name}") for name in wanted}
         configs = self._configs(wanted)
         return {
             name: Topic(
@@ -94,19 +97,19 @@ class KafkaAdmin:
             values.add(item)
         return values
 
-    def _result(self, future: Any) -> Any:
+    def _result(self, future: Any, request: str = "the request") -> Any:
         try:
             return future.get()
         except Py4JJavaError as error:
-            raise self._error(error) from error
+            raise self._error(error, request) from error
 
-    def _error(self, error: Py4JJavaError) -> BrokerError | ConfigError:
+    def _error(self, error: Py4JJavaError, request: str = "the request") -> BrokerError | ConfigError:
         servers = self._transport.bootstrap_servers
         if root_cause(error).getClass().getSimpleName() == _UNKNOWN:
             return ConfigError(
                 f"Kafka at {servers} has no topic {self._transport.fragments} or no topic {self._transport.flushes}; "
                 f"create them with `flushtracker topics --create`, or correct their names in the configuration"
             )
-        return kafka_failure(java_text(error), servers) or ConfigError(
-            f"Kafka at {servers} refuses the request: {java_reason(error)}"
+        return kafka_failure(java_text(error), self._transport, request) or ConfigError(
+            f"Kafka at {servers} refuses {request}: {masked(java_reason(error), self._transport)}"
         )

@@ -3,7 +3,9 @@
 import re
 from typing import Final
 
+from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.spark.kafka_refusals import masked, refused_request
 
 RETRIABLE: Final = frozenset(
     [
@@ -33,17 +35,23 @@ _REFUSED: Final = re.compile(
 _MAX_REASON_CHARS: Final = 400
 
 
-def kafka_failure(text: str, servers: str) -> BrokerError | ConfigError | None:
-    """The error for Java exceptions: a ``BrokerError`` if a retry may help, ``None`` if none of them is Kafka's."""
+def kafka_failure(text: str, transport: KafkaTransport, request: str = "a request") -> BrokerError | ConfigError | None:
+    """The error for the Java exceptions that ``text`` names; ``None`` if none of them is Kafka's.
+
+    A ``BrokerError`` if a retry of ``request`` may help. Values of options are masked.
+    """
+    servers = transport.bootstrap_servers
+    if known := refused_request(text, transport, request):
+        return known
     if refused := _REFUSED.search(text):
+        reason = _reason(refused, transport)
         return ConfigError(
-            f"Kafka at {servers} refuses the request: {_reason(refused)}; correct source.options, or what its user "
-            f"may do"
+            f"Kafka at {servers} refuses {request}: {reason}; correct source.options, or what its user may do"
         )
     if unavailable := _UNAVAILABLE.search(text):
-        return BrokerError(f"Kafka at {servers} does not answer: {_reason(unavailable)}")
+        return BrokerError(f"Kafka at {servers} does not answer: {_reason(unavailable, transport)}")
     return None
 
 
-def _reason(found: re.Match[str]) -> str:
-    return next(group for group in found.groups() if group)[:_MAX_REASON_CHARS]
+def _reason(found: re.Match[str], transport: KafkaTransport) -> str:
+    return masked(next(group for group in found.groups() if group)[:_MAX_REASON_CHARS], transport)

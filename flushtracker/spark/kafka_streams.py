@@ -11,7 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import ConfigError, DecodeError, GapError
 from flushtracker.kafka.topic_rules import topic_faults
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_admin import KafkaAdmin
+from flushtracker.spark.kafka_refusals import masked
 from flushtracker.spark.rows import FLUSHES, FRAGMENTS
 from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
 
@@ -82,17 +84,21 @@ class KafkaEventStreams:
         return f"{topic} ({self._topics[topic].topic_id})"
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
-        """Both topics as one stream; if the checkpoint has no Kafka offsets yet, fragments begin at ``starts``."""
+        """Both topics as one stream; if the checkpoint has no Kafka offsets yet, fragments begin at ``starts``.
+
+        Raises:
+            ConfigError: Spark refuses an option.
+        """
         topics = f"{self._config.fragments},{self._config.flushes}"
         first = self._first_offsets(starts) if starts.by_partition else "earliest"
-        records = (
-            self._spark.readStream.format("kafka")
-            .options(**self._options(topics))
-            .option("startingOffsets", first)
-            # Without this, expired records would be a silent gap.
-            .option("failOnDataLoss", "true")
-            .load()
-        )
+        reader = self._spark.readStream.format("kafka").options(**self._options(topics))
+        # Without failOnDataLoss, expired records would be a silent gap.
+        reader = reader.option("startingOffsets", first).option("failOnDataLoss", "true")
+        try:
+            records = reader.load()
+        except JAVA_ERRORS as error:
+            reason = masked(java_reason(error), self._config)
+            raise ConfigError(f"source.options: Spark's Kafka source refuses them: {reason}") from error
         is_fragment = F.col("topic") == self._config.fragments
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
         return records.where(~is_fragment | counts(starts, _source(F.col("value")))).select(

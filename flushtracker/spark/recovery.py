@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
+from flushtracker.config.job_config import KafkaTransport
 from flushtracker.errors import BrokerError
 from flushtracker.spark.fragment_heads import HEAD_SCHEMA, parse_heads
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
 from flushtracker.spark.kafka_failures import kafka_failure
+from flushtracker.spark.kafka_refusals import masked
 from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
 from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
 
@@ -17,15 +19,17 @@ logger = logging.getLogger(__name__)
 
 
 def read_recovery_plan(
-    source: KafkaEventStreams, topic: str, last_acks: Mapping[str, int], abandoned: Collection[str]
+    source: KafkaEventStreams, transport: KafkaTransport, last_acks: Mapping[str, int], abandoned: Collection[str]
 ) -> RecoveryPlan:
     """Read the topic of fragments from its earliest record to its end, twice, and log what is skipped.
 
     Raises:
         GapError, ConfigError: as :func:`~flushtracker.tracking.recovery_plan.plan_recovery`.
+        ConfigError: Kafka refuses the client.
         BrokerError: the topic cannot be read to its end.
         ConfigError: Kafka refuses to let it be read.
     """
+    topic = transport.fragments
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
     try:
         rows = _summary(source)
@@ -36,8 +40,9 @@ def read_recovery_plan(
         starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
         _log_skipped(source, starts)
     except JAVA_ERRORS as error:
-        raise kafka_failure(java_text(error), source.bootstrap_servers) or BrokerError(
-            f"topic {topic} cannot be read for the recovery: {java_reason(error)}"
+        reason = masked(java_reason(error), transport)
+        raise kafka_failure(java_text(error), transport) or BrokerError(
+            f"topic {topic} cannot be read for the recovery: {reason}"
         ) from error
     return starts
 

@@ -75,7 +75,7 @@ def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: R
             "set state.checkpoint to a new path instead"
         )
     streams = KafkaEventStreams(spark, config.transport)
-    starts = read_recovery_plan(streams, config.transport.fragments, acks.last_acks(), recovery.abandoned)
+    starts = read_recovery_plan(streams, config.transport, acks.last_acks(), recovery.abandoned)
     acks.fence_others()
     CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint)).replace(streams.identity(), starts)
 

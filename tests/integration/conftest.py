@@ -12,6 +12,14 @@ from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_rig import CaptureRig
 from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, which pytest must find here
+from tests.support.secured_services import (  # noqa: F401  likewise
+    run,
+    secured_broker,
+    secured_job,
+    secured_rig,
+    secured_server,
+    settings_of,
+)
 from tests.support.spark_session import spark  # noqa: F401  likewise
 
 

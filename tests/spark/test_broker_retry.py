@@ -14,13 +14,15 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import KafkaTransport
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.errors import BrokerError, ConfigError, FlushtrackerError, SinkError
+from flushtracker.errors import BrokerError, ConfigError, SinkError
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.spark import broker_retry
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.kafka_failures import RETRIABLE, kafka_failure
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.job_folder import JobFolder
+
+TRANSPORT = KafkaTransport("host:1", "fragments", "flushes")
 
 
 @pytest.fixture(autouse=True)
@@ -129,30 +131,29 @@ def test_every_retriable_error_of_kafka_is_known(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("text", "remedy"),
     [
-        ("NotLeaderOrFollowerException: For requests intended only for the leader", BrokerError),
-        ("LeaderNotAvailableException: There is no leader", BrokerError),
-        ("TimeoutException: Timed out waiting for a node assignment", BrokerError),
-        ("BrokerNotAvailableException: The broker is not available.", BrokerError),
-        ("TopicAuthorizationException: Not authorized to access topics: [t]", ConfigError),
-        ("SaslAuthenticationException: Authentication failed", ConfigError),
-        ("UnsupportedVersionException: The broker does not support", ConfigError),
+        ("NotLeaderOrFollowerException: For requests intended only for the leader", None),
+        ("LeaderNotAvailableException: There is no leader", None),
+        ("TimeoutException: Timed out waiting for a node assignment", None),
+        ("BrokerNotAvailableException: The broker is not available.", None),
+        ("TopicAuthorizationException: Not authorized to access topics: [t]", "allow this user READ on that topic"),
+        ("SaslAuthenticationException: Failed", "correct user and password in kafka.sasl.jaas.config"),
+        ("UnsupportedVersionException: The broker does not", "correct source.options, or what its user may do"),
     ],
 )
-def test_retriable_errors_of_kafka_are_told_from_permanent_ones(text: str, kind: type[FlushtrackerError]) -> None:
+def test_retriable_errors_of_kafka_are_told_from_permanent_ones(text: str, remedy: str | None) -> None:
     """A permanent one ends the job at once, and says what to correct."""
     cause = f"Job aborted\nLost task 0.0 (TID 1): org.apache.kafka.common.errors.{text}\n\tat org.apache.kafka.X"
-    failure = kafka_failure(cause, "host:1")
-    assert type(failure) is kind
-    if kind is BrokerError:
+    failure = kafka_failure(cause, TRANSPORT)
+    if remedy is None:
+        assert type(failure) is BrokerError
         assert str(failure) == f"Kafka at host:1 does not answer: {text}"
     else:
-        assert str(failure) == (
-            f"Kafka at host:1 refuses the request: {text}; correct source.options, or what its user may do"
-        )
+        assert type(failure) is ConfigError
+        assert str(failure) == f"Kafka at host:1 refuses a request: {text}; {remedy}"
 
 
 def test_errors_that_are_not_of_kafka_are_left_to_others() -> None:
     """They are neither retried nor called a refusal."""
-    assert kafka_failure("java.lang.OutOfMemoryError: Java heap space", "host:1") is None
+    assert kafka_failure("java.lang.OutOfMemoryError: Java heap space", TRANSPORT) is None

@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
     ResourceType,
 )
 
-from flushtracker.config.job_config import KafkaTransport, Transport
+from flushtracker.config.job_config import JobConfig, KafkaTransport, Transport
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.kafka.records import record_of
@@ -146,6 +146,17 @@ class KafkaJob(JobFolder):
             SecretOptions({"kafka.metadata.max.age.ms": "1000", **self.options}),
             retry_timeout_ms=self.retry_timeout_ms,
         )
+
+    def secured_config(self, bootstrap_servers: str, options: Mapping[str, str]) -> JobConfig:
+        """The job's configuration with other servers and options."""
+        transport = KafkaTransport(
+            bootstrap_servers,
+            self.topic("fragments"),
+            self.topic("flushes"),
+            SecretOptions(options),
+            retry_timeout_ms=self.retry_timeout_ms,
+        )
+        return replace(self.config(), transport=transport)
 
 
 def _require_delivery(error: KafkaError | None, _: object) -> None:

@@ -31,10 +31,11 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "files": frozenset({"errors"}),
     "jvm": frozenset({"errors"}),
     "delta": frozenset({"wal", "errors"}),
-    "postgres": frozenset({"shapes", "wal", "errors"}),
-    "kafka": frozenset({"config", "events", "errors"}),
+    "tls": frozenset(),
+    "postgres": frozenset({"shapes", "wal", "errors", "tls"}),
+    "kafka": frozenset({"config", "events", "errors", "tls"}),
 }
-"""Each wraps one outside system and imports only pure packages."""
+"""Each wraps one outside system and imports only pure packages, and ``tls``, which two systems have in common."""
 
 PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka"}),

@@ -10,7 +10,11 @@ import flushtracker
 
 ROOT = Path(flushtracker.__file__).parent
 RUNBOOK = (ROOT.parent / "docs" / "runbook.md").read_text()
-ROWS = re.findall(r"^\| `([^`]+)` \|", RUNBOOK, re.MULTILINE)
+ROWS = [
+    message
+    for cell in re.findall(r"^\| (`[^|]+`) \|", RUNBOOK, re.MULTILINE)
+    for message in re.findall(r"`([^`]+)`", cell)
+]
 
 
 def texts() -> str:

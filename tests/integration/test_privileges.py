@@ -1,0 +1,171 @@
+"""Least privilege: each program works with exactly what the README lists, and says which of it is missing."""
+
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.cli import main
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.spark.track_flushes_query import Recovery, track_flushes
+from tests.support.capture_rig import CaptureRig
+from tests.support.documented_acls import acls_of, documented_acls
+from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_streams import config_file, created_streams, topic_names
+from tests.support.secured_broker import SecuredBroker
+from tests.support.secured_services import LIMIT_S, Run, SettingsOf, remove_old_shapes
+
+ROOT: Final = Path(__file__).parents[2]
+RECORDING: Final = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
+
+
+def topics_of(rig: CaptureRig) -> dict[str, str]:
+    topics: dict[str, str] = rig.settings["kafka"]["topics"]
+    return topics
+
+
+@pytest.mark.parametrize(("operation", "role"), documented_acls("topics"))
+def test_topics_names_the_missing_acl(
+    secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, operation: str, role: str
+) -> None:
+    """With all of them, the topics are correct."""
+    name, acls = topics_of(secured_rig)[role], acls_of("topics", topics_of(secured_rig))
+    arguments = ("topics", "--config", str(tmp_path / "kafka.yaml"))
+    settings_of(acls).write(tmp_path)
+    assert main([*arguments]) == 0
+    settings_of(acls - {(operation, name)}).write(tmp_path)
+    code, line = run(*arguments)
+    assert code == 6
+    assert f"topic {name} cannot be described" in line
+    assert line.endswith(f"{operation} on topic {name}")
+
+
+def test_topics_creates_topics_if_it_may_create_them(
+    secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path, run: Run
+) -> None:
+    """Besides what it needs to check them; an ACL to create one in the cluster is not needed."""
+    new = {role: f"{role}-{uuid.uuid4().hex[:12]}" for role in topics_of(secured_rig)}
+    acls, arguments = acls_of("topics", new), ("topics", "--config", str(tmp_path / "kafka.yaml"), "--create")
+    settings = settings_of(acls)
+    settings.kafka["topics"] = new
+    settings.write(tmp_path)
+    code, line = run(*arguments)
+    assert code == 6
+    assert line.endswith(
+        f"topic {new['fragments']} cannot be created: Authorization failed; allow this user CREATE on "
+        f"topic {new['fragments']}"
+    )
+    settings = settings_of(acls | {("CREATE", name) for name in new.values()})
+    settings.kafka["topics"] = new
+    settings.write(tmp_path)
+    assert main([*arguments]) == 0
+    assert {*new.values()} <= topic_names(secured_broker.open_servers)
+
+
+@pytest.mark.parametrize(("operation", "role"), documented_acls("capture"))
+def test_capture_names_the_missing_acl(
+    secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, operation: str, role: str
+) -> None:
+    """Some are needed only when it reads the end of a topic, removes a shape or sends the first change."""
+    remove_old_shapes(secured_rig, 1 + documented_acls("capture").index((operation, role)))
+    name, acls = topics_of(secured_rig)[role], acls_of("capture", topics_of(secured_rig))
+    config = settings_of(acls - {(operation, name)} | {("DESCRIBE", name)}).write(tmp_path)
+    code, line = run("capture", "--config", str(config))
+    assert code == 6
+    assert f"topic {name} " in line
+    assert f"; allow this user {operation} on topic {name}" in line
+
+
+def test_publisher_without_any_right_to_write_is_told_so(secured_broker: SecuredBroker) -> None:
+    """The broker refuses the producer itself, and then the client discards the records; that is not the reason."""
+    created = created_streams(secured_broker.open_servers, lambda name: f"{name}-{uuid.uuid4().hex[:12]}")
+    user = secured_broker.create_user(("DESCRIBE", name) for name in created.topics.by_role().values())
+    options = SecretOptions(user.options(secured_broker.ca_file))
+    publisher = KafkaPublisher(replace(created, bootstrap_servers=secured_broker.servers, options=options))
+    publisher.publish(created.topics.flushes, "key", "value")
+    with pytest.raises(BrokerError) as caught:
+        publisher.flush(LIMIT_S)
+    assert str(caught.value).startswith(f"Kafka at {secured_broker.servers} accepts no more records: ")
+    assert str(caught.value).endswith("Cluster authorization failed; allow this user WRITE on its topics; start again")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER ROLE capture NOLOGIN", 'role "capture" is not permitted to log in; ALTER ROLE … LOGIN'),
+        ("ALTER ROLE capture NOREPLICATION", 'role capture may not read a slot; ALTER ROLE "capture" REPLICATION'),
+        ("REVOKE CONNECT ON DATABASE postgres FROM capture", "CONNECT privilege; GRANT CONNECT ON DATABASE …"),
+    ],
+)
+def test_capture_names_what_its_role_lacks(
+    secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, statement: str, message: str
+) -> None:
+    """Each attribute and each grant of the README's statements."""
+    config = settings_of(acls_of("capture", topics_of(secured_rig))).write(tmp_path)
+    secured_rig.server.execute(statement)
+    try:
+        code, line = run("capture", "--config", str(config))
+    finally:
+        secured_rig.server.execute(
+            "ALTER ROLE capture LOGIN REPLICATION", "GRANT CONNECT ON DATABASE postgres TO capture"
+        )
+    assert code == 7
+    assert message in line
+
+
+def test_capture_says_who_can_create_the_publication(
+    secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run
+) -> None:
+    """A publication of all tables needs a superuser."""
+    settings = settings_of(acls_of("capture", topics_of(secured_rig)))
+    settings.publication = "other"
+    code, line = run("capture", "--config", str(settings.write(tmp_path)), "--create")
+    assert code == 7
+    assert "publication other cannot be created: " in line
+    assert line.endswith('; run as superuser: CREATE PUBLICATION "other" FOR ALL TABLES')
+
+
+@pytest.mark.parametrize(("operation", "role"), [("", ""), *documented_acls("replay")])
+def test_replay_works_with_the_documented_acls_and_names_a_missing_one(
+    secured_broker: SecuredBroker, tmp_path: Path, run: Run, operation: str, role: str
+) -> None:
+    """On topics of its own, which must be empty."""
+    created = created_streams(secured_broker.open_servers, lambda name: f"{name}-{uuid.uuid4().hex[:12]}")
+    topics = created.topics.by_role()
+    name, acls = topics.get(role), acls_of("replay", topics)
+    if name is not None:
+        acls = acls - {(operation, name)} | {("DESCRIBE", name)}
+    options = SecretOptions(secured_broker.create_user(acls).options(secured_broker.ca_file))
+    secured = replace(created, bootstrap_servers=secured_broker.servers, options=options)
+    code, line = run("replay", *RECORDING, "--kafka", str(config_file(secured, tmp_path / "kafka.yaml")))
+    assert code == (0 if name is None else 6)
+    assert (" shapes took part; " if name is None else f"; allow this user {operation} on topic {name}") in line
+
+
+@pytest.mark.parametrize("how", ["start", "recovery", "batch"])
+@pytest.mark.parametrize("role", [role for _, role in documented_acls("track")])
+def test_track_names_the_missing_acl(
+    spark: SparkSession, secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, how: str, role: str
+) -> None:
+    """Without DESCRIBE at its start; else when the recovery reads, or the first batch. It is not retried."""
+    names = {each: secured_job.topic(each) for each in ("fragments", "flushes")}
+    acls = acls_of("track", names) - {("READ", names[role])}
+    user = secured_broker.create_user(acls if how == "start" else acls | {("DESCRIBE", names[role])})
+    config = replace(
+        secured_job.secured_config(secured_broker.servers, user.java_options(secured_broker.ca_file)),
+        state=replace(secured_job.config().state, checkpoint=str(tmp_path / "checkpoint")),
+    )
+    begin = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        track_flushes(spark, config, Event(), Recovery() if how == "recovery" else None)
+    assert time.monotonic() - begin < secured_job.retry_timeout_ms / 1000
+    assert str(caught.value).startswith(f"Kafka at {secured_broker.servers} refuses ")
+    assert names[role] in str(caught.value)
+    assert str(caught.value).endswith("; allow this user READ on that topic")
