@@ -182,12 +182,11 @@ class Subscriptions:
 
         The server sends a relation before the first change to it, and again after the table was altered.
         """
-        known = self._registry.table_oids
-        roots = self.tables.ancestors(relation.relation_id, transaction.xid) & known
-        named = self._registry.live_on([relation.table], relation.relation_id)
-        self._check({*roots, *(entry.table_oid for entry in named)})
+        oids = {relation.relation_id, *self.tables.ancestors(relation.relation_id, transaction.xid)}
+        named = self._registry.live_on([relation.table], oids)
+        self._check({entry.table_oid for entry in named})
         reasons = {}
-        for entry in self._registry.live_on([relation.table], relation.relation_id):
+        for entry in self._registry.live_on([relation.table], oids):
             bound = self._bindings.get(entry.table_oid)
             if bound is None or entry.starts_after.tx_offset >= transaction.lsn:
                 continue
@@ -205,7 +204,7 @@ class Subscriptions:
     def _rebind(self, oid: int, now: TableBinding | None) -> None:
         """Take over a table's new description; end the shapes that do not survive the difference."""
         bound = self._bindings.get(oid)
-        entries = self._registry.live_on([], oid)
+        entries = self._registry.live_on([], [oid])
         if bound is not None and now is not None:
             now = self._without_empty_arrivals(bound, now)
         reasons = {}
@@ -238,7 +237,7 @@ class Subscriptions:
 
     def _add_partitions(self, now: TableBinding) -> None:
         """Add new partitions to the shapes on the root."""
-        entries = self._registry.live_on([], now.oid)
+        entries = self._registry.live_on([], [now.oid])
         changed = [new for entry in entries if (new := _with_partitions(entry, now)) is not entry]
         if changed:
             self._put(changed)
@@ -248,7 +247,7 @@ class Subscriptions:
     def _bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; of a table that has shapes already, the difference ends those if it must."""
         for oid, binding in {binding.oid: binding for binding in bindings}.items():
-            if not self._registry.live_on([], oid):
+            if not self._registry.live_on([], [oid]):
                 self._bindings.pop(oid, None)
             if self._bindings.get(oid) != binding:
                 self._rebind(oid, binding)
