@@ -185,6 +185,7 @@ class Subscriptions:
         oids = {relation.relation_id, *self.tables.ancestors(relation.relation_id, transaction.xid)}
         named = self._registry.live_on([relation.table], oids)
         self._check({entry.table_oid for entry in named})
+        self._add_partition(relation, oids, transaction.lsn)
         reasons = {}
         for entry in self._registry.live_on([relation.table], oids):
             bound = self._bindings.get(entry.table_oid)
@@ -219,7 +220,6 @@ class Subscriptions:
         self.end_shapes(reasons)
         if now is None:
             return
-        self._add_partitions(now)
         self._outbox.publish_entries([TableEntry(self._source, now)])
         self._bindings[oid] = now
 
@@ -235,14 +235,25 @@ class Subscriptions:
         )
         return replace(now, partitions=partitions)
 
-    def _add_partitions(self, now: TableBinding) -> None:
-        """Add new partitions to the shapes on the root."""
-        entries = self._registry.live_on([], [now.oid])
-        changed = [new for entry in entries if (new := _with_partitions(entry, now)) is not entry]
+    def _add_partition(self, relation: Relation, oids: Iterable[int], lsn: int) -> None:
+        """Add a partition to the shapes on its roots, before its first change is routed, which commits at ``lsn``.
+
+        Not before: a TRUNCATE of all partitions that has still to arrive would then not include it.
+        """
+        changed = []
+        for entry in self._registry.live_on([], oids):
+            definition, binding = entry.definition, self._bindings.get(entry.table_oid)
+            members = () if binding is None else [partition.oid for partition in binding.partitions]
+            if relation.relation_id in members and relation.table not in definition.partitions:
+                joined = (*definition.joined, (relation.table, lsn))
+                partitions = (*definition.partitions, relation.table)
+                changed.append(replace(entry, definition=replace(definition, partitions=partitions, joined=joined)))
+                logger.info("partition added shape_id=%s partition=%s", entry.definition.id, ".".join(relation.table))
         if changed:
             self._put(changed)
-            for entry in changed:
-                self.router.set_partitions(entry.definition.id, entry.definition.partitions)
+        for entry in changed:
+            definition = entry.definition
+            self.router.set_partitions(definition.id, definition.partitions, definition.joined)
 
     def _bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; of a table that has shapes already, the difference ends those if it must."""

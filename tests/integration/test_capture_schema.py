@@ -211,6 +211,16 @@ STORIES: Final = (
         create=_PARTITIONED,
     ),
     Story("root truncated", ("TRUNCATE {t}", "INSERT INTO {t} VALUES (4, 'x')"), None, create=_PARTITIONED),
+    Story(
+        "root truncated before it got another partition",
+        (
+            "TRUNCATE {t}",
+            "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
+            "INSERT INTO {t} VALUES (21, 'c')",
+        ),
+        None,
+        create=_PARTITIONED,
+    ),
     Story("one partition truncated", ("TRUNCATE {t}_a",), "partition", create=_PARTITIONED),
     Story(
         "one partition truncated and filled again",
@@ -347,4 +357,20 @@ def test_partition_that_is_created_and_filled_in_one_transaction_keeps_the_shape
     run_in_transaction(rig.server, [create, "INSERT INTO t VALUES (21, 'c')"])
     rig.execute_and_wait("SELECT 1")
     rig.wait(lambda: rig.operations("t") == ["insert"], "the row")
+    assert rig.registry()["t"].removed_at is None
+
+
+def test_truncate_that_is_sent_again_after_another_partition_got_rows_keeps_the_shape(rig: CaptureRig) -> None:
+    """It was a TRUNCATE of all partitions that the table had then."""
+    rig.server.execute(*(text.format(t="t") for text in _PARTITIONED))
+    rig.define(shape("t", "public.t"))
+    capture = rig.start()
+    rig.wait(lambda: "t" in rig.registry(), "the shape")
+    rig.execute_and_wait("INSERT INTO t VALUES (1, 'a')", "TRUNCATE t")
+    rig.server.execute("CREATE TABLE t_c PARTITION OF t FOR VALUES FROM (20) TO (30)")
+    rig.execute_and_wait("INSERT INTO t VALUES (21, 'c')")
+    capture.stop()
+    rig.start()
+    rig.execute_and_wait("INSERT INTO t VALUES (22, 'd')")
+    rig.wait(lambda: rig.operations("t") == ["insert", "truncate", "insert", "insert"], "the last row")
     assert rig.registry()["t"].removed_at is None
