@@ -26,7 +26,7 @@ test: java $(READY) jars brokerjars ## run all tests, two at a time
 
 soak: java $(READY) jars brokerjars ## kill capture 100 times, drivers and executors 50 times each, under load; takes an hour
 	$(BIN)/python -m tests.integration.soak_where
-	FLUSHTRACKER_SCHEMA_SEEDS=200 $(BIN)/python -m pytest tests/integration/test_random_schema.py
+	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 
