@@ -26,7 +26,9 @@ Action: TypeAlias = Literal[
     "run", "open", "close", "renew", "remove", "start", "stop", "kill", "terminate", "acknowledge", "check"
 ]
 TABLES: Final = 4
-_SCHEMA_SHARE: Final = 0.5
+_SCHEMA_SHARE: Final = 0.6
+_SCHEMA_CHANGES: Final = (0, 1, 1, 1, 1, 2, 6)
+"""How many there may be on one table between two checks."""
 _DELICATE_SHARE: Final = 0.1
 _ROUNDS: Final = 5
 _KILLS: Final = (
@@ -155,14 +157,18 @@ def _changes(rng: random.Random, table: str, layout: Layout) -> Iterator[Step]:
     """The changes of one table in a round, some of them in one transaction."""
     rows = [change for change in ROWS if change.suits(layout)]
     schemas = [change for change in SCHEMAS if change.suits(layout)]
-    # Half of the schema changes are those that only such a table can have, the fewer of them, the more often each.
+    # Half of the schema changes are those that only such a table can have: the fewer of them, the more often each.
     pools = [schemas, [change for change in schemas if change.only]]
+    # Mostly one of them, as another would end the shapes that the first was to end.
+    left = rng.choice(_SCHEMA_CHANGES)
     for _ in range(rng.randint(1, 4)):
         count = rng.choice([1, 1, 1, 2, 3])
-        chosen = [
-            rng.choice(rng.choice(pools) if rng.random() < _SCHEMA_SHARE else rows).on(table, rng.randint(0, 19))
-            for _ in range(count)
-        ]
+        chosen = []
+        for _ in range(count):
+            pool = rows
+            if left and rng.random() < _SCHEMA_SHARE:
+                pool, left = rng.choice(pools), left - 1
+            chosen.append(rng.choice(pool).on(table, rng.randint(0, 19)))
         how = ""
         if (count > 1 or len(chosen[0].statements) > 1) and rng.random() < 0.6:
             how = rng.choice(["commit", "commit", "commit with savepoints", "rollback", "rollback with savepoints"])
