@@ -243,8 +243,10 @@ class Subscriptions:
         changed = []
         for entry in self._registry.live_on([], oids):
             definition, binding = entry.definition, self._bindings.get(entry.table_oid)
-            members = () if binding is None else [partition.oid for partition in binding.partitions]
-            if relation.relation_id in members and relation.table not in definition.partitions:
+            # Under its name of today: a transaction that is sent again may have an earlier one.
+            members = () if binding is None else [(partition.oid, partition.table) for partition in binding.partitions]
+            is_member = (relation.relation_id, relation.table) in members
+            if is_member and relation.table not in definition.partitions:
                 joined = (*definition.joined, (relation.table, lsn))
                 partitions = (*definition.partitions, relation.table)
                 changed.append(replace(entry, definition=replace(definition, partitions=partitions, joined=joined)))

@@ -374,3 +374,21 @@ def test_truncate_that_is_sent_again_after_another_partition_got_rows_keeps_the_
     rig.execute_and_wait("INSERT INTO t VALUES (22, 'd')")
     rig.wait(lambda: rig.operations("t") == ["insert", "truncate", "insert", "insert"], "the last row")
     assert rig.registry()["t"].removed_at is None
+
+
+def test_partition_that_is_sent_again_under_an_earlier_name_does_not_join(rig: CaptureRig) -> None:
+    """The shape was added after the partition was renamed; what came before concerns other shapes."""
+    rig.server.execute(*(text.format(t="t") for text in _PARTITIONED))
+    rig.define(shape("before", "public.t"))
+    capture = rig.start()
+    rig.wait(lambda: "before" in rig.registry(), "the first shape")
+    rig.execute_and_wait("INSERT INTO t VALUES (1, 'a')", "ALTER TABLE t_a RENAME TO t_z")
+    rig.wait(lambda: rig.registry()["before"].removed_at is not None, "the end of the first shape")
+    rig.define(shape("after", "public.t"))
+    rig.wait(lambda: "after" in rig.registry(), "the second shape")
+    rig.execute_and_wait("TRUNCATE t", "INSERT INTO t VALUES (2, 'b')")
+    capture.stop()
+    rig.start()
+    rig.execute_and_wait("INSERT INTO t VALUES (3, 'c')")
+    rig.wait(lambda: rig.operations("after") == ["truncate", "insert", "insert"], "the last row")
+    assert rig.registry()["after"].removed_at is None
