@@ -31,6 +31,7 @@ _SCHEMA_CHANGES: Final = (0, 1, 1, 1, 1, 2, 6)
 """How many there may be on one table between two checks."""
 _DELICATE_SHARE: Final = 0.1
 _ROUNDS: Final = 5
+_ENDINGS: Final = (*["commit"] * 4, "commit with savepoints", "rollback", "rollback with savepoints")
 _KILLS: Final = (
     "before the registry's entries",
     "between the registry's entries and their effect",
@@ -170,8 +171,8 @@ def _changes(rng: random.Random, table: str, layout: Layout) -> Iterator[Step]:
                 pool, left = rng.choice(pools), left - 1
             chosen.append(rng.choice(pool).on(table, rng.randint(0, 19)))
         how = ""
-        if (count > 1 or len(chosen[0].statements) > 1) and rng.random() < 0.6:
-            how = rng.choice(["commit", "commit", "commit with savepoints", "rollback", "rollback with savepoints"])
+        if (count > 1 or len(chosen[0].statements) > 1) and rng.random() < 0.75:
+            how = rng.choice(_ENDINGS)
         yield Step("run", tuple(chosen), how)
 
 
@@ -184,7 +185,9 @@ def _with_open(rng: random.Random, body: Sequence[Step]) -> list[Step]:
         pool = ROWS if (only_rows := rng.random() < 0.6) else SCHEMAS
         table = _table(rng)
         changes = tuple(rng.choice(pool).on(table, rng.randint(0, 19)) for _ in range(rng.randint(1, 2)))
-        inside = [*steps[begin:end], *([Step("renew")] if only_rows else [])]
+        # New shapes on the very table, right before the commit.
+        renewed = [Step("remove", how=table), Step("renew")] if only_rows else []
+        inside = [*steps[begin:end], *renewed]
         ending = rng.choice(["commit", "commit", "rollback"])
         steps[begin:end] = [Step("open", changes, ending), *inside, Step("close", how=ending)]
     return steps
