@@ -33,7 +33,7 @@ soak: java $(READY) jars brokerjars ## a million simulated histories, ten millio
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
-	FLUSHTRACKER_SCHEMA_SEEDS=200 $(BIN)/python -m pytest tests/integration/test_random_schema.py
+	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 

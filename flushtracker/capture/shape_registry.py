@@ -56,9 +56,10 @@ class ShapeRegistry:
             self._by_table.setdefault(table, set()).add(definition.id)
         self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
 
-    def live_on(self, tables: Iterable[TableName], oid: int | None = None) -> tuple[ShapeEntry, ...]:
-        """The live shapes on the given tables, by name, or on the table ``oid``. O(those shapes)."""
-        ids = set[str]().union(*(self._by_table.get(table, ()) for table in tables), self._by_oid.get(oid or 0, ()))
+    def live_on(self, tables: Iterable[TableName], oids: Iterable[int] = ()) -> tuple[ShapeEntry, ...]:
+        """The live shapes on the given tables, by name or by OID. O(those shapes)."""
+        by_name = (self._by_table.get(table, ()) for table in tables)
+        ids = set[str]().union(*by_name, *(self._by_oid.get(oid, ()) for oid in oids))
         entries = (self._entries[shape_id] for shape_id in sorted(ids))
         return tuple(entry for entry in entries if entry.removed_at is None)
 

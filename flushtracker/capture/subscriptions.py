@@ -192,12 +192,12 @@ class Subscriptions:
 
         The server sends a relation before the first change to it, and again after the table was altered.
         """
-        known = self._registry.table_oids
-        roots = self.tables.ancestors(relation.relation_id, transaction.xid) & known
-        named = self._registry.live_on([relation.table], relation.relation_id)
-        self._check({*roots, *(entry.table_oid for entry in named)})
+        oids = {relation.relation_id, *self.tables.ancestors(relation.relation_id, transaction.xid)}
+        named = self._registry.live_on([relation.table], oids)
+        self._check({entry.table_oid for entry in named})
+        self._add_partition(relation, oids, transaction.lsn)
         reasons = {}
-        for entry in self._registry.live_on([relation.table], relation.relation_id):
+        for entry in self._registry.live_on([relation.table], oids):
             bound = self._bindings.get(entry.table_oid)
             if bound is None or entry.starts_after.tx_offset >= transaction.lsn:
                 continue
@@ -215,7 +215,7 @@ class Subscriptions:
     def _rebind(self, oid: int, now: TableBinding | None) -> None:
         """Take over a table's new description; end the shapes that do not survive the difference."""
         bound = self._bindings.get(oid)
-        entries = self._registry.live_on([], oid)
+        entries = self._registry.live_on([], [oid])
         if bound is not None and now is not None:
             now = self._without_empty_arrivals(bound, now)
         reasons = {}
@@ -230,7 +230,6 @@ class Subscriptions:
         self.end_shapes(reasons)
         if now is None:
             return
-        self._add_partitions(now)
         self._outbox.publish_entries([TableEntry(self._source, now)])
         self._bindings[oid] = now
         self.router.set_types(user_types(now.types))
@@ -247,19 +246,32 @@ class Subscriptions:
         )
         return replace(now, partitions=partitions)
 
-    def _add_partitions(self, now: TableBinding) -> None:
-        """Add new partitions to the shapes on the root."""
-        entries = self._registry.live_on([], now.oid)
-        changed = [new for entry in entries if (new := _with_partitions(entry, now)) is not entry]
+    def _add_partition(self, relation: Relation, oids: Iterable[int], lsn: int) -> None:
+        """Add a partition to the shapes on its roots, before its first change is routed, which commits at ``lsn``.
+
+        Not before: a TRUNCATE of all partitions that has still to arrive would then not include it.
+        """
+        changed = []
+        for entry in self._registry.live_on([], oids):
+            definition, binding = entry.definition, self._bindings.get(entry.table_oid)
+            # Under its name of today: a transaction that is sent again may have an earlier one.
+            members = () if binding is None else [(partition.oid, partition.table) for partition in binding.partitions]
+            is_member = (relation.relation_id, relation.table) in members
+            if is_member and relation.table not in definition.partitions:
+                joined = (*definition.joined, (relation.table, lsn))
+                partitions = (*definition.partitions, relation.table)
+                changed.append(replace(entry, definition=replace(definition, partitions=partitions, joined=joined)))
+                logger.info("partition added shape_id=%s partition=%s", entry.definition.id, ".".join(relation.table))
         if changed:
             self._put(changed)
-            for entry in changed:
-                self.router.set_partitions(entry.definition.id, entry.definition.partitions)
+        for entry in changed:
+            definition = entry.definition
+            self.router.set_partitions(definition.id, definition.partitions, definition.joined)
 
     def _bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; of a table that has shapes already, the difference ends those if it must."""
         for oid, binding in {binding.oid: binding for binding in bindings}.items():
-            if not self._registry.live_on([], oid):
+            if not self._registry.live_on([], [oid]):
                 self._bindings.pop(oid, None)
             if self._bindings.get(oid) != binding:
                 self._rebind(oid, binding)

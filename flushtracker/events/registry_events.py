@@ -16,6 +16,7 @@ from flushtracker.events.strict_json import (
     integer_field,
     load_event,
     name_field,
+    objects_field,
     offset_field,
     offset_json,
     strings_field,
@@ -124,6 +125,7 @@ def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
         "replica": definition.replica,
         "primary_key": definition.primary_key,
         "partitions": definition.partitions,
+        "joined": [{"table": table, "first_lsn": first_lsn} for table, first_lsn in definition.joined],
         "depends_on": definition.depends_on,
         "flush": {
             "bytes": definition.flush.bytes,
@@ -149,6 +151,10 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         depends_on=strings_field(fields, "depends_on"),
         flush=FlushPolicy(
             *(_optional_integer(flush, name) for name in ("bytes", "interval_ms", "chunk_bytes")),
+        ),
+        joined=tuple(
+            (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
+            for joined in objects_field(fields, "joined")
         ),
     )
 

@@ -16,11 +16,18 @@ from flushtracker.shapes.type_binding import TypeBinding, made_of
 
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
 # is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
+# Unless all tables are published, it must also have been created as a partition, and not attached by ATTACH, which
+# updates the rows of all columns: what was written before was not sent.
 _MEMBERS: Final = """
 WITH RECURSIVE members AS (
   SELECT w.oid AS root, w.oid AS relid, '' AS attached, true AS is_fresh FROM unnest(%(oids)s::oid[]) AS w(oid)
   UNION ALL
-  SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text
+  SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text AND (
+    EXISTS (
+      SELECT FROM pg_attribute c
+      WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
+    ) OR EXISTS (SELECT FROM pg_publication WHERE pubname = %(publication)s AND puballtables)
+  )
   FROM members m
   JOIN pg_inherits i ON i.inhparent = m.relid
   JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
@@ -33,7 +40,11 @@ SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfile
     SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(x.oids)
     AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL)
   ),
-  c.relnatts
+  c.relnatts,
+  coalesce((
+    SELECT d.xmin::text::bigint FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
+    AND d.objsubid = 0 AND d.refclassid = 'pg_namespace'::regclass
+  ), 0)
 FROM members m
 JOIN pg_class c ON c.oid = m.relid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -59,13 +70,15 @@ ORDER BY attrelid, attnum
 """
 # A partitioned table has no rows to fill: its partitions tell, whose columns have the same names.
 _FILLED: Final = "SELECT attrelid::bigint, attname FROM pg_attribute WHERE attrelid = ANY(%s::oid[]) AND atthasmissing"
+# A constraint keeps its OID when its index is built again concurrently.
 _KEYS: Final = """
 SELECT DISTINCT ON (i.indrelid) i.indrelid::bigint, ARRAY(
   SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, place)
   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
   WHERE k.place <= i.indnkeyatts ORDER BY k.place
-)
+), coalesce(c.oid, i.indexrelid)::bigint
 FROM pg_index i
+LEFT JOIN pg_constraint c ON c.conrelid = i.indrelid AND c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
 WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident)
 ORDER BY i.indrelid, i.indisprimary DESC
 """
@@ -100,15 +113,17 @@ def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int,
     for oid, number, name, type_oid, modifier, version in rows(connection, _COLUMNS, (ids,)):
         fills = (oid, name) in filled
         columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills))
-    keys = {oid: tuple(key) for oid, key in rows(connection, _KEYS, (ids,))}
+    keys = {oid: (tuple(key), key_oid) for oid, key, key_oid in rows(connection, _KEYS, (ids,))}
     types = read_types(connection, {column.type_oid for found in columns.values() for column in found})
-    return {oid: _binding(oid, found, keys.get(oid, ()), tuple(columns[oid]), types) for oid, found in members.items()}
+    return {
+        oid: _binding(oid, found, keys.get(oid, ((), 0)), tuple(columns[oid]), types) for oid, found in members.items()
+    }
 
 
 def _binding(
     oid: int,
     members: list[tuple[Any, ...]],
-    key: tuple[str, ...],
+    key: tuple[tuple[str, ...], int],
     columns: tuple[ColumnBinding, ...],
     types: Mapping[int, TypeBinding],
 ) -> TableBinding:
@@ -118,11 +133,13 @@ def _binding(
     return TableBinding(
         oid=oid,
         table=(root[2], root[3]),
-        key=key,
+        key=key[0],
+        key_oid=key[1],
         columns=columns,
         partitions=tuple(_partition(leaf) for leaf in leaves) if is_partitioned else (),
         storage=root[5],
         attributes=root[13],
+        schema_since=root[14],
         is_partitioned=is_partitioned,
         is_logged=is_partitioned or root[8],
         has_children=not is_partitioned and len(members) > 1,
@@ -138,6 +155,7 @@ def _partition(member: tuple[Any, ...]) -> PartitionBinding:
         table=(member[2], member[3]),
         storage=member[5],
         attached=member[6],
+        schema_since=member[14],
         is_logged=member[8],
         published_by=_published_by(member),
         is_filtered=member[12],

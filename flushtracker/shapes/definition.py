@@ -23,7 +23,8 @@ class ShapeDefinition:
 
     ``where`` is plain text here and is checked when it is compiled. Column names are spelled as in PostgreSQL's
     catalog. ``columns`` is ``None`` for all columns, ``primary_key`` is ``None`` for the relation's own key.
-    ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
+    ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog. ``joined``: of
+    those that it got later, each with the commit LSN of the first transaction that changed it. Before, it had no rows.
     """
 
     id: str
@@ -35,6 +36,11 @@ class ShapeDefinition:
     partitions: tuple[TableName, ...] = ()
     depends_on: tuple[str, ...] = ()
     flush: FlushPolicy = FlushPolicy()
+    joined: tuple[tuple[TableName, int], ...] = ()
+
+    def partitions_at(self, lsn: int) -> frozenset[TableName]:
+        """The partitions that a transaction with this commit LSN may have found rows in."""
+        return frozenset(self.partitions) - {table for table, first_lsn in self.joined if lsn < first_lsn}
 
 
 def dependency_layers(definitions: Iterable[ShapeDefinition]) -> Mapping[str, int]:

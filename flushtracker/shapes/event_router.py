@@ -143,14 +143,16 @@ class EventRouter:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
         self._register(_Registered(Shape(definition), starts_after))
 
-    def set_partitions(self, shape_id: str, partitions: Iterable[TableName]) -> None:
-        """Replace the partitions of the shape's table; earlier routing is not affected.
+    def set_partitions(
+        self, shape_id: str, partitions: Iterable[TableName], joined: Iterable[tuple[TableName, int]] = ()
+    ) -> None:
+        """Replace the partitions of the shape's table, and when each joined; earlier routing is not affected.
 
         Raises:
             ShapeError: there is no such shape.
         """
         registered = self._unregister(shape_id, "given partitions")
-        definition = replace(registered.shape.definition, partitions=tuple(partitions))
+        definition = replace(registered.shape.definition, partitions=tuple(partitions), joined=tuple(joined))
         self._register(_Registered(Shape(definition), registered.starts_after))
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:

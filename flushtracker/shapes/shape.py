@@ -219,7 +219,7 @@ def truncated(definition: ShapeDefinition, before: Truncation, change: Change) -
     if not isinstance(change, Truncate):
         return Truncation(before.empty - {table}, before.partial), True
     empty = before.empty | {table}
-    if empty.issuperset(definition.partitions):
+    if empty.issuperset(definition.partitions_at(change.offset.tx_offset)):
         return Truncation(empty), True
     return Truncation(empty, before.partial | {table}), False
 

@@ -35,13 +35,14 @@ class PartitionBinding:
 
     ``storage`` changes when the rows are rewritten or truncated, ``attached`` when the partition, or one above it, is
     detached and attached again. ``may_have_rows``: it was attached with rows in it, which were never sent as the
-    root's.
+    root's. ``schema_since``: the transaction that put it into its schema.
     """
 
     oid: int
     table: TableName
     storage: int
     attached: str
+    schema_since: int = 0
     is_logged: bool = True
     published_by: tuple[str, ...] = ()
     is_filtered: bool = False
@@ -52,10 +53,11 @@ class PartitionBinding:
 class TableBinding:
     """A table that shapes are defined on.
 
-    ``key`` are the columns of its primary key, or of its replica identity's index. ``attributes``: the number of the
-    last column that it ever had, with dropped and generated ones. ``published_by`` are the catalog rows that put the
-    table into the publication; ``is_filtered``: the publication leaves out rows or columns of it. ``types`` are those
-    of its columns that are not built in, and what they are made of.
+    ``key`` are the columns of its primary key, or of its replica identity's index, and ``key_oid`` is the constraint's
+    OID, or the index's. ``attributes``: the number of the last column that it ever had, with dropped and generated
+    ones. ``schema_since``: the transaction that put it into its schema. ``published_by`` are the catalog rows that put
+    the table into the publication; ``is_filtered``: the publication leaves out rows or columns of it. ``types`` are
+    those of its columns that are not built in, and what they are made of.
     """
 
     oid: int
@@ -63,8 +65,10 @@ class TableBinding:
     key: tuple[str, ...]
     columns: tuple[ColumnBinding, ...]
     partitions: tuple[PartitionBinding, ...] = ()
+    key_oid: int = 0
     storage: int = 0
     attributes: int = 0
+    schema_since: int = 0
     is_partitioned: bool = False
     is_logged: bool = True
     has_children: bool = False
@@ -90,8 +94,11 @@ def conflict(used: Collection[str] | None, bound: TableBinding, relation: Relati
     The relation may be older than the binding, so it may lack columns; :meth:`Shape.bind` checks those a shape needs.
     """
     table, oid = _dotted(relation.table), relation.relation_id
-    if oid != bound.oid and all(oid != partition.oid for partition in bound.partitions):
+    names = {bound.oid: bound.table, **{partition.oid: partition.table for partition in bound.partitions}}
+    if oid not in names:
         return f"table {table} is not the same table as when the shape was bound to it"
+    if relation.table != names[oid]:
+        return f"table {_dotted(names[oid])} was renamed to {table} for a time"
     types = {column.name: column.type_oid for column in bound.columns}
     for column in relation.columns:
         if used is not None and column.name not in used:
@@ -115,12 +122,21 @@ def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
     table = _dotted(bound.table)
     if bound.table != now.table:
         return f"table {table} was renamed to {_dotted(now.table)}"
+    if bound.schema_since != now.schema_since:
+        return f"table {table} was in another schema for a time"
     if not (now.is_logged and all(partition.is_logged for partition in now.partitions)):
         return f"table {table} is unlogged: its changes are not in the WAL"
     if now.has_children:
         return f"table {table} has inheritance children, whose rows its query includes and its changes do not"
+    return _key_reason(bound, now)
+
+
+def _key_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    table = _dotted(bound.table)
     if bound.key != now.key:
         return f"the key of table {table} was changed from ({', '.join(bound.key)}) to ({', '.join(now.key)})"
+    if bound.key_oid != now.key_oid:
+        return f"the key of table {table} was dropped and created again: in between, rows could have the same key"
     return None
 
 
@@ -181,6 +197,8 @@ def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
             return f"partition {name} of table {root} was renamed to {_dotted(found.table)}"
         if found.attached != partition.attached:
             return f"partition {name} of table {root} was detached and attached again"
+        if found.schema_since != partition.schema_since:
+            return f"partition {name} of table {root} was in another schema for a time"
     known = {partition.oid for partition in bound.partitions}
     for partition in now.partitions:
         if partition.oid not in known and partition.may_have_rows:

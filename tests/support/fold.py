@@ -1,16 +1,16 @@
 """Folds a shape's log: the rows that a reader of its items has."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flushtracker.wal.changes import LogItem
 
 
-def fold_items(items: Iterable[LogItem]) -> dict[str, dict[str, str]]:
-    """The rows by key; a column that is NULL or was never sent is left out.
+def fold_items(items: Iterable[LogItem], first: Mapping[str, Mapping[str, str]] = {}) -> dict[str, dict[str, str]]:
+    """The rows by key, after those that the shape had ``first``; a column that is NULL or was never sent is left out.
 
     Raises ``AssertionError`` on an item that no reader could apply.
     """
-    rows: dict[str, dict[str, str | None]] = {}
+    rows: dict[str, dict[str, str | None]] = {key: dict(row) for key, row in first.items()}
     for item in items:
         key = item.key or ""
         if item.operation == "truncate":

@@ -24,6 +24,7 @@ FULL = ShapeEntry(
         partitions=(("public", "users_1"),),
         depends_on=("users",),
         flush=FlushPolicy(10, 20, 30),
+        joined=((("public", "users_1"), 150),),
     ),
     16400,
     LogOffset(100, 0),

@@ -1,5 +1,7 @@
 """Which rows are in a shape, what a change becomes for it, and which definitions are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
@@ -273,3 +275,15 @@ def test_a_truncate_counts_once_every_partition_is_empty(changes: list[Change], 
         truncation, has_effect = truncated(EVENTS, truncation, change)
         found.append(has_effect)
     assert found == effects
+
+
+@pytest.mark.parametrize(
+    ("first_lsn", "has_effect"), [(at(0).tx_offset, False), (at(0).tx_offset + 1, True)], ids=["before", "later"]
+)
+def test_a_truncate_of_all_partitions_does_not_wait_for_one_that_joined_later(
+    first_lsn: int,
+    has_effect: bool,  # noqa: FBT001  a parameter of the test
+) -> None:
+    """It may be sent again when the table has more partitions than it had then."""
+    definition = replace(EVENTS, joined=((EVENTS_P1.table, first_lsn),))
+    assert truncated(definition, Truncation(), TRUNCATE_P0)[1] is has_effect

@@ -1,0 +1,162 @@
+"""Judges the shapes of a history: each equals its query, or has ended properly, and not without need."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from flushtracker.errors import PostgresError
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.log_items import key_text
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.capture_rig import CaptureRig
+from tests.support.fold import fold_items
+from tests.support.schema_statements import LISTED, WHERE, Change, Kind
+from tests.support.topic_tails import TopicTails
+
+_COLUMNS: Final = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = to_regclass('public.{}') AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+
+
+@dataclass
+class PlayedShape:
+    """A shape, the rows that its table had when it was added, and what was changed since."""
+
+    id: str
+    table: str
+    kind: Kind
+    first: dict[str, dict[str, str]] | None = None
+    changes: list[Change] = field(default_factory=list)
+    is_removed: bool = False
+    items_at_change: int | None = None
+    saw_rows_after_change: bool = False
+
+    @property
+    def must_live(self) -> bool:
+        """Whether it has survived until now only what it must survive."""
+        if any(self.kind not in change.keeps for change in self.changes):
+            return False
+        # A new column together with new files, between two looks at the catalog, may have a value for old rows.
+        is_doubtful = any(each.adds_column for each in self.changes) and any(each.truncates for each in self.changes)
+        return self.kind in {"listed", "text"} or not is_doubtful
+
+
+class SchemaJudge:
+    """Reads what capture has published, and compares it with the tables; close it when done."""
+
+    def __init__(self, rig: CaptureRig, session: Connection) -> None:
+        topics = rig.settings["kafka"]["topics"]
+        self._roles = {topic: role for role, topic in topics.items() if role in _READERS}
+        self._tails = TopicTails(rig.settings["kafka"]["bootstrap_servers"], list(self._roles))
+        self._session = session
+        self.entries: dict[str, ShapeEntry] = {}
+        self.published_lsn = 0
+        self._removals: set[str] = set()
+        self._items: dict[str, dict[LogOffset, LogItem]] = {}
+        self._resent: dict[str, str] = {}
+
+    def read(self) -> None:
+        """Read what was published since."""
+        for topic, values in self._tails.read().items():
+            for value in values:
+                _READERS[self._roles[topic]](self, value)
+
+    def rows_of(self, shape: PlayedShape) -> dict[str, dict[str, str]]:
+        """The shape's query: its rows by key. Raises ``PostgresError`` if its table, a column or the key is gone."""
+        columns = [name for (name,) in rows(self._session, _COLUMNS.format(shape.table))]
+        key = self.entries[shape.id].definition.primary_key or ()
+        listed = LISTED if shape.kind in {"listed", "text"} else columns
+        missing = [name for name in (*key, *listed) if name not in columns]
+        if missing or not columns:
+            raise PostgresError(f"there is no {missing or shape.table}")
+        chosen = [name for name in columns if name in listed or name in key]
+        texts = ", ".join(f"{name}::text" for name in chosen)
+        where = f" WHERE {WHERE[shape.kind]}" if shape.kind in WHERE else ""
+        found = {}
+        for row in rows(self._session, f"SELECT {texts} FROM public.{shape.table}{where}"):  # noqa: S608  own names
+            value = dict(zip(chosen, row, strict=True))
+            text = key_text(("public", shape.table), [value[name] for name in key])
+            if text in found:
+                raise PostgresError(f"two rows have the key {text}")
+            found[text] = {name: text for name, text in value.items() if text is not None}
+        return found
+
+    def problem(self, shape: PlayedShape, log: str) -> str | None:
+        """What is wrong with the shape; ``None`` if nothing is."""
+        entry, items = self.entries[shape.id], self._items.get(shape.id, {})
+        if shape.id in self._resent:
+            return self._resent[shape.id]
+        if any(offset.tx_offset <= entry.starts_after.tx_offset for offset in items):
+            return f"has items from before it starts, after {entry.starts_after}"
+        if entry.removed_at is not None:
+            return self._end_problem(shape, entry, max(items, default=entry.removed_at), log)
+        try:
+            query = self.rows_of(shape)
+        except PostgresError as error:
+            return f"is live, but {error}"
+        try:
+            fold = fold_items([items[offset] for offset in sorted(items)], shape.first or {})
+        except AssertionError as error:
+            return f"cannot be folded: {error}"
+        return None if fold == query else f"differs: {_difference(fold, query)}"
+
+    def note(self, shape: PlayedShape, *, changes_schema: bool) -> None:
+        """Note how many items a live shape has, for :attr:`PlayedShape.saw_rows_after_change`."""
+        count = len(self._items.get(shape.id, {}))
+        if changes_schema:
+            shape.items_at_change = count
+        elif shape.items_at_change is not None and count > shape.items_at_change:
+            shape.saw_rows_after_change = True
+
+    def close(self) -> None:
+        self._tails.close()
+
+    def _end_problem(self, shape: PlayedShape, entry: ShapeEntry, last: LogOffset, log: str) -> str | None:
+        if entry.removed_at is not None and last > entry.removed_at:
+            return f"has an item at {last}, but was removed at {entry.removed_at}"
+        if shape.id not in self._removals:
+            return "has ended without a notification"
+        if shape.is_removed or entry.ended_because is None:
+            return None if shape.is_removed else "was removed, but not by its owner"
+        if f"shape ended shape_id={shape.id} reason=" not in log:
+            return "has ended without a line in the log"
+        if not shape.must_live:
+            return None
+        changes = "; ".join(statement for change in shape.changes for statement in change.statements)
+        return f"has ended without need: {entry.ended_because}, after {changes}"
+
+    def _take_fragment(self, value: bytes) -> None:
+        self.published_lsn = max(self.published_lsn, FragmentEvent.from_json(value).lsn)
+
+    def _take_changes(self, value: bytes) -> None:
+        event = ShapeChangesEvent.from_json(value)
+        known = self._items.setdefault(event.shape_id, {})
+        for item in event.items:
+            if known.setdefault(item.offset, item) != item:
+                self._resent[event.shape_id] = f"first got {known[item.offset]}, and then {item}"
+
+    def _take_flush(self, value: bytes) -> None:
+        event = FlushNotification.from_json(value)
+        if event.type == "removed":
+            self._removals.add(event.shape_id)
+
+    def _take_entry(self, value: bytes) -> None:
+        entry = parse_registry_entry(value)
+        if isinstance(entry, ShapeEntry):
+            self.entries[entry.definition.id] = entry
+
+
+_READERS: Final = {
+    "fragments": SchemaJudge._take_fragment,
+    "shape_changes": SchemaJudge._take_changes,
+    "flushes": SchemaJudge._take_flush,
+    "shapes": SchemaJudge._take_entry,
+}
+
+
+def _difference(fold: dict[str, dict[str, str]], query: dict[str, dict[str, str]]) -> str:
+    keys = sorted(key for key in {*fold, *query} if fold.get(key) != query.get(key))
+    return "; ".join(f"{key}: folded {fold.get(key)!s:.200}, in the table {query.get(key)!s:.200}" for key in keys[:4])
