@@ -118,6 +118,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
 
 
 def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
+    joined = [{"table": table, "first_lsn": first_lsn} for table, first_lsn in definition.joined]
     return {
         "table": definition.table,
         "columns": definition.columns,
@@ -125,7 +126,8 @@ def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
         "replica": definition.replica,
         "primary_key": definition.primary_key,
         "partitions": definition.partitions,
-        "joined": [{"table": table, "first_lsn": first_lsn} for table, first_lsn in definition.joined],
+        # Entries of releases before this key was added lack it, too.
+        **({"joined": joined} if joined else {}),
         "depends_on": definition.depends_on,
         "flush": {
             "bytes": definition.flush.bytes,
@@ -154,7 +156,7 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         ),
         joined=tuple(
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
-            for joined in objects_field(fields, "joined")
+            for joined in objects_field({"joined": [], **fields}, "joined")
         ),
     )
 

@@ -108,11 +108,16 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
 
 
 def test_a_table_without_types_is_read() -> None:
-    """What its types were like is not known, so comparing it with the types of now ends no shape."""
+    """Nor its key's OID and since when it is in its schema: what is not known ends no shape."""
     column = ColumnBinding(1, "id", 16_400, -1, 9)
-    bound = TableBinding(7, ("public", "t"), ("id",), (column,), (), 4, 1, published_by=("all tables",))
+    bound = TableBinding(7, ("public", "t"), ("id",), (column,), storage=4, attributes=1, published_by=("all tables",))
     assert parse_registry_entry(TABLE_ENTRY) == TableEntry("s", bound)
-    now = replace(bound, types=(TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),)),))
+    now = replace(
+        bound,
+        key_oid=5,
+        schema_since=800,
+        types=(TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),)),),
+    )
     assert reason_to_end(None, bound, now) is None
 
 
