@@ -3,66 +3,20 @@
 Paths are kept as written: relative ones start at the current directory, and URIs such as ``s3://…`` are paths too.
 """
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final
 
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.storage_path import Place, is_inside, place_of
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.transport import FilesTransport, Transport, read_transport
 
 AVAILABLE_NOW: Final = "available_now"
 _DEFAULT_GRACE_MS: Final = 60_000
-_DAY_MS: Final = 86_400_000
-_OWN_KAFKA_OPTIONS: Final = {
-    "subscribe": "source.fragments and source.flushes name the topics",
-    "subscribepattern": "source.fragments and source.flushes name the topics",
-    "assign": "source.fragments and source.flushes name the topics",
-    "kafka.bootstrap.servers": "use source.bootstrap_servers",
-    "failondataloss": "a lost record must stop the job",
-    "startingoffsets": "the checkpoint determines where the job resumes, and --recover where it starts over",
-    "startingoffsetsbytimestamp": "the checkpoint determines where the job resumes, and --recover where it starts over",
-    "startingtimestamp": "the checkpoint determines where the job resumes, and --recover where it starts over",
-    "endingoffsets": "a stream has no end",
-    "endingoffsetsbytimestamp": "a stream has no end",
-    "endingtimestamp": "a stream has no end",
-    "includeheaders": "headers are not used",
-}
-"""Options of Spark's Kafka source that this job sets itself or does not allow, in lower case, each with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilesTransport:
-    """Events as files of JSON lines, one directory for each stream."""
-
-    format: ClassVar[Literal["files"]] = "files"
-    retry_timeout_ms: ClassVar[int] = 0
-    fragments: str
-    flushes: str
-    max_files_per_trigger: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaTransport:
-    """Events as records of two topics.
-
-    ``options`` are those of Spark's Kafka source, ``kafka.*`` those of its client. ``retention_ms`` is the minimum
-    retention of the topic of fragments, ``retry_timeout_ms`` how long an unavailable broker is retried.
-    """
-
-    format: ClassVar[Literal["kafka"]] = "kafka"
-    bootstrap_servers: str
-    fragments: str
-    flushes: str
-    options: SecretOptions = field(default_factory=SecretOptions)
-    retention_ms: int = 7 * _DAY_MS
-    retry_timeout_ms: int = 600_000
-
-
-Transport: TypeAlias = FilesTransport | KafkaTransport
-"""How the events arrive; one type for each ``source.format``."""
+ROLES: Final = ("fragments", "flushes")
+"""The streams that the tracking job reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +65,7 @@ def load_config(path: Path) -> JobConfig:
     root = read_yaml(path)
     root.allow("source", "state", "sink", "stall", "trigger")
     config = JobConfig(
-        transport=_transport(root.mapping("source")),
+        transport=read_transport(root.mapping("source"), ROLES),
         state=_state(root.mapping("state")),
         sink=_sink(root.mapping("sink")),
         stall=_stall(root.optional_mapping("stall")),
@@ -119,49 +73,6 @@ def load_config(path: Path) -> JobConfig:
     )
     _check_distinct_paths(root)
     return config
-
-
-def _transport(source: YamlMapping) -> Transport:
-    kind = source.text("format").value
-    if kind == FilesTransport.format:
-        return _files_transport(source)
-    if kind == KafkaTransport.format:
-        return _kafka_transport(source)
-    raise source.wrong("format", "files or kafka")
-
-
-def _files_transport(source: YamlMapping) -> FilesTransport:
-    source.allow("format", "fragments", "flushes", "max_files_per_trigger")
-    return FilesTransport(
-        fragments=source.text("fragments").value,
-        flushes=source.text("flushes").value,
-        max_files_per_trigger=source.integer("max_files_per_trigger", default=100, at_least=1),
-    )
-
-
-def _kafka_transport(source: YamlMapping) -> KafkaTransport:
-    source.allow("format", "bootstrap_servers", "fragments", "flushes", "options", "retention", "retry_timeout")
-    options = source.optional_mapping("options")
-    for name in options or ():
-        if reason := _OWN_KAFKA_OPTIONS.get(name.lower()):
-            raise source.mapping("options").error(name, f"cannot be set: {reason}")
-    defaults = KafkaTransport("", "", "")
-    return KafkaTransport(
-        bootstrap_servers=source.text("bootstrap_servers").value,
-        fragments=_topic(source, "fragments"),
-        flushes=_topic(source, "flushes"),
-        options=SecretOptions(options.scalars() if options is not None else None),
-        retention_ms=source.optional_duration_ms("retention") or defaults.retention_ms,
-        retry_timeout_ms=source.optional_duration_ms("retry_timeout") or defaults.retry_timeout_ms,
-    )
-
-
-def _topic(source: YamlMapping, key: str) -> str:
-    """The name of one topic; Spark would read a name with a comma as several."""
-    name = source.text(key).value
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        raise source.wrong(key, "a topic name: letters, digits, '.', '_' and '-'")
-    return name
 
 
 def _state(state: YamlMapping) -> StateConfig:
@@ -212,9 +123,7 @@ def _check_distinct_paths(root: YamlMapping) -> None:
     keys = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
     source = root.mapping("source")
     if source.text("format").value == FilesTransport.format:
-        keys = [("source", "fragments"), ("source", "flushes"), *keys]
-    elif source.text("fragments").value == source.text("flushes").value:
-        raise source.error("flushes", "is the same as source.fragments; each needs its own")
+        keys = [*(("source", role) for role in ROLES), *keys]
     taken: dict[str, Place] = {}
     for section, key in keys:
         mapping = root.mapping(section)

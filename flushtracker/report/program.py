@@ -6,7 +6,8 @@ import sys
 
 from rich.console import Console
 
-from flushtracker.config.job_config import FilesTransport, load_config
+from flushtracker.config.job_config import load_config
+from flushtracker.config.transport import FilesTransport
 from flushtracker.delta.ack_reader import read_ack_history
 from flushtracker.report.figures import last_published_commit, make_report
 from flushtracker.report.plot import plot_report
@@ -22,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     history = read_ack_history(config.sink.acks, config.sink.storage_options, arguments.source)
     # With Kafka only the last commit that the job has seen is known, not the last one published.
     is_files = isinstance(config.transport, FilesTransport)
-    published = last_published_commit(config.transport.fragments, history.source) if is_files else None
+    published = last_published_commit(config.transport.streams["fragments"], history.source) if is_files else None
     report = make_report(history, published)
     plot_report(report, arguments.plot)
     print_report(report, Console())

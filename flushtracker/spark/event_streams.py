@@ -1,18 +1,18 @@
 """``EventStreams``: what the query needs from a transport, and its implementation for files."""
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import ClassVar, Final, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.config.job_config import FilesTransport, Transport
+from flushtracker.config.transport import FilesTransport, Transport
 from flushtracker.errors import ConfigError, DecodeError, GapError
 from flushtracker.spark.hadoop_files import spark_path
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_streams import KafkaEventStreams
-from flushtracker.spark.rows import FLUSHES, FRAGMENTS
 from flushtracker.tracking.recovery_plan import RecoveryPlan
 
 # Spark ignores files that are older than the newest by more than this. An ignored file would be a silent gap.
@@ -20,7 +20,7 @@ _NEVER: Final = "36500d"
 
 
 class EventStreams(Protocol):
-    """Two streams of events, ready to be read.
+    """Some streams of events, ready to be read.
 
     ``remedies`` maps the class name of an input error to what to do about it.
     """
@@ -38,7 +38,7 @@ class EventStreams(Protocol):
 
 
 class FilesEventStreams:
-    """An :class:`~flushtracker.spark.event_streams.EventStreams` of two directories."""
+    """An :class:`~flushtracker.spark.event_streams.EventStreams` of directories."""
 
     remedies: ClassVar[Mapping[str, str]] = {
         GapError.__name__: "put the missing fragments back in front of this one, or restart capture, which resends "
@@ -51,22 +51,20 @@ class FilesEventStreams:
         self._config = config
 
     def identity(self) -> dict[str, str]:
-        """The two directories."""
-        return {
-            "format": self._config.format,
-            "fragments": spark_path(self._config.fragments),
-            "flushes": spark_path(self._config.flushes),
+        """The directories."""
+        return {"format": self._config.format} | {
+            role: spark_path(directory) for role, directory in self._config.streams.items()
         }
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
-        """Both streams from their first file; ``starts`` is empty, since ``--recover`` is only for Kafka.
+        """The streams from their first file; ``starts`` is empty, since ``--recover`` is only for Kafka.
 
         Raises:
             ConfigError: a stream's directory does not exist.
         """
         assert not starts.by_partition  # noqa: S101  track_flushes refuses --recover for files
-        fragments = self._read_directory(self._config.fragments, FRAGMENTS)
-        return fragments.unionByName(self._read_directory(self._config.flushes, FLUSHES))
+        streams = [self._read_directory(directory, role) for role, directory in self._config.streams.items()]
+        return reduce(DataFrame.unionByName, streams)
 
     def _read_directory(self, directory: str, stream: str) -> DataFrame:
         reader = self._spark.readStream.format("text").option("maxFileAge", _NEVER)

@@ -7,7 +7,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.config.job_config import JobConfig, KafkaTransport
+from flushtracker.config.job_config import JobConfig
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateError
 from flushtracker.spark.kafka_failures import kafka_failure
 from flushtracker.spark.kafka_refusals import masked

@@ -10,7 +10,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from flushtracker.config.job_config import KafkaTransport
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, java_text, root_cause
@@ -106,9 +106,10 @@ class KafkaAdmin:
     def _error(self, error: Py4JJavaError, request: str = "the request") -> BrokerError | ConfigError:
         servers = self._transport.bootstrap_servers
         if root_cause(error).getClass().getSimpleName() == _UNKNOWN:
+            topics = " or no topic ".join(self._transport.streams.values())
             return ConfigError(
-                f"Kafka at {servers} has no topic {self._transport.fragments} or no topic {self._transport.flushes}; "
-                f"create them with `flushtracker topics --create`, or correct their names in the configuration"
+                f"Kafka at {servers} has no topic {topics}; create them "
+                f"with `flushtracker topics --create`, or correct their names in the configuration"
             )
         return kafka_failure(java_text(error), self._transport, request) or ConfigError(
             f"Kafka at {servers} refuses {request}: {masked(java_reason(error), self._transport)}"

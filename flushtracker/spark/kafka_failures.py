@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from flushtracker.config.job_config import KafkaTransport
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.spark.kafka_refusals import masked, refused_request
 

@@ -1,4 +1,4 @@
-"""Events from two Kafka topics, read by one Spark source."""
+"""Events from Kafka topics, read by one Spark source."""
 
 import json
 import logging
@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.config.job_config import KafkaTransport
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import ConfigError, DecodeError, GapError
 from flushtracker.kafka.topic_rules import topic_faults
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.kafka_refusals import masked
-from flushtracker.spark.rows import FLUSHES, FRAGMENTS
+from flushtracker.spark.rows import FRAGMENTS
 from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _DEFAULTS: Final = {
 
 
 class KafkaEventStreams:
-    """An :class:`~flushtracker.spark.event_streams.EventStreams` of two topics, which exist and cannot lose records.
+    """An :class:`~flushtracker.spark.event_streams.EventStreams` of topics, which exist and cannot lose records.
 
     Raises:
         ConfigError: a topic is missing, or configured so that records could be lost.
@@ -50,13 +50,13 @@ class KafkaEventStreams:
         self._config = config
         with KafkaAdmin(spark, config) as admin:
             self._cluster_id = admin.cluster_id()
-            self._topics = admin.topics([config.fragments, config.flushes])
+            self._topics = admin.topics(config.streams.values())
         self._check()
 
     def _check(self) -> None:
         faults = []
-        for role in (FRAGMENTS, FLUSHES):
-            facts = self._topics[getattr(self._config, role)].facts
+        for role, topic in self._config.streams.items():
+            facts = self._topics[topic].facts
             if not facts.config:
                 logger.warning("topic not checked topic=%s reason=not allowed to read its configuration", facts.name)
                 continue
@@ -73,23 +73,17 @@ class KafkaEventStreams:
 
     def identity(self) -> dict[str, str]:
         """The cluster, and each topic's name and id: a topic that is deleted and created again gets a new id."""
-        return {
-            "format": self._config.format,
-            "cluster": self._cluster_id,
-            "fragments": self._name_and_id(self._config.fragments),
-            "flushes": self._name_and_id(self._config.flushes),
+        return {"format": self._config.format, "cluster": self._cluster_id} | {
+            role: f"{topic} ({self._topics[topic].topic_id})" for role, topic in self._config.streams.items()
         }
 
-    def _name_and_id(self, topic: str) -> str:
-        return f"{topic} ({self._topics[topic].topic_id})"
-
     def read(self, starts: RecoveryPlan) -> DataFrame:
-        """Both topics as one stream; if the checkpoint has no Kafka offsets yet, fragments begin at ``starts``.
+        """The topics as one stream; if the checkpoint has no Kafka offsets yet, fragments begin at ``starts``.
 
         Raises:
             ConfigError: Spark refuses an option.
         """
-        topics = f"{self._config.fragments},{self._config.flushes}"
+        topics = ",".join(self._config.streams.values())
         first = self._first_offsets(starts) if starts.by_partition else "earliest"
         reader = self._spark.readStream.format("kafka").options(**self._options(topics))
         # Without failOnDataLoss, expired records would be a silent gap.
@@ -99,17 +93,16 @@ class KafkaEventStreams:
         except JAVA_ERRORS as error:
             reason = masked(java_reason(error), self._config)
             raise ConfigError(f"source.options: Spark's Kafka source refuses them: {reason}") from error
-        is_fragment = F.col("topic") == self._config.fragments
+        role = F.create_map(*(F.lit(name) for pair in self._config.streams.items() for name in reversed(pair)))
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
-        return records.where(~is_fragment | counts(starts, _source(F.col("value")))).select(
-            F.when(is_fragment, F.lit(FRAGMENTS)).otherwise(F.lit(FLUSHES)).alias("stream"),
-            "value",
-            place.alias("place"),
-        )
+        events = records.withColumn("stream", F.element_at(role, F.col("topic")))
+        if starts.by_partition:
+            events = events.where((F.col("stream") != FRAGMENTS) | counts(starts, _source(F.col("value"))))
+        return events.select("stream", "value", place.alias("place"))
 
     def fragments(self) -> DataFrame:
         """The current records of the fragments topic, as Spark's Kafka source returns them."""
-        reader = self._spark.read.format("kafka").options(**self._options(self._config.fragments))
+        reader = self._spark.read.format("kafka").options(**self._options(self._config.streams[FRAGMENTS]))
         # Records that expire during the read do not matter: recovery needs newer ones.
         return reader.option("startingOffsets", "earliest").option("failOnDataLoss", "false").load()
 
@@ -119,12 +112,13 @@ class KafkaEventStreams:
 
     def _first_offsets(self, starts: RecoveryPlan) -> str:
         """The value of ``startingOffsets``, which must list every partition of every topic."""
-        fragments, flushes = (self._topics[name].facts for name in (self._config.fragments, self._config.flushes))
         first = {
-            p: starts.by_partition[p].first if p in starts.by_partition else _EARLIEST
-            for p in range(fragments.partitions)
+            topic: dict.fromkeys(range(self._topics[topic].facts.partitions), _EARLIEST)
+            for topic in self._config.streams.values()
         }
-        return json.dumps({fragments.name: first, flushes.name: dict.fromkeys(range(flushes.partitions), _EARLIEST)})
+        fragments = first[self._config.streams[FRAGMENTS]]
+        fragments |= {p: part.first for p, part in starts.by_partition.items() if p in fragments}
+        return json.dumps(first)
 
 
 def counts(starts: RecoveryPlan, source: Column) -> Column:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.config.job_config import KafkaTransport
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError
 from flushtracker.spark.fragment_heads import HEAD_SCHEMA, parse_heads
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
@@ -29,7 +29,7 @@ def read_recovery_plan(
         BrokerError: the topic cannot be read to its end.
         ConfigError: Kafka refuses to let it be read.
     """
-    topic = transport.fragments
+    topic = transport.streams["fragments"]
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
     try:
         rows = _summary(source)

@@ -10,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.config.job_config import JobConfig, KafkaTransport
+from flushtracker.config.job_config import JobConfig
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.delta.ack_table import AckTable
 from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError, StateError
 from flushtracker.spark.broker_retry import BrokerRetry

@@ -8,15 +8,15 @@ offsets that the flags name, and the pending transactions. All numbers are littl
 """
 
 from collections.abc import Iterator, MutableMapping
-from struct import Struct, error
+from struct import Struct
 from typing import Final
 
-from flushtracker.errors import StateError
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.shape_offsets import ShapeOffsets
 from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.tracking.txn_offset_mapping import TxnOffsetMapping
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.packed_records import pack_records, unpack_records
 
 _PENDING: Final = 1
 _TXNS: Final = 2
@@ -26,9 +26,6 @@ _REMOVED: Final = 16
 
 _HEAD: Final = Struct("<Bqqqqq")
 _OFFSET: Final = Struct("<qq")
-_COUNT: Final = Struct("<I")
-_SIZES: Final = Struct("<II")
-"""Of a shape's id in UTF-8, and of its record; both follow."""
 
 
 class PackedShapes(MutableMapping[str, ShapeOffsets]):
@@ -99,30 +96,13 @@ class PackedShapes(MutableMapping[str, ShapeOffsets]):
     def pack(self) -> bytes:
         """All shapes as bytes; the inverse of :meth:`unpack`."""
         self._pack_all()
-        pieces = [_COUNT.pack(len(self._records))]
-        for shape_id, record in self._records.items():
-            name = shape_id.encode("utf-8", "surrogatepass")
-            pieces += [_SIZES.pack(len(name), len(record)), name, record]
-        return b"".join(pieces)
+        return pack_records(self._records)
 
     @classmethod
     def unpack(cls, packed: bytes, start: int) -> "PackedShapes":
         """Read the output of :meth:`pack`, from ``start`` to the end; raises ``StateError`` if that is not its end."""
         shapes = cls()
-        end = start
-        try:
-            (count,) = _COUNT.unpack_from(packed, start)
-            end += _COUNT.size
-            for _ in range(count):
-                name_size, size = _SIZES.unpack_from(packed, end)
-                name_start = end + _SIZES.size
-                name_end = name_start + name_size
-                end = name_end + size
-                shapes._records[packed[name_start:name_end].decode("utf-8", "surrogatepass")] = packed[name_end:end]
-        except (error, UnicodeDecodeError):
-            end = -1
-        if end != len(packed):
-            raise StateError("the checkpoint's state is cut off; restore it, or start with a new one and a resend")
+        shapes._records = unpack_records(packed, start)
         return shapes
 
     def _pack_all(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.config.job_config import KafkaTransport
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError, SinkError
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.spark import broker_retry
@@ -22,7 +22,7 @@ from flushtracker.spark.kafka_failures import RETRIABLE, kafka_failure
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.job_folder import JobFolder
 
-TRANSPORT = KafkaTransport("host:1", "fragments", "flushes")
+TRANSPORT = KafkaTransport("host:1", {"fragments": "fragments", "flushes": "flushes"})
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_bootstrap_name_that_does_not_resolve_is_retried(
 ) -> None:
     """As that of a service whose pods are not ready: it is unavailable, not a wrong configuration."""
     servers = "kafka.invalid:9092"
-    transport = KafkaTransport(servers, "fragments", "flushes", SecretOptions({}), retry_timeout_ms=1)
+    transport = KafkaTransport(servers, TRANSPORT.streams, SecretOptions({}), retry_timeout_ms=1)
     config = replace(JobFolder(tmp_path).config(), transport=transport)
     with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
         track_flushes(spark, config, Event())

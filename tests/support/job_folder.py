@@ -12,14 +12,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import (
-    FilesTransport,
+    ROLES,
     JobConfig,
-    KafkaTransport,
     SinkConfig,
     StallConfig,
     StateConfig,
-    Transport,
 )
+from flushtracker.config.transport import FilesTransport, KafkaTransport, Transport
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
@@ -58,7 +57,7 @@ class JobFolder:
             hidden.rename(self.root / stream / f"{number:06}.jsonl")
 
     def transport(self, max_files_per_trigger: int) -> Transport:
-        return FilesTransport(str(self.root / "fragments"), str(self.root / "flushes"), max_files_per_trigger)
+        return FilesTransport({role: str(self.root / role) for role in ROLES}, max_files_per_trigger)
 
     def config(
         self, *, shape_groups: int = 4, max_files_per_trigger: int = 1, trigger_ms: int | None = None
@@ -106,6 +105,7 @@ class JobFolder:
     def _source_text(self, source: Transport) -> str:
         """The ``source`` section as JSON, which is valid YAML."""
         fields = {field: getattr(source, field) for field in source.__dataclass_fields__ if not field.endswith("_ms")}
+        fields |= fields.pop("streams")
         options = {"options": dict(source.options)} if isinstance(source, KafkaTransport) else {}
         return json.dumps({"format": source.format, **fields, **options})
 

@@ -17,8 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
     ResourceType,
 )
 
-from flushtracker.config.job_config import JobConfig, KafkaTransport, Transport
+from flushtracker.config.job_config import ROLES, JobConfig
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.transport import KafkaTransport, Transport
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_rules import topic_settings
@@ -62,6 +63,9 @@ class KafkaJob(JobFolder):
         admin = self._admin()
         for future in admin.create_topics(topics).values():
             future.result(30)
+        # They enter the broker's metadata a moment later.
+        names = {topic.topic for topic in topics}
+        wait_until(lambda: names <= {*admin.list_topics(timeout=30).topics}, "the topics are there", 30)
 
     def delete_topics(self) -> None:
         admin = self._admin()
@@ -141,8 +145,7 @@ class KafkaJob(JobFolder):
     def transport(self, max_files_per_trigger: int) -> Transport:  # noqa: ARG002  Kafka has its own options
         return KafkaTransport(
             self.bootstrap_servers,
-            self.topic("fragments"),
-            self.topic("flushes"),
+            {role: self.topic(role) for role in ROLES},
             SecretOptions({"kafka.metadata.max.age.ms": "1000", **self.options}),
             retry_timeout_ms=self.retry_timeout_ms,
         )
@@ -151,8 +154,7 @@ class KafkaJob(JobFolder):
         """The job's configuration with other servers and options."""
         transport = KafkaTransport(
             bootstrap_servers,
-            self.topic("fragments"),
-            self.topic("flushes"),
+            {role: self.topic(role) for role in ROLES},
             SecretOptions(options),
             retry_timeout_ms=self.retry_timeout_ms,
         )

@@ -9,8 +9,9 @@ from typing import Final
 
 import pytest
 
-from flushtracker.config.job_config import KafkaTransport, load_config
+from flushtracker.config.job_config import load_config
 from flushtracker.config.strict_yaml import read_yaml
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.kafka.kafka_config import load_kafka_config
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ def test_job_reads_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) 
     source = load_config(_ROOT / "conf" / "cluster.yaml").transport
     kafka = load_kafka_config(_ROOT / "conf" / "compose_kafka.yaml")
     assert isinstance(source, KafkaTransport)
-    assert (source.bootstrap_servers, source.fragments, source.flushes) == (
+    assert (source.bootstrap_servers, *source.streams.values()) == (
         kafka.bootstrap_servers,
         kafka.topics.fragments,
         kafka.topics.flushes,

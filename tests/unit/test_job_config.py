@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from flushtracker.config.job_config import (
-    FilesTransport,
     JobConfig,
-    KafkaTransport,
     SinkConfig,
     StallConfig,
     StateConfig,
     load_config,
 )
+from flushtracker.config.transport import FilesTransport, KafkaTransport
 from flushtracker.errors import ConfigError
 from tests.support.config_files import DURATION, ConfigFile
 
@@ -40,7 +39,7 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("KEY", "hunter2")
     config = FILE.load(tmp_path, COMPLETE)
 
-    assert config.transport == FilesTransport("data/fragments", "data/flushes", 7)
+    assert config.transport == FilesTransport({"fragments": "data/fragments", "flushes": "data/flushes"}, 7)
     assert config.transport.format == "files"
     assert config.state == StateConfig("data/checkpoint", 0, 10, 2)
     assert (config.sink.acks, config.sink.dead_letters) == ("data/acks", "data/dead_letters")
@@ -52,7 +51,7 @@ def test_every_key_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     """The minimal file states where things are, and when the job runs."""
     assert FILE.load(tmp_path, MINIMAL) == JobConfig(
-        transport=FilesTransport("f", "g", 100),
+        transport=FilesTransport({"fragments": "f", "flushes": "g"}, 100),
         state=StateConfig("c", 16, 4096, 4),
         sink=SinkConfig("a", "d"),
         stall=StallConfig(60_000),
@@ -166,7 +165,7 @@ def test_kafka_options_are_passed_on_unchanged(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("KEY", "hunter2")
     source = FILE.load(tmp_path, KAFKA).transport
     assert isinstance(source, KafkaTransport)
-    assert (source.bootstrap_servers, source.fragments, source.flushes) == ("one:9092,two:9092", "f", "acks")
+    assert (source.bootstrap_servers, *source.streams.values()) == ("one:9092,two:9092", "f", "acks")
     assert dict(source.options) == {"maxOffsetsPerTrigger": "500000", "kafka.sasl.jaas.config": "hunter2"}
     assert (source.retention_ms, source.retry_timeout_ms) == (172_800_000, 60_000)
     assert "hunter2" not in repr(source)
