@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
+from flushtracker.events.registry_events import RegistryEntry, SourceEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_source import SampleSource
+from tests.unit.test_registry_events import FULL, PLAIN, TABLE
 
 Samples = Callable[[Random], Iterator[tuple[str, str]]]
 """Events without end, each with the name of its stream."""
@@ -96,6 +98,14 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
             start=rng.random() < 0.5,
         )
         yield "shape_changes", event.to_json()
+
+
+def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
+    """Without end: entries of ``shapes``, with the stream's name."""
+    first, second = SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0))
+    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE, first, second]
+    while True:
+        yield "shapes", rng.choice(entries).to_json()
 
 
 def mutated(rng: Random, event: str) -> bytes:

@@ -234,12 +234,17 @@ _EVENT: Final[Mapping[str, _Check]] = {
 }
 
 
-def parse_event(stream: str, data: bytes) -> dict[str, Any]:
-    """The event of ``stream`` in ``data``, with all its keys; raises ``NotAnEventError``."""
+def parse_json(data: bytes) -> Any:
+    """The value in ``data``, which is JSON without what RFC 8259 leaves open; raises ``NotAnEventError``."""
     try:
-        event: Any = _Parser(data.decode()).document()
+        return _Parser(data.decode()).document()
     except UnicodeDecodeError as error:
         raise NotAnEventError("not UTF-8") from error
+
+
+def parse_event(stream: str, data: bytes) -> dict[str, Any]:
+    """The event of ``stream`` in ``data``, with all its keys; raises ``NotAnEventError``."""
+    event = parse_json(data)
     if not _EVENT[stream](event):
         raise NotAnEventError("not the keys of version 1")
     found: dict[str, Any] = event
