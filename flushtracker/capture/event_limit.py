@@ -10,14 +10,19 @@ from typing import Final
 from flushtracker.errors import ShapeError
 from flushtracker.events.event_size import fragment_bytes_within, max_event_bytes
 from flushtracker.events.fragment_sequencer import shape_changes
+from flushtracker.events.strict_json import MAX_BIGINT
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.shapes.event_router import RoutedFragment
 from flushtracker.wal.change_size import change_bytes, utf8_bytes
 from flushtracker.wal.changes import TransactionFragment
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 _KEY_BYTES: Final = 4_096
 """For the record's key and Kafka's framing, which count too."""
+
+_LONGEST_LINK: Final = LogOffset(MAX_BIGINT, MAX_BIGINT)
+"""Nothing knows yet what the event follows."""
 
 MAX_EVENT_BYTES: Final = MAX_MESSAGE_BYTES - _KEY_BYTES
 MAX_BATCH_BYTES: Final = fragment_bytes_within(MAX_EVENT_BYTES)
@@ -61,4 +66,6 @@ def _least_event_bytes(source: str, part: RoutedFragment) -> int:
     """
     rows = (row for item in part.items for row in (item.value, item.old_value) if row is not None)
     values = sum(utf8_bytes(value) for row in rows for value in row.values() if value is not None)
-    return values if values > MAX_EVENT_BYTES else len(shape_changes(source, part).to_json().encode())
+    if values > MAX_EVENT_BYTES:
+        return values
+    return len(shape_changes(source, part, _LONGEST_LINK, start=False).to_json().encode())

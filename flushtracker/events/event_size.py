@@ -17,7 +17,7 @@ from typing import Final
 
 _JSON_BYTES_PER_BYTE: Final = 24
 _HEAD_BYTES: Final = 4_096
-"""Everything but the items: the source, the shape's id of at most 200 characters, and the commit."""
+"""Everything but the items: the source, the shape's id of at most 200 characters, what it follows, and the commit."""
 
 
 def max_event_bytes(fragment_bytes: int) -> int:

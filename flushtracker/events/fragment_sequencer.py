@@ -3,6 +3,8 @@
 The fragments of a source form a chain: each event carries the offset that it follows, so that a reader can detect a
 missing one. The server resends every transaction that commits at or above the slot's confirmed LSN. The first event
 therefore follows the offset just below that LSN and is marked ``start``: nothing is missing in between.
+
+The events of each shape form a chain of their own in the same way, for the shape's writer.
 """
 
 from collections.abc import Iterable
@@ -26,14 +28,21 @@ class SequencedFragment:
 class FragmentSequencer:
     """One source's chain, starting at ``confirmed_lsn``, the slot's ``confirmed_flush_lsn``.
 
-    Its only state is the offset that the next fragment follows. Create a new sequencer after a reconnect, because the
-    server resends from the confirmed LSN.
+    Its state is the offset that the next fragment follows, and for each shape that had an event, the end of its last.
+    Create a new sequencer after a reconnect, because the server resends from the confirmed LSN.
     """
 
     def __init__(self, source: str, confirmed_lsn: int) -> None:
         self._source = source
-        self._follows = LogOffset.just_before(confirmed_lsn)
+        self._chain_start = LogOffset.just_before(confirmed_lsn)
+        self._follows = self._chain_start
         self._start = True
+        self._last_of_shape: dict[str, LogOffset] = {}
+
+    @property
+    def shapes_with_events(self) -> int:
+        """How many shapes have had an event and were not removed inside a transaction since."""
+        return len(self._last_of_shape)
 
     def sequence(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> SequencedFragment:
         """Return the events of ``fragment``, given the parts that :meth:`EventRouter.route` returned for it.
@@ -61,10 +70,18 @@ class FragmentSequencer:
             shapes=tuple(FragmentShape(part.shape_id, part.last_offset, part.change_count) for part in routed),
         )
         self._follows, self._start = fragment.last_log_offset, False
-        return SequencedFragment(event, tuple(shape_changes(self._source, part) for part in routed if not part.removed))
+        for part in routed:
+            if part.removed:
+                self._last_of_shape.pop(part.shape_id, None)
+        return SequencedFragment(event, tuple(self._linked(part) for part in routed if not part.removed))
+
+    def _linked(self, part: RoutedFragment) -> ShapeChangesEvent:
+        last = self._last_of_shape.get(part.shape_id)
+        self._last_of_shape[part.shape_id] = part.last_log_offset
+        return shape_changes(self._source, part, self._chain_start if last is None else last, start=last is None)
 
 
-def shape_changes(source: str, part: RoutedFragment) -> ShapeChangesEvent:
+def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, start: bool) -> ShapeChangesEvent:
     """The event that a shape's writer gets for its part of a fragment."""
     return ShapeChangesEvent(
         source=source,
@@ -74,4 +91,6 @@ def shape_changes(source: str, part: RoutedFragment) -> ShapeChangesEvent:
         has_begin=part.has_begin,
         commit=part.commit,
         items=part.items,
+        follows=follows,
+        start=start,
     )

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
+from flushtracker.events.registry_events import RegistryEntry, SourceEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.wal.changes import Commit, LogItem, Operation, Row
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_source import SampleSource
+from tests.unit.test_registry_events import FULL, PLAIN, TABLE
+
+Samples = Callable[[Random], Iterator[tuple[str, str]]]
+"""Events without end, each with the name of its stream."""
 
 _NUMBERS: Final = (
     *("0", "-0", "1", "-1", "1.0", "1e0", "1E+2", "01", "+1", ".5", "1.", "0x1", "1_0", "NaN", "Infinity", "-Infinity"),
@@ -57,7 +65,7 @@ _KEY: Final = re.compile(r'"([a-z_]+)"(?=:)')
 
 
 def sample_events(rng: Random) -> Iterator[tuple[str, str]]:
-    """Without end: a stream's name, and an event of it."""
+    """Without end: an event of ``fragments`` or ``flushes``, with the stream's name."""
     while True:
         source = SampleSource(f"7301/{rng.randint(1, 3)}/shapes")
         lsn = rng.choice([2000, 2**62])
@@ -66,6 +74,38 @@ def sample_events(rng: Random) -> Iterator[tuple[str, str]]:
         yield "fragments", source.keepalive(lsn + 100).to_json()
         yield "flushes", source.flushed(rng.choice(["users", "naïve🙂"]), lsn, 4).to_json()
         yield "flushes", source.removed("orders", lsn).to_json()
+
+
+def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
+    """Without end: events of ``shape_changes``, with the stream's name."""
+    while True:
+        lsn, op = rng.choice([2000, 2**62]), rng.choice([0, 4])
+        rows: list[Row | None] = [None, {"id": "7", "naïve🙂": None}, {}, {'q"}x{': "a\nb"}]
+        operations: list[Operation] = ["insert", "update", "delete", "truncate"]
+        items = [
+            LogItem(LogOffset(lsn, op + i), rng.choice(operations), rng.choice(["k", None]), *rng.sample(rows, 2))
+            for i in range(rng.choice([0, 1, 2]))
+        ]
+        event = ShapeChangesEvent(
+            source="7301/1/shapes",
+            shape_id=rng.choice(["users", 'q"}x{', "naïve🙂", "a\\b"]),
+            xid=42,
+            last_log_offset=LogOffset(lsn, op),
+            has_begin=rng.random() < 0.5,
+            commit=rng.choice([None, Commit("2026-01-01T00:00:00.000000Z", lsn + 24)]),
+            items=tuple(items),
+            follows=rng.choice([None, LogOffset(lsn - 1, 0), LogOffset(-1, 0), LogOffset(5, 2**63 - 1)]),
+            start=rng.random() < 0.5,
+        )
+        yield "shape_changes", event.to_json()
+
+
+def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
+    """Without end: entries of ``shapes``, with the stream's name."""
+    first, second = SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0))
+    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE, first, second]
+    while True:
+        yield "shapes", rng.choice(entries).to_json()
 
 
 def mutated(rng: Random, event: str) -> bytes:

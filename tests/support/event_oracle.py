@@ -192,13 +192,60 @@ def _is_consistent(fragment: dict[str, Any]) -> bool:
     )
 
 
-def parse_event(stream: str, data: bytes) -> dict[str, Any]:
-    """The event of ``fragments`` or ``flushes`` in ``data``, with all its keys; raises ``NotAnEventError``."""
+def _row(value: Any) -> bool:
+    return value is None or (type(value) is dict and all(v is None or type(v) is str for v in value.values()))
+
+
+def _item(value: Any) -> bool:
+    return _object(
+        offset=_offset(0),
+        operation=lambda name: type(name) is str and name in {"insert", "update", "delete", "truncate"},
+        key=_nullable(_text),
+    )(value) and all(_row(value.get(name)) for name in ("value", "old_value"))
+
+
+_SHAPE_CHANGES: Final = _object(
+    v=_integer(1, 1),
+    source=_name,
+    shape_id=_name,
+    xid=_integer(0),
+    last_log_offset=_offset(0),
+    has_begin=_boolean,
+    commit=_nullable(_object(commit_timestamp=_text, end_lsn=_integer(0))),
+    items=lambda value: type(value) is list and all(map(_item, value)),
+)
+_LINK: Final = _object(follows=_offset(-1), start=_boolean)
+
+
+def _is_linked(event: dict[str, Any]) -> bool:
+    """Whether the event says what it follows, below its own end; events of earlier releases lack both keys."""
+    if not {"follows", "start"} & event.keys():
+        return True
+    if not _LINK(event):
+        return False
+    follows, last = event["follows"], event["last_log_offset"]
+    return (follows["tx_offset"], follows["op_offset"]) < (last["tx_offset"], last["op_offset"])
+
+
+_EVENT: Final[Mapping[str, _Check]] = {
+    "fragments": lambda event: _FRAGMENT(event) and _is_consistent(event),
+    "flushes": _FLUSH,
+    "shape_changes": lambda event: _SHAPE_CHANGES(event) and _is_linked(event),
+}
+
+
+def parse_json(data: bytes) -> Any:
+    """The value in ``data``, which is JSON without what RFC 8259 leaves open; raises ``NotAnEventError``."""
     try:
-        event: Any = _Parser(data.decode()).document()
+        return _Parser(data.decode()).document()
     except UnicodeDecodeError as error:
         raise NotAnEventError("not UTF-8") from error
-    if not (_FRAGMENT(event) and _is_consistent(event) if stream == "fragments" else _FLUSH(event)):
+
+
+def parse_event(stream: str, data: bytes) -> dict[str, Any]:
+    """The event of ``stream`` in ``data``, with all its keys; raises ``NotAnEventError``."""
+    event = parse_json(data)
+    if not _EVENT[stream](event):
         raise NotAnEventError("not the keys of version 1")
     found: dict[str, Any] = event
     return found

@@ -23,6 +23,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "shapes": frozenset({"config", "wal", "errors"}),
     "events": frozenset({"shapes", "wal", "errors"}),
     "tracking": frozenset({"wal", "errors"}),
+    "writing": frozenset({"events", "wal"}),
 }
 """Package → our packages that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
 

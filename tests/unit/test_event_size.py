@@ -58,10 +58,13 @@ def fragment_of(changes: Iterable[Row | tuple[Row, Row]], *, deletes: bool) -> T
     return TransactionFragment(2**32 - 1, LSN, last, has_begin=True, commit=COMMIT, changes=tuple(made))
 
 
+LONGEST = LogOffset(2**63 - 1, 2**63 - 1)
+
+
 def event_sizes(fragment: TransactionFragment) -> list[int]:
     """The bytes of each shape's event."""
     parts = EventRouter(SHAPES).route(fragment)
-    return [len(shape_changes(SOURCE, part).to_json().encode()) for part in parts]
+    return [len(shape_changes(SOURCE, part, LONGEST, start=False).to_json().encode()) for part in parts]
 
 
 @given(changes=st.lists(rows | updates(), max_size=4), deletes=st.booleans())

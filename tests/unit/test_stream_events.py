@@ -43,6 +43,8 @@ CHANGES: dict[str, Any] = {
     "source": "7301/1/shapes",
     "shape_id": "users-eu",
     "xid": 742,
+    "follows": {"tx_offset": 23990008, "op_offset": 2},
+    "start": False,
     "last_log_offset": {"tx_offset": 23997288, "op_offset": 6},
     "has_begin": True,
     "commit": None,
@@ -116,18 +118,32 @@ def test_flush_notification_is_read_as_written(event: FlushNotification) -> None
     assert FlushNotification.from_json(event.to_json().encode()) == event
 
 
-@given(
-    st.builds(
-        ShapeChangesEvent,
-        source=NAMES,
-        shape_id=NAMES,
-        xid=BIGINTS,
-        last_log_offset=st.builds(LogOffset, BIGINTS, BIGINTS),
-        has_begin=st.booleans(),
-        commit=st.none() | COMMITS,
-        items=st.lists(ITEMS, max_size=3).map(tuple),
+@st.composite
+def links(draw: st.DrawFn) -> dict[str, Any]:
+    """What an event follows and where it ends; of an earlier release, which had no such keys, only the latter."""
+    tx_offset = draw(st.integers(1, MAX_BIGINT))
+    last = LogOffset(tx_offset, draw(BIGINTS))
+    if draw(st.booleans()):
+        return {"last_log_offset": last}
+    follows = LogOffset(draw(st.integers(-1, tx_offset - 1)), draw(BIGINTS))
+    return {"last_log_offset": last, "follows": follows, "start": draw(st.booleans())}
+
+
+@st.composite
+def shape_changes(draw: st.DrawFn) -> ShapeChangesEvent:
+    """Any consistent event."""
+    return ShapeChangesEvent(
+        source=draw(NAMES),
+        shape_id=draw(NAMES),
+        xid=draw(BIGINTS),
+        has_begin=draw(st.booleans()),
+        commit=draw(st.none() | COMMITS),
+        items=tuple(draw(st.lists(ITEMS, max_size=3))),
+        **draw(links()),
     )
-)
+
+
+@given(shape_changes())
 def test_shape_changes_are_read_as_written(event: ShapeChangesEvent) -> None:
     """Through text; a value's NULL and an absent column stay distinct."""
     assert ShapeChangesEvent.from_json(event.to_json()) == event
@@ -310,6 +326,30 @@ def test_bad_item_is_refused(fields: dict[str, Any], message: str) -> None:
     """An unknown operation, values that are not text; the message never shows a row's value."""
     with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
         ShapeChangesEvent.from_json(json.dumps({**CHANGES, "items": [{**CHANGES["items"][0], **fields}]}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"follows": None}, "follows has type NoneType, expected dict"),
+        ({"follows": {"tx_offset": -2, "op_offset": 0}}, f"follows: tx_offset is -2, expected -1 to {MAX_BIGINT}"),
+        ({"follows": CHANGES["last_log_offset"]}, "follows 0/16E2B68+6 is not below last_log_offset 0/16E2B68+6"),
+        ({"start": None}, "start has type NoneType, expected bool"),
+        ({"start": 1}, "start has type int, expected bool"),
+    ],
+)
+def test_bad_link_of_shape_changes_is_refused(fields: dict[str, Any], message: str) -> None:
+    """A writer that misread what an event follows would take a gap for nothing."""
+    with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
+        ShapeChangesEvent.from_json(json.dumps({**CHANGES, **fields}))
+
+
+def test_shape_changes_of_an_earlier_release_follow_nothing() -> None:
+    """They lack both keys, and are written back so; they are never a start."""
+    text = json.dumps({key: value for key, value in CHANGES.items() if key not in {"follows", "start"}})
+    event = ShapeChangesEvent.from_json(text)
+    assert (event.follows, event.start) == (None, False)
+    assert json.loads(event.to_json()) == json.loads(text)
 
 
 def test_a_number_of_a_thousand_digits_is_not_quoted_whole() -> None:

@@ -1,0 +1,1 @@
+"""What a writer of shape logs decides, whatever it stores them in. Pure code."""

@@ -1,0 +1,51 @@
+"""Where an event of ``shape_changes`` belongs in its shape's chain: it is next, a resend, or comes after a gap.
+
+A reader keeps one **cursor** for each shape: how far it has taken the shape's changes (:func:`cursor_after`).
+
+- An event that reaches no further than the cursor is a *resend*: all that it has is taken.
+- An event that follows the cursor or an offset below it is *next*. A resend may cut a transaction into other fragments,
+  so the cursor may lie inside the event: only its items past the cursor are new (:func:`new_items`).
+- A ``start`` is *next* too, whatever it follows. Capture resends everything that is not confirmed, and nothing is
+  confirmed past what the shape's writer has notified. So a reader without a cursor begins with a start, and only so.
+- Anything else comes after a *gap*. The reader takes nothing for the shape, and so notifies nothing past the gap, until
+  a start heals it.
+
+An update that splits puts its second item one past ``last_log_offset``. The cursor moves to the greater of the two, so
+that a resend cut otherwise does not bring that item again.
+"""
+
+from typing import Literal, TypeAlias
+
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.log_offset import LogOffset
+
+Place: TypeAlias = Literal["next", "resend", "gap"]
+
+
+def place_of(event: ShapeChangesEvent, cursor: LogOffset | None) -> Place:
+    """Where the event belongs, for a reader whose cursor of the event's shape is ``cursor``, ``None`` for a new shape.
+
+    >>> event = ShapeChangesEvent("1/1/s", "a", 7, LogOffset(90, 4), has_begin=True, commit=None,
+    ...                           follows=LogOffset(50, 0))
+    >>> place_of(event, LogOffset.last_of(50)), place_of(event, LogOffset(90, 4)), place_of(event, LogOffset(40, 2))
+    ('next', 'resend', 'gap')
+    """
+    if cursor is not None and cursor_after(event) <= cursor:
+        return "resend"
+    is_linked = cursor is not None and event.follows is not None and event.follows <= cursor
+    return "next" if event.start or is_linked else "gap"
+
+
+def new_items(event: ShapeChangesEvent, cursor: LogOffset | None) -> tuple[LogItem, ...]:
+    """The items past the cursor, of an event that is next."""
+    return event.items if cursor is None else tuple(item for item in event.items if item.offset > cursor)
+
+
+def cursor_after(event: ShapeChangesEvent) -> LogOffset:
+    """The cursor once the event is taken: ``(tx_offset, ∞)`` after a commit, else the event's last offset.
+
+    It is also what a writer notifies once everything that it has taken is durable.
+    """
+    reached = event.last_log_offset.reached(is_commit=event.commit is not None)
+    return max(reached, event.items[-1].offset) if event.items else reached
