@@ -5,7 +5,7 @@ Paths are kept as written: relative ones start at the current directory, and URI
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.secret_options import SecretOptions
@@ -27,6 +27,19 @@ class StateConfig:
     shape_groups: int = 16
     max_pending_transactions: int = 4096
     shuffle_partitions: int = 4
+
+
+class QueryConfig(Protocol):
+    """What every job's configuration has. ``trigger_ms`` is ``None`` for a job that reads what is there and stops."""
+
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def state(self) -> StateConfig: ...
+
+    @property
+    def trigger_ms(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import DecodeError, FlushtrackerError
+from flushtracker.spark.batch_driver import ERROR
 from flushtracker.spark.rows import REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
 from flushtracker.tracking.fragment_chain import FragmentChain, Link
 from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
@@ -21,7 +22,6 @@ from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row.
 REPORT: Final = "report"
-ERROR: Final = "error"
 DEAD_LETTER: Final = "dead_letter"
 UNREADABLE: Final = "unreadable"  # the number of dead letters
 

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.config.job_config import JobConfig
+from flushtracker.config.job_config import QueryConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateError
 from flushtracker.spark.kafka_failures import kafka_failure
@@ -46,7 +46,7 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def query_failure(query: StreamingQuery, failure: BaseException | None, config: JobConfig) -> BaseException:
+def query_failure(query: StreamingQuery, failure: BaseException | None, config: QueryConfig) -> BaseException:
     """The error to report for a query that ended; ``failure`` is what its ``foreachBatch`` raised, if anything."""
     if failure is not None and not isinstance(failure, Py4JJavaError):
         return failure  # Raised by our own code, on purpose or not.
@@ -59,7 +59,7 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
     return FlushtrackerError(f"the query ended: {reason}")
 
 
-def _known_failure(text: str, config: JobConfig) -> FlushtrackerError | None:
+def _known_failure(text: str, config: QueryConfig) -> FlushtrackerError | None:
     checkpoint = config.state.checkpoint
     if _CONCURRENT in text:
         return FencedError(

@@ -1,0 +1,86 @@
+"""``BatchDriver``: the driver's side of a micro-batch, as far as it is the same for every job.
+
+Spark calls :meth:`BatchDriver.handle_batch` at least once for each batch, with the state of that batch on disk but not
+yet committed. If it raises, Spark does not commit the batch and the query ends; the next driver receives it again.
+"""
+
+import logging
+from threading import Lock
+
+from pyspark.sql import DataFrame, Row
+
+from flushtracker import errors
+from flushtracker.errors import FencedError, FlushtrackerError
+from flushtracker.spark.committed_state import START_OVER
+
+logger = logging.getLogger(__name__)
+
+ERROR = "error"
+"""The kind of an output row that is an error: ``report`` names its class, ``reason`` is its message."""
+
+
+class StoppedError(FlushtrackerError):
+    """The job was asked to stop before this batch began; none of the batch was processed."""
+
+    exit_code = 0
+
+
+class BatchDriver:
+    """``lock`` is held while a batch is handled.
+
+    ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.failure: BaseException | None = None
+        self.last_batch_id: int | None = None
+        self.finished_batch_id: int | None = None
+        self.expected_batch_id = 0
+        self.stopping = False
+
+    def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """The function for ``foreachBatch``. Keeps what it raises in ``failure``, because Spark reduces it to text."""
+        try:
+            with self.lock:
+                self._begin(batch_id)
+                # Computed once: a second action on it would run the stateful operator again.
+                batch.persist()
+                try:
+                    self.process(batch, batch_id)
+                finally:
+                    batch.unpersist()
+                self.finished_batch_id = batch_id
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _begin(self, batch_id: int) -> None:
+        if self.stopping:
+            raise StoppedError(f"stopped before batch {batch_id}")
+        if batch_id != self.expected_batch_id:
+            # Batches that were planned but are not in the committed state would be skipped, along with their shapes.
+            raise FencedError(
+                f"the checkpoint continues with batch {batch_id}, but its last committed state is that of batch "
+                f"{self.expected_batch_id - 1}, so this driver has been fenced by another driver, or the checkpoint "
+                f"is incomplete: let only one driver run, restore a complete copy, or {START_OVER}"
+            )
+        self.require_not_fenced()
+        self.last_batch_id = batch_id
+        self.expected_batch_id = batch_id + 1
+
+    def require_not_fenced(self) -> None:
+        """Raise ``SinkError`` if another driver writes to this job's table."""
+        raise NotImplementedError
+
+    def process(self, batch: DataFrame, batch_id: int) -> None:
+        """Do what the job does with the rows that its state function returned, which are cached."""
+        raise NotImplementedError
+
+
+def raise_first_error(rows: list[Row]) -> None:
+    """Raise a group's error with its own class: the first by place, so that every run reports the same one."""
+    failed = sorted((row["reason"], row["report"]) for row in rows if row["kind"] == ERROR)
+    if failed:
+        reason, name = failed[0]
+        raise getattr(errors, name)(reason)

@@ -1,0 +1,54 @@
+"""``LogRow``: one row of the shape log, as every writer appends it and every reader finds it.
+
+A row is an item of a shape, or the end of a transaction: ``operation`` is then :data:`COMMIT`, and its offset
+``LogOffset.last_of`` the transaction. Readers read no further than a shape's last such row.
+"""
+
+import json
+from typing import Final, NamedTuple
+
+from flushtracker.wal.changes import Commit, LogItem, Row
+from flushtracker.wal.log_offset import LogOffset
+
+COMMIT: Final = "commit"
+
+
+class LogRow(NamedTuple):
+    """One row of a shape's log; ``value`` and ``old_value`` are JSON objects as text.
+
+    ``chunk`` numbers the parts of ``chunk_bytes`` that a shape's log is divided into. Only a row that ends a
+    transaction has a ``commit_timestamp``.
+    """
+
+    tx_offset: int
+    op_offset: int
+    operation: str
+    key: str | None
+    value: str | None
+    old_value: str | None
+    xid: int
+    commit_timestamp: str | None
+    chunk: int
+
+    @property
+    def payload_bytes(self) -> int:
+        """The characters of the row's key and values, which is what chunks and flushes are measured in."""
+        return len(self.key or "") + len(self.value or "") + len(self.old_value or "")
+
+
+def item_row(item: LogItem, xid: int, chunk: int) -> LogRow:
+    """The row of an item."""
+    value, old_value = _row_json(item.value), _row_json(item.old_value)
+    return LogRow(*item.offset, item.operation, item.key, value, old_value, xid, None, chunk)
+
+
+def commit_row(boundary: LogOffset, commit: Commit, xid: int, chunk: int) -> LogRow:
+    """The row that ends a transaction, at ``boundary``."""
+    return LogRow(*boundary, COMMIT, None, None, None, xid, commit.commit_timestamp, chunk)
+
+
+def _row_json(row: Row | None) -> str | None:
+    return None if row is None else _dump(row)
+
+
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

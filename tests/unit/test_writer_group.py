@@ -1,0 +1,221 @@
+"""A shape's writer without its storage: each change once, in whole transactions, whatever is resent, recut or lost."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.writing.log_row import COMMIT, LogRow
+from flushtracker.writing.shape_writer import LogEnd
+from flushtracker.writing.transaction_builder import WriteUnit
+from flushtracker.writing.writer_group import ShapeBatch, WriterGroup, WriterSettings
+
+SOURCE = "1/1/shapes"
+
+
+@dataclass
+class Transactions:
+    """Transactions of one shape, and their events, cut at random."""
+
+    rng: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311  a test
+    items: dict[int, tuple[LogItem, ...]] = field(default_factory=dict)
+    taken: list[ShapeChangesEvent] = field(default_factory=list)
+    _last: LogOffset | None = None
+
+    def grow(self, count: int) -> None:
+        """Add transactions with one to six items."""
+        for _ in range(count):
+            lsn = max(self.items, default=1000) + self.rng.randint(50, 90)
+            ops = sorted(self.rng.sample(range(0, 40, 2), self.rng.randint(1, 6)))
+            # An update that splits has a second item, at an odd offset.
+            ops = sorted({*ops, *(op + 1 for op in ops if self.rng.random() < 0.2)})
+            self.items[lsn] = tuple(
+                LogItem(LogOffset(lsn, op), "insert", f'"t"/"{lsn}-{op}"', {"v": "x" * self.rng.randint(0, 30)})
+                for op in ops
+            )
+
+    def restart(self) -> None:
+        """The next event is a start, as after a start of capture."""
+        self._last = None
+
+    def events(self, lsns: list[int], *, until: int | None = None) -> Iterator[ShapeChangesEvent]:
+        """The events of these transactions; only ``until`` of the last one's."""
+        for lsn in lsns:
+            evens = sorted({item.offset.op_offset & ~1 for item in self.items[lsn]})
+            ends = sorted({*self.rng.sample(evens, self.rng.randint(0, len(evens) - 1)), evens[-1]})
+            if self.rng.random() < 0.3:
+                ends.append(ends[-1] + 2)  # a commit that brings nothing
+            begin = -1
+            for number, end in enumerate(ends if lsn != lsns[-1] else ends[:until]):
+                items = tuple(item for item in self.items[lsn] if begin < item.offset.op_offset & ~1 <= end)
+                commit = Commit(f"2026-11-22T00:00:00.{lsn:06}Z", lsn + 40) if end == ends[-1] else None
+                last = LogOffset(lsn, end)
+                yield ShapeChangesEvent(
+                    *(SOURCE, "a", lsn, last, number == 0, commit, items),
+                    follows=self._last or LogOffset(900, 0),
+                    start=self._last is None,
+                )
+                self._last, begin = last, end
+
+    def expected_rows(self) -> list[tuple[int, int, str]]:
+        """Offset and operation of each row of a complete log."""
+        rows = []
+        for lsn, items in sorted(self.items.items()):
+            rows += [(*item.offset, item.operation) for item in items] + [(*LogOffset.last_of(lsn), COMMIT)]
+        return rows
+
+
+def _heads(rows: list[LogRow]) -> list[tuple[int, int, str]]:
+    return [row[:3] for row in rows]
+
+
+def _require_whole(rows: list[LogRow], durable: LogOffset) -> None:
+    """What is said to be durable is there, and a transaction's end comes after all of its items."""
+    assert rows[-1][:2] == durable
+    assert _heads(rows) == sorted(_heads(rows))
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("write_unit", ["txn", "txn_fragment"])
+def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
+    write_unit: WriteUnit,
+    hold: bool,
+    seed: int,  # noqa: FBT001  a parameter of the test
+) -> None:
+    """Random batches, restarts of capture in mid-transaction, and of the job: from its state, from the log, or both."""
+    rng = random.Random(seed)  # noqa: S311  a test
+    stream = Transactions(rng)
+    settings = WriterSettings(write_unit, hold=hold)
+    packed: bytes | None = None
+    log: list[LogRow] = []
+    durable = LogOffset.before_all()
+    sent: list[int] = []
+    now_ms = 0
+    for _ in range(12):
+        stream.grow(rng.randint(0, 3))
+        new = [lsn for lsn in stream.items if lsn not in sent]
+        if rng.random() < 0.4:  # Capture restarts, and resends from a transaction that is not confirmed.
+            stream.restart()
+            new = [lsn for lsn in stream.items if lsn > rng.choice([0, _confirmed(durable)])]
+        until = rng.choice([None, 1]) if new else None
+        events = list(stream.events(new, until=until))
+        if until is not None:
+            # The rest is sent with the next batch, as a resend in other fragments.
+            stream.restart()
+        sent = [*{*sent, *new[: None if until is None else -1]}]
+        now_ms += rng.choice([10, 2000])
+        before = packed
+        group = WriterGroup(SOURCE, settings, packed)
+        (batch,) = group.handle_batch(rng.sample(events, len(events)), [], now_ms) or [ShapeBatch("a")]
+        assert batch.gap is None
+        log += batch.rows
+        packed = group.pack()
+        if batch.durable is not None:
+            _require_whole(log, batch.durable)
+            durable = batch.durable
+        kind = rng.random()
+        if log and kind < 0.2:  # The checkpoint is lost; capture resends what is not confirmed.
+            settings, packed = replace(settings, ends={(SOURCE, "a"): _end(log)}), None
+            stream.restart()
+            sent = [lsn for lsn in sent if lsn <= _confirmed(durable)]
+        elif log and kind < 0.4:  # The job dies after the append: the batch is replayed, and finds its rows in the log.
+            settings = replace(settings, ends={(SOURCE, "a"): _end(log)})
+            group = WriterGroup(SOURCE, settings, before)
+            for replayed in group.handle_batch(events, [], now_ms):
+                assert not replayed.rows
+            packed = group.pack()
+    stream.restart()
+    group = WriterGroup(SOURCE, settings, packed)
+    log += [row for batch in group.handle_batch(stream.events(list(stream.items)), [], now_ms) for row in batch.rows]
+    log += [row for batch in group.handle_batch([], [], now_ms + 10_000) for row in batch.rows]
+    assert _heads(log) == stream.expected_rows()
+
+
+def _confirmed(durable: LogOffset) -> int:
+    """What is confirmed of this shape's transactions: not one that is durable in part."""
+    return durable.tx_offset - (durable.op_offset < OP_INFINITY)
+
+
+def _end(log: list[LogRow]) -> LogEnd:
+    ends = [LogOffset(*row[:2]) for row in log]
+    txns = [LogOffset(*row[:2]) for row in log if row.operation == COMMIT]
+    return LogEnd(max(ends), max(txns, default=LogOffset.before_all()), max(row.chunk for row in log))
+
+
+def test_gap_stops_one_shape_until_a_start_and_not_the_others() -> None:
+    """Nothing past the gap is taken or said to be durable; capture's next start brings it all again."""
+    stream = Transactions()
+    stream.grow(4)
+    first, second, third, fourth = stream.items
+    events = {lsn: list(stream.events([lsn])) for lsn in stream.items}
+    other = [replace(event, shape_id="b") for lsn in stream.items for event in events[lsn]]
+    group = WriterGroup(SOURCE, WriterSettings())
+    group.handle_batch(events[first], [], 0)
+    gapped, whole = group.handle_batch([*events[third], *other], [], 0)
+    assert gapped.rows == []
+    assert gapped.durable is None
+    assert f"follows {events[third][0].follows}, but the changes that were taken end at" in str(gapped.gap)
+    assert whole.durable == LogOffset.last_of(fourth)
+    stream.restart()
+    (healed,) = group.handle_batch(stream.events([second, third, fourth]), [], 0)
+    assert healed.gap is None
+    assert _heads(healed.rows) == [row for row in stream.expected_rows() if row[0] >= second]
+
+
+def test_new_shape_begins_with_a_start_and_only_so() -> None:
+    """Records that a topic no longer has are not passed over."""
+    stream = Transactions()
+    stream.grow(2)
+    first, second = stream.items
+    events = [*stream.events([first]), *stream.events([second])]
+    (batch,) = WriterGroup(SOURCE, WriterSettings()).handle_batch(events[-1:], [], 0)
+    assert (batch.rows, batch.durable) == ([], None)
+    assert "were taken end at none" in str(batch.gap)
+
+
+def test_removed_shape_takes_nothing_more() -> None:
+    """What it had buffered is dropped, and late changes are ignored."""
+    stream = Transactions()
+    stream.grow(2)
+    first, second = stream.items
+    group = WriterGroup(SOURCE, WriterSettings(hold=True))
+    assert group.handle_batch(stream.events([first]), [], 0)[0].rows == []
+    assert group.handle_batch([], [_entry(removed_at=LogOffset(first, 4))], 10) == []
+    again = WriterGroup(SOURCE, WriterSettings(hold=True), group.pack())
+    assert again.handle_batch(stream.events([second]), [], 5000) == []
+    assert again.durable() == {}
+
+
+def _entry(flush: FlushPolicy | None = None, removed_at: LogOffset | None = None) -> ShapeEntry:
+    definition = ShapeDefinition("a", ("public", "t"), flush=flush or FlushPolicy())
+    return ShapeEntry(SOURCE, definition, 1, LogOffset(900, 0), removed_at)
+
+
+def test_shape_flushes_by_its_own_limits() -> None:
+    """By bytes, by time, and at the end of a chunk, which need not end a transaction."""
+    items = tuple(LogItem(LogOffset(1000, op), "insert", "k" * 10, {}) for op in range(0, 20, 2))
+    event = ShapeChangesEvent(
+        *(SOURCE, "a", 7, LogOffset(1000, 18)), has_begin=True, commit=None, items=items, start=True
+    )
+    commit = replace(
+        event, items=(), last_log_offset=LogOffset(1000, 20), commit=Commit("", 1), follows=LogOffset(1000, 18)
+    )
+    group = WriterGroup(SOURCE, WriterSettings(hold=True))
+    (chunks,) = group.handle_batch([event], [_entry(FlushPolicy(bytes=1000, interval_ms=100, chunk_bytes=36))], 0)
+    # 12 bytes each, so three fill a chunk; the last is held.
+    assert [row.chunk for row in chunks.rows] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert chunks.durable == LogOffset(1000, 16)
+    assert group.handle_batch([], [], 99) == []
+    (by_time,) = group.handle_batch([], [], 100)
+    assert [row[:2] for row in by_time.rows] == [(1000, 18)]
+    assert by_time.durable == LogOffset(1000, 18)
+    assert group.handle_batch([commit], [], 100) == [ShapeBatch("a")]
+    (ended,) = group.handle_batch([], [], 200)
+    assert ended.durable == LogOffset.last_of(1000)
