@@ -12,11 +12,9 @@ from pyspark.sql import DataFrame, Row
 from flushtracker import errors
 from flushtracker.errors import FencedError, FlushtrackerError
 from flushtracker.spark.committed_state import START_OVER
+from flushtracker.spark.group_state import ERROR
 
 logger = logging.getLogger(__name__)
-
-ERROR = "error"
-"""The kind of an output row that is an error: ``report`` names its class, ``reason`` is its message."""
 
 
 class StoppedError(FlushtrackerError):

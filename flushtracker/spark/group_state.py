@@ -13,7 +13,6 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import DecodeError, FlushtrackerError
-from flushtracker.spark.batch_driver import ERROR
 from flushtracker.spark.rows import REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
 from flushtracker.tracking.fragment_chain import FragmentChain, Link
 from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
@@ -22,6 +21,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row.
 REPORT: Final = "report"
+ERROR: Final = "error"  # `report` names its class, `reason` is its message
 DEAD_LETTER: Final = "dead_letter"
 UNREADABLE: Final = "unreadable"  # the number of dead letters
 

@@ -36,8 +36,8 @@ def test_batch_that_takes_too_long_is_interrupted(
         spark.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(600))
 
     with monkeypatch.context() as slow:
-        slow.setattr(track_flushes_query, "_COMMIT_TIMEOUT_S", 0.5)
-        slow.setattr(driver, "_raise_first_error", take_long)
+        slow.setattr(query_run, "_COMMIT_TIMEOUT_S", 0.5)
+        slow.setattr(driver, "raise_first_error", take_long)
         track_flushes(spark, job.config(), stop)
     assert "interrupting the running batch batch_id=0" in caplog.text
     assert job.acks() == []
