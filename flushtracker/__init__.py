@@ -1,7 +1,7 @@
 """The largest LSN that a PostgreSQL replication slot may confirm while many writers flush at their own pace.
 
-The names below are public: the tracker itself, and the events by which a writer takes part. Each is imported on first
-use, so that a program needs only the packages of the names that it uses.
+The names below are public: the tracker itself, and what a writer of shapes needs (docs/writers.md). Each is imported on
+first use, so that a program needs only the packages of the names that it uses.
 """
 
 from importlib import import_module
@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from flushtracker.errors import DecodeError, FlushtrackerError, GapError
+    from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
+    from flushtracker.kafka.flush_notifier import FlushNotifier
+    from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
     from flushtracker.kafka.records import Record, record_of
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain, Link
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from flushtracker.wal.changes import Commit, LogItem
     from flushtracker.wal.log_offset import LogOffset
     from flushtracker.wal.lsn import format_lsn, parse_lsn
+    from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
 
 __version__ = "0.1.0"
 
@@ -26,6 +30,7 @@ __all__ = [
     "Commit",
     "DecodeError",
     "FlushNotification",
+    "FlushNotifier",
     "FlushTracker",
     "FlushtrackerError",
     "FragmentChain",
@@ -33,24 +38,34 @@ __all__ = [
     "FragmentShape",
     "GapError",
     "GroupReport",
+    "KafkaConfig",
     "Link",
     "LogItem",
     "LogOffset",
     "Pending",
     "Record",
     "ShapeChangesEvent",
+    "ShapeEntry",
     "ShapeFlush",
     "ShapeFragment",
     "ShapeGroup",
     "SourceTracker",
+    "cursor_after",
     "format_lsn",
+    "load_kafka_config",
+    "new_items",
     "parse_lsn",
+    "parse_registry_entry",
+    "place_of",
     "record_of",
 ]
 
 _NAMES: Final = {
     "errors": ("DecodeError", "FlushtrackerError", "GapError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
+    "events.registry_events": ("ShapeEntry", "parse_registry_entry"),
+    "kafka.flush_notifier": ("FlushNotifier",),
+    "kafka.kafka_config": ("KafkaConfig", "load_kafka_config"),
     "kafka.records": ("Record", "record_of"),
     "tracking.flush_tracker": ("FlushTracker", "Pending"),
     "tracking.fragment_chain": ("FragmentChain", "Link"),
@@ -59,6 +74,7 @@ _NAMES: Final = {
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),
     "wal.lsn": ("format_lsn", "parse_lsn"),
+    "writing.shape_chain": ("cursor_after", "new_items", "place_of"),
 }
 _MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -34,7 +34,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "delta": frozenset({"wal", "errors"}),
     "tls": frozenset(),
     "postgres": frozenset({"shapes", "wal", "errors", "tls"}),
-    "kafka": frozenset({"config", "events", "errors", "tls"}),
+    "kafka": frozenset({"config", "events", "wal", "errors", "tls"}),
 }
 """Each wraps one outside system and imports only pure packages, and ``tls``, which two systems have in common."""
 

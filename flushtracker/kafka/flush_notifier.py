@@ -1,0 +1,110 @@
+"""``FlushNotifier``: how a writer says how far each of its shapes is durable."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from flushtracker.events.stream_events import FlushNotification
+from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import record_of
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import is_usable_name
+
+
+class FlushNotifier:
+    """Publishes a writer's flush notifications, from one thread, to the brokers and the topic of ``config``.
+
+    ::
+
+        with FlushNotifier(Path("conf/kafka.yaml")) as notifier:
+            notifier.start(durable)                            # what storage holds: (source, shape_id) -> LogOffset
+            ...
+            commit_to_storage()                                # first durable,
+            notifier.flushed("7301/1/shapes", "users", offset) # then said
+            notifier.flush()                                   # confirmed by the brokers
+
+    ``flushed`` only takes note, and the last call for a shape counts: however many there are between two calls of
+    :meth:`publish` or :meth:`flush`, one notification is published for it. A shape's offset never goes back: a lower
+    one says the greatest again, as a writer does for resent changes that it already holds. Keys and partitioner are
+    those of capture's own records. It never publishes ``removed``, which is capture's to say.
+
+    What it is told is not checked: an offset that is not durable makes PostgreSQL forget data that is stored nowhere.
+
+    The block waits for confirmation at its end, unless an exception leaves it. After a ``BrokerError`` create another
+    notifier, and start it with what is durable.
+
+    Raises:
+        ConfigError: the file cannot be used, or the client rejects its options.
+    """
+
+    def __init__(self, config: KafkaConfig | Path) -> None:
+        if isinstance(config, Path):
+            config = load_kafka_config(config)
+        self._topic = config.topics.flushes
+        self._retry_timeout_s = config.retry_timeout_ms / 1000
+        self._publisher = KafkaPublisher(config)
+        self._said: dict[tuple[str, str], LogOffset] = {}
+        self._waiting: set[tuple[str, str]] = set()
+
+    def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
+        """Say again how far each ``(source, shape_id)`` is durable; returns once the brokers have confirmed it.
+
+        The process before may have ended after a commit and before its notification, and nobody else would say it.
+
+        Raises:
+            ValueError: as :meth:`flushed`.
+            BrokerError: as :meth:`flush`.
+        """
+        for (source, shape_id), offset in durable.items():
+            self.flushed(source, shape_id, offset)
+        self.flush()
+
+    def flushed(self, source: str, shape_id: str, offset: LogOffset) -> None:
+        """Everything sent to the shape up to and including ``offset`` is durable.
+
+        Raises:
+            ValueError: a name is empty or has control characters, or the offset is before all transactions.
+        """
+        if not (is_usable_name(source) and is_usable_name(shape_id)) or offset.tx_offset < 0:
+            raise ValueError(f"({source!r}, {shape_id!r}) at {offset} cannot be notified: no such shape or offset")
+        key = source, shape_id
+        self._said[key] = max(offset, self._said.get(key, offset))
+        self._waiting.add(key)
+
+    def publish(self) -> None:
+        """Hand what was said to the client, which sends it in the background; does not wait for confirmation.
+
+        Raises:
+            BrokerError: a notification cannot be delivered.
+        """
+        for source, shape_id in sorted(self._waiting):
+            record = record_of(FlushNotification(source, "flushed", shape_id, self._said[source, shape_id]))
+            self._publisher.publish(self._topic, record.key, record.value)
+        self._waiting.clear()
+        self._publisher.poll()
+
+    def flush(self) -> None:
+        """Publish, and wait until the brokers have confirmed everything.
+
+        Raises:
+            BrokerError: a notification cannot be delivered, or is not confirmed within ``retry_timeout``.
+        """
+        self.publish()
+        self._publisher.flush(self._retry_timeout_s)
+
+    def close(self) -> None:
+        """Discard what is not confirmed; the next :meth:`start` says it again."""
+        self._publisher.close()
+
+    def __enter__(self) -> "FlushNotifier":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
