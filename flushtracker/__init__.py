@@ -1,13 +1,14 @@
 """The largest LSN that a PostgreSQL replication slot may confirm while many writers flush at their own pace.
 
-The names below are public: the tracker itself, and the events by which a writer takes part. Each is imported on first
-use, so that a program needs only the packages of the names that it uses.
+The names below are public: the tracker itself, the events by which a writer takes part, and the readers of shape logs.
+Each is imported on first use, so that a program needs only the packages of the names that it uses.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from flushtracker.delta.shape_log_reader import ShapeRead, read_shape, read_shape_log
     from flushtracker.errors import DecodeError, FlushtrackerError, GapError
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
     from flushtracker.kafka.records import Record, record_of
@@ -42,13 +43,17 @@ __all__ = [
     "ShapeFlush",
     "ShapeFragment",
     "ShapeGroup",
+    "ShapeRead",
     "SourceTracker",
     "format_lsn",
     "parse_lsn",
+    "read_shape",
+    "read_shape_log",
     "record_of",
 ]
 
 _NAMES: Final = {
+    "delta.shape_log_reader": ("ShapeRead", "read_shape", "read_shape_log"),
     "errors": ("DecodeError", "FlushtrackerError", "GapError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "kafka.records": ("Record", "record_of"),

@@ -1,0 +1,1 @@
+"""The shape log: what its rows mean, without storage, clock or thread."""
