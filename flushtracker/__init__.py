@@ -1,13 +1,14 @@
 """The largest LSN that a PostgreSQL replication slot may confirm while many writers flush at their own pace.
 
-The names below are public: the tracker itself, and what a writer of shapes needs (docs/writers.md). Each is imported on
-first use, so that a program needs only the packages of the names that it uses.
+The names below are public: the tracker itself, what a writer of shapes needs (docs/writers.md), and the readers of
+shape logs. Each is imported on first use, so that a program needs only the packages of the names that it uses.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from flushtracker.delta.shape_log_reader import ShapeRead, read_shape, read_shape_log
     from flushtracker.errors import DecodeError, FlushtrackerError, GapError
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
@@ -49,6 +50,7 @@ __all__ = [
     "ShapeFlush",
     "ShapeFragment",
     "ShapeGroup",
+    "ShapeRead",
     "SourceTracker",
     "cursor_after",
     "format_lsn",
@@ -57,10 +59,13 @@ __all__ = [
     "parse_lsn",
     "parse_registry_entry",
     "place_of",
+    "read_shape",
+    "read_shape_log",
     "record_of",
 ]
 
 _NAMES: Final = {
+    "delta.shape_log_reader": ("ShapeRead", "read_shape", "read_shape_log"),
     "errors": ("DecodeError", "FlushtrackerError", "GapError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from flushtracker import __version__
 from flushtracker.errors import ConfigError
 from flushtracker.process.program import run_program
+from flushtracker.wal.log_offset import LogOffset
 
 _Parser: TypeAlias = argparse.ArgumentParser
 
@@ -35,6 +36,8 @@ class _Command:
     description: str
     exit_codes: str
     add_arguments: Callable[[_Parser], None]
+    check: Callable[[argparse.Namespace], str | None] = lambda _: None
+    """What is wrong with how the arguments are combined, if anything."""
 
     @property
     def summary(self) -> str:
@@ -58,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, by default the process's own, and return its exit code."""
     arguments = _parser().parse_args(argv)
     command: _Command = arguments.command
-    if getattr(arguments, "abandon", None) and not arguments.recover:
-        arguments.parser.error("--abandon is only valid with --recover")
+    if problem := command.check(arguments):
+        arguments.parser.error(problem)
     return run_program(f"flushtracker {command.name}", partial(command.run, arguments), verbose=arguments.verbose)
 
 
@@ -95,6 +98,10 @@ def _add_track(parser: _Parser) -> None:
         help="with --recover: skip everything from a source for which capture will never run again; may be repeated",
     )
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
+
+
+def _check_track(arguments: argparse.Namespace) -> str | None:
+    return "--abandon is only valid with --recover" if arguments.abandon and not arguments.recover else None
 
 
 def _add_capture(parser: _Parser) -> None:
@@ -148,6 +155,34 @@ def _add_report(parser: _Parser) -> None:
     _add_verbose(parser)
 
 
+def _add_read(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("shape", type=_name, metavar="SHAPE", help="the shape's id")
+    add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
+    add(
+        "--shapes",
+        metavar="PATH",
+        help="the registry table: sink.shapes of the writer (default: PATH of --log + _shapes)",
+    )
+    add("--source", type=_name, metavar="NAME", help="the shape's source, if it has several")
+    add("--log-rows", action="store_true", help="print the shape's log instead of its rows")
+    add("--at", type=_offset, metavar="LSN+OP", help="print the rows as of this offset, such as 16/B374D848+inf")
+    add("--after", type=_offset, metavar="LSN+OP", help="with --log-rows: only what follows this offset")
+    add("--follow", action="store_true", help="go on, and print what is written, until Ctrl-C")
+    add("--typed", action="store_true", help="cast the rows' values to the types of the table's columns")
+    add("--format", choices=("table", "jsonl", "csv"), default="table", help="default: %(default)s")
+    add("--even-if-ended", action="store_true", help="read a shape that was removed or has ended, if its log is there")
+    _add_verbose(parser)
+
+
+def _check_read(arguments: argparse.Namespace) -> str | None:
+    if arguments.at is not None and (arguments.follow or arguments.log_rows):
+        return "--at is only valid without --follow and --log-rows"
+    if arguments.after is not None and not arguments.log_rows:
+        return "--after is only valid with --log-rows"
+    return "--typed is only valid without --log-rows" if arguments.typed and arguments.log_rows else None
+
+
 def _add_demo(parser: _Parser) -> None:
     parser.add_argument(
         "--data",
@@ -176,8 +211,15 @@ def _limit(text: str) -> int:
 
 def _name(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError("a source needs a name")
+        raise argparse.ArgumentTypeError("a name is needed")
     return text
+
+
+def _offset(text: str) -> LogOffset:
+    try:
+        return LogOffset.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 _COMMANDS: Final = (
@@ -197,6 +239,7 @@ an unreadable fragment; 4 the checkpoint; 5 a Delta table; 6 Kafka is
 unavailable
 """,
         _add_track,
+        _check_track,
     ),
     _Command(
         "capture",
@@ -268,6 +311,24 @@ error; 2 the arguments or the configuration; 3 an unreadable fragment; 5 no ack
 table, or an empty one
 """,
         _add_report,
+    ),
+    _Command(
+        "read",
+        "flushtracker.read.program",
+        "read",
+        """\
+Read a shape from the shape log: its rows, or its log.
+
+Prints whole transactions only, on stdout; how far they go is printed on stderr.
+With --follow it looks for more every second: of the log it prints what is new,
+of the rows all, whenever they have changed. Needs no Java.
+""",
+        """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
+2 the arguments, no such shape, or one that was removed or has ended; 3 the log
+cannot be folded, or a value does not have its type; 5 a Delta table
+""",
+        _add_read,
+        _check_read,
     ),
     _Command(
         "demo",

@@ -4,7 +4,8 @@
 
     FlushtrackerError                    exit 1
     ├── ConfigError                      exit 2   conf/*.yaml, the command line or the environment
-    │   └── ShapeError                            a shape's definition is refused
+    │   ├── ShapeError                            a shape's definition is refused
+    │   └── ShapeEndedError                       a shape was removed or has ended
     ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
     │   └── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
     ├── GapError                         exit 3   a fragment does not connect to those before it
@@ -44,6 +45,10 @@ class ConfigError(FlushtrackerError):
 
 class ShapeError(ConfigError):
     """A shape's definition is refused, when it is defined or when its table becomes known."""
+
+
+class ShapeEndedError(ConfigError):
+    """A shape that somebody wants to read was removed or has ended; the message says why."""
 
 
 class DecodeError(FlushtrackerError):

@@ -21,7 +21,14 @@ def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRU
 
     Both are SQL written by this program, never a user's values. Raises ``DeltaError`` or ``OSError``.
     """
-    query = f"SELECT {', '.join(selected)} FROM {_NAME} WHERE {condition}"  # noqa: S608  the program's own text
+    return query_rows(table, f"SELECT {', '.join(selected)} FROM {_NAME} WHERE {condition}")  # noqa: S608  see above
+
+
+def query_rows(table: DeltaTable, query: str) -> pa.Table:
+    """The result of ``query``, SQL over the table ``rows``, of which user's values are :func:`literal`.
+
+    Raises ``DeltaError`` or ``OSError``.
+    """
     rows = QueryBuilder().register(_NAME, table).execute(query)
     try:
         found = pa.table(rows)
@@ -31,6 +38,15 @@ def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRU
     # Arrow's own functions do not accept string views yet.
     fields = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
     return found.cast(pa.schema(fields))
+
+
+def literal(text: str) -> str:
+    """A text as SQL writes it.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
 
 
 def storage_reason(error: Exception) -> str:

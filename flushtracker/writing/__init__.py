@@ -1,1 +1,1 @@
-"""What a writer of shape logs decides, whatever it stores them in. Pure code."""
+"""A shape's writer without its storage, and what the rows of its log mean. Pure code."""

@@ -23,7 +23,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "shapes": frozenset({"config", "wal", "errors"}),
     "events": frozenset({"shapes", "wal", "errors"}),
     "tracking": frozenset({"wal", "errors"}),
-    "writing": frozenset({"events", "wal"}),
+    "writing": frozenset({"events", "shapes", "wal", "errors"}),
 }
 """Package → our packages that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
 
@@ -31,7 +31,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "process": frozenset({"errors"}),
     "files": frozenset({"errors"}),
     "jvm": frozenset({"errors"}),
-    "delta": frozenset({"wal", "errors"}),
+    "delta": frozenset({"events", "shapes", "wal", "writing", "errors"}),
     "tls": frozenset(),
     "postgres": frozenset({"shapes", "wal", "errors", "tls"}),
     "kafka": frozenset({"config", "events", "wal", "errors", "tls"}),
@@ -43,9 +43,10 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "spark": frozenset({*PURE, "process", "jvm", "delta", "kafka"}),
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
     "report": frozenset({*PURE, "files", "delta"}),
+    "read": frozenset({*PURE, "process", "delta"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "replay", "report", "local"}),
-    "cli": frozenset({"process", "errors"}),
+    "cli": frozenset({"process", "wal", "errors"}),
 }
 
 MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}
@@ -58,10 +59,10 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
-    "pyarrow": frozenset({"delta", "spark"}),
+    "pyarrow": frozenset({"delta", "spark", "read"}),
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
-    "pandas": frozenset({"spark"}),
+    "pandas": frozenset({"spark", "delta"}),
     "rich": frozenset({"report", "demo"}),
     "matplotlib": frozenset({"report"}),
 }

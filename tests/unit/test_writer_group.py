@@ -86,8 +86,8 @@ def _require_whole(rows: list[LogRow], durable: LogOffset) -> None:
 @pytest.mark.parametrize("write_unit", ["txn", "txn_fragment"])
 def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
     write_unit: WriteUnit,
-    hold: bool,
-    seed: int,  # noqa: FBT001  a parameter of the test
+    hold: bool,  # noqa: FBT001  a parameter of the test
+    seed: int,
 ) -> None:
     """Random batches, restarts of capture in mid-transaction, and of the job: from its state, from the log, or both."""
     rng = random.Random(seed)  # noqa: S311  a test

@@ -1,0 +1,190 @@
+"""The registry table: the entries of the topic ``shapes``, copied by the writer, so that readers need no Kafka.
+
+The last row of a (source, type, id) is current: the one that was written last. ``written_at`` never goes back, also
+where the clock does. Only changed entries are appended, and few ever change, so the table stays small.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from flushtracker.delta.storage import storage_reason, table_rows
+from flushtracker.errors import DecodeError, SinkError
+from flushtracker.events.registry_events import (
+    RegistryEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
+from flushtracker.shapes.table_binding import TableBinding
+
+logger = logging.getLogger(__name__)
+
+COMPACT_EVERY: Final = 100
+"""Versions of the table between two compactions."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("type", pa.string()),
+        ("id", pa.string()),
+        ("entry", pa.string()),
+        ("written_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+CONFIGURATION: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_Key = tuple[str, str, str]
+_STEP: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEntry:
+    """A registry entry, and when it was written to this table."""
+
+    entry: RegistryEntry
+    text: str
+    written_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The current entries."""
+
+    entries: Mapping[_Key, WrittenEntry]
+
+    def sources_of(self, shape_id: str) -> set[str]:
+        """The sources that have, or had, a shape with this id."""
+        return {source for source, kind, name in self.entries if kind == "shape" and name == shape_id}
+
+    def shape(self, source: str, shape_id: str) -> ShapeEntry | None:
+        found = self.entries.get((source, "shape", shape_id))
+        return found.entry if found is not None and isinstance(found.entry, ShapeEntry) else None
+
+    def table_of(self, shape: ShapeEntry) -> TableBinding | None:
+        """What the shape's table was like when the shape was last right about it."""
+        found = self.entries.get((shape.source, "table", str(shape.table_oid)))
+        return found.entry.binding if found is not None and isinstance(found.entry, TableEntry) else None
+
+
+class RegistryTable:
+    """An open registry table; not thread-safe. Every storage failure is a ``SinkError``."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, *, create: bool = False) -> None:
+        """Open the table at ``uri``, or with ``create`` make it; raises ``SinkError`` if there is none."""
+        self.uri = uri
+        options = dict(storage_options or {})
+        try:
+            self._table = (
+                DeltaTable.create(
+                    uri, Schema.from_arrow(SCHEMA), mode="ignore", configuration=CONFIGURATION, storage_options=options
+                )
+                if create
+                else DeltaTable(uri, storage_options=options)
+            )
+        except TableNotFoundError as error:
+            raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
+        have = {field.name for field in self._table.schema().fields}
+        if missing := [field.name for field in SCHEMA if field.name not in have]:
+            raise SinkError(
+                f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not a registry table; "
+                "name the folder that is sink.shapes"
+            )
+        self._read_version = -1
+        self._entries: dict[_Key, WrittenEntry] = {}
+
+    @staticmethod
+    def exists(uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
+        try:
+            return DeltaTable.is_deltatable(uri, dict(storage_options or {}))
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
+
+    def has_changed(self) -> bool:
+        """Whether the table has another version than :meth:`entries` has read; raises ``SinkError``."""
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
+        return self._table.version() != self._read_version
+
+    def entries(self) -> Registry:
+        """The current entries; reads rows only if the table has changed."""
+        if not self.has_changed():
+            return Registry(self._entries)
+        try:
+            rows = table_rows(self._table, SCHEMA.names)
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
+        found: dict[_Key, WrittenEntry] = {}
+        for row in rows.sort_by("written_at").to_pylist():
+            try:
+                entry = parse_registry_entry(row["entry"])
+            except DecodeError as error:
+                raise DecodeError(
+                    f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
+                ) from error
+            found[row["source"], row["type"], row["id"]] = WrittenEntry(entry, row["entry"], row["written_at"])
+        self._entries, self._read_version = found, self._table.version()
+        return Registry(found)
+
+    def append(self, texts: Iterable[str], now: datetime) -> int:
+        """Append the entries among ``texts`` that differ from the current ones, in one commit; returns their number.
+
+        ``texts`` are entries as received, in their order, and ``now`` is in UTC.
+
+        Raises:
+            DecodeError: an entry cannot be read; then none is appended.
+        """
+        current = self.entries().entries
+        changed: dict[_Key, WrittenEntry] = {}
+        # All that is written now is later than everything before, and in the order received.
+        written_at = max([now, *(each.written_at + _STEP for each in current.values())])
+        for number, text in enumerate(texts):
+            entry = parse_registry_entry(text)
+            key = _key(entry)
+            changed.pop(key, None)
+            if key not in current or current[key].text != text:
+                changed[key] = WrittenEntry(entry, text, written_at + number * _STEP)
+        if not changed:
+            return 0
+        rows = [(*key, each.text, each.written_at) for key, each in changed.items()]
+        table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+        before = self._table.version()
+        try:
+            write_deltalake(self._table, table, mode="append")
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"registry table {self.uri} cannot be written: {storage_reason(error)}") from error
+        if self._table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
+            self._compact()
+        return len(changed)
+
+    def _compact(self) -> None:
+        """Merge small files, and delete what is past the retention; a failure only costs time later."""
+        try:
+            self._table.optimize.compact()
+            self._table.vacuum(dry_run=False, full=True)
+        except (DeltaError, OSError) as error:
+            logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
+
+
+def _key(entry: RegistryEntry) -> _Key:
+    match entry:
+        case ShapeEntry():
+            return entry.source, "shape", entry.definition.id
+        case TableEntry():
+            return entry.source, "table", str(entry.binding.oid)
+        case SourceEntry():
+            return entry.source, "source", ""

@@ -1,0 +1,81 @@
+"""The shape log: one Delta table with the logs of all shapes of all sources.
+
+A row is one item of a shape's log; a row ``commit`` ends each transaction of a shape, at ``(tx, ∞)``, in the same
+append as the transaction's last items. A transaction may be written in several appends, so readers take the greatest
+``commit`` row of a shape as their bound. Each (source, shape_id, tx_offset, op_offset) occurs once.
+
+Only the columns that are searched have statistics: those of values would be most of the table's own log.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import SinkError
+
+SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("shape_id", pa.string()),
+        ("tx_offset", pa.int64()),
+        ("op_offset", pa.int64()),
+        ("operation", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("old_value", pa.string()),
+        ("xid", pa.int64()),
+        ("commit_timestamp", pa.timestamp("us", tz="UTC")),
+        ("chunk", pa.int64()),
+    ]
+)
+SEARCHED: Final = ("source", "shape_id", "tx_offset", "op_offset")
+
+CONFIGURATION: Final = {
+    "delta.checkpointInterval": "100",
+    # A read of one version may take this long.
+    "delta.logRetentionDuration": "interval 6 hours",
+    "delta.deletedFileRetentionDuration": "interval 6 hours",
+    "delta.dataSkippingStatsColumns": ",".join(SEARCHED),
+}
+
+
+def create_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
+    """Open the shape log at ``uri``, or create it; raises ``SinkError`` if it is another kind of table."""
+    options = dict(storage_options or {})
+    try:
+        table = DeltaTable.create(
+            uri, Schema.from_arrow(SCHEMA), mode="ignore", configuration=CONFIGURATION, storage_options=options
+        )
+    except (DeltaError, OSError) as error:
+        raise SinkError(f"shape log {uri} cannot be opened or created: {storage_reason(error)}") from error
+    _require_shape_log(table, uri)
+    return table
+
+
+def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
+    """Open the shape log at ``uri``; raises ``SinkError`` if there is none."""
+    try:
+        table = DeltaTable(uri, storage_options=dict(storage_options or {}))
+    except TableNotFoundError as error:
+        raise SinkError(f"there is no shape log at {uri}; name the folder that is sink.log of the writer") from error
+    except (DeltaError, OSError) as error:
+        raise unreadable(uri, error) from error
+    _require_shape_log(table, uri)
+    return table
+
+
+def unreadable(uri: str, error: Exception) -> SinkError:
+    return SinkError(f"shape log {uri} cannot be read: {storage_reason(error)}")
+
+
+def _require_shape_log(table: DeltaTable, uri: str) -> None:
+    have = {field.name for field in table.schema().fields}
+    if missing := [field.name for field in SCHEMA if field.name not in have]:
+        raise SinkError(
+            f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not a shape log; name the "
+            "folder that is sink.log of the writer"
+        )

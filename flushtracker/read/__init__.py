@@ -1,0 +1,1 @@
+"""``flushtracker read``: prints a shape's rows, or its log."""

@@ -1,0 +1,125 @@
+"""Rows of a shape log as the writer appends them, without Spark: transactions of random shapes, whole or cut."""
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from flushtracker.delta.shape_log import SCHEMA
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.writing.log_row import COMMIT
+
+SOURCE = "7301/1/shapes"
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+Row = dict[str, object]
+
+
+def item(
+    offset: tuple[int, int],
+    operation: str,
+    key: str | None = None,
+    value: dict[str, str | None] | None = None,
+    *,
+    shape_id: str = "users",
+    source: str = SOURCE,
+) -> Row:
+    """One row; a ``commit`` row is :func:`commit`."""
+    tx, op = offset
+    text = None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    row: Row = dict.fromkeys(SCHEMA.names)
+    return row | {
+        "source": source,
+        "shape_id": shape_id,
+        "tx_offset": tx,
+        "op_offset": op,
+        "operation": operation,
+        "key": key,
+        "value": text,
+        "xid": tx,
+        "chunk": 0,
+    }
+
+
+def commit(tx: int, *, shape_id: str = "users", source: str = SOURCE) -> Row:
+    return item((tx, OP_INFINITY), COMMIT, shape_id=shape_id, source=source) | {"commit_timestamp": _NOW}
+
+
+def arrow(rows: Iterable[Row]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+def append(log: str | DeltaTable, rows: Iterable[Row]) -> None:
+    """Append rows in one commit, as the writer does."""
+    write_deltalake(log, arrow(rows), mode="append")
+
+
+@dataclass
+class RandomLog:
+    """An endless log of several shapes with the rows that each shape has, by a definition as naive as can be."""
+
+    seed: int
+    shape_ids: Sequence[str] = ("users", "it's", "users-eu")
+    keys: int = 5
+    tx: int = 100
+    rows: dict[str, dict[str, dict[str, str | None]]] = field(default_factory=dict)
+    at: dict[str, list[tuple[LogOffset, dict[str, dict[str, str | None]]]]] = field(default_factory=dict)
+    """For each shape, the last item's offset of each transaction, and the rows after it."""
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)  # noqa: S311  a reproducible log
+        self.rows = {shape_id: {} for shape_id in self.shape_ids}
+        self.at = {shape_id: [] for shape_id in self.shape_ids}
+
+    def transaction(self, most_items: int = 6) -> list[Row]:
+        """The rows of the next transaction, of one shape or several."""
+        self.tx += self._random.randint(8, 40)
+        op, found = 0, list[Row]()
+        chosen = self._random.sample(self.shape_ids, self._random.randint(1, min(3, len(self.shape_ids))))
+        for shape_id in chosen:
+            last = 0
+            for _ in range(self._random.randint(0, most_items)):
+                for row in self._change(shape_id, op):
+                    found.append(row)
+                    last = op = int(str(row["op_offset"]))
+                op += 2 - op % 2
+            found.append(commit(self.tx, shape_id=shape_id))
+            self.at[shape_id].append((LogOffset(self.tx, last), {k: dict(r) for k, r in self.rows[shape_id].items()}))
+        return found
+
+    def fragments(self) -> Iterator[list[Row]]:
+        """The next transaction in several parts, of which each is appended."""
+        rows, place = self.transaction(), 0
+        while place < len(rows):
+            size = self._random.randint(1, 4)
+            yield rows[place : place + size]
+            place += size
+
+    def _change(self, shape_id: str, op: int) -> Iterator[Row]:
+        rows, number = self.rows[shape_id], self._random.randrange(self.keys)
+        key, offset = f"k{number}", (self.tx, op)
+        text = self._random.choice([None, "", "x", 'a"b\\c', "Grüße\n", str(self._random.random())])
+        draw = self._random.random()
+        if draw < 0.04:
+            rows.clear()
+            yield item(offset, "truncate", shape_id=shape_id)
+        elif key not in rows:
+            rows[key] = {"id": key, "a": text, **({} if draw < 0.3 else {"b": "b"})}
+            yield item(offset, "insert", key, dict(rows[key]), shape_id=shape_id)
+        elif draw < 0.3:
+            del rows[key]
+            yield item(offset, "delete", key, {"id": key}, shape_id=shape_id)
+        elif draw < 0.5 and (free := [f"k{n}" for n in range(self.keys) if f"k{n}" not in rows]):
+            # An update that changes the key.
+            moved = self._random.choice(free)
+            rows[moved] = {**rows.pop(key), "id": moved}
+            yield item(offset, "delete", key, {"id": key}, shape_id=shape_id)
+            yield item((self.tx, op + 1), "insert", moved, dict(rows[moved]), shape_id=shape_id)
+        else:
+            changed = {self._random.choice(["a", "b", "c"]): text}
+            rows[key].update(changed)
+            yield item(offset, "update", key, {"id": key, **changed}, shape_id=shape_id)

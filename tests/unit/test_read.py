@@ -1,0 +1,131 @@
+"""``flushtracker read``: what it prints, as it is written, and how it ends."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from flushtracker.cli import main
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.errors import ShapeEndedError
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.shape_log_rows import append, commit, item
+from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    append(uri, [item((10, 0), "insert", "k", {"id": "1", "note": 'a,"b"\n'}), commit(10)])
+    append(uri, [item((12, 0), "insert", "l", {"id": "2", "note": None}), commit(12)])
+    return uri
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["read", "users", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_rows_are_printed_in_each_format(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """NULL differs from an empty text, and a value cannot forge a line of the table."""
+    assert printed(capsys, "--log", log) == 'id  note\n1   a,"b"\\n\n2   NULL\n'
+    assert printed(capsys, "--log", log, "--format", "csv") == 'id,note\r\n1,"a,""b""\n"\r\n2,\r\n'
+    assert printed(capsys, "--log", log, "--format", "jsonl", "--at", "0/A+inf") == '{"id":"1","note":"a,\\"b\\"\\n"}\n'
+
+
+def test_typed_values_are_printed_as_json_has_them(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Numbers as numbers; what JSON lacks, as text."""
+    append(log, [item((14, 0), "insert", "m", {"id": "3", "price": "1.50", "paid": "t", "data": "\\x00"}), commit(14)])
+    register(log, shape_entry(), table_entry())
+    last = printed(capsys, "--log", log, "--format", "jsonl", "--typed").splitlines()[-1]
+    assert last == '{"id":3,"price":"1.50","paid":true,"day":null,"at":null,"data":"\\\\x00","note":null}'
+
+
+def test_log_is_printed_after_an_offset(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With offsets as other messages have them, and values as JSON."""
+    lines = printed(capsys, "--log", log, "--log-rows", "--after", "0/A+inf", "--format", "jsonl").splitlines()
+    facts = '"old_value":null,"xid":12,"commit_timestamp":'
+    assert lines == [
+        '{"offset":"0/C+0","operation":"insert","key":"l","value":{"id":"2","note":null},' + facts + 'null,"chunk":0}',
+        '{"offset":"0/C+inf","operation":"commit","key":null,"value":null,'
+        + facts
+        + '"2026-01-02T03:04:05+00:00","chunk":0}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--at", "0/A+inf", "--follow"], "--at is only valid without --follow and --log-rows"),
+        (["--after", "0/A+inf"], "--after is only valid with --log-rows"),
+        (["--typed", "--log-rows"], "--typed is only valid without --log-rows"),
+        (["--at", "10"], "offset '10' is not of the form 16/B374D848+5"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    arguments: Sequence[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit code 2, before anything is read."""
+    with pytest.raises(SystemExit) as exited:
+        main(["read", "users", "--log", "nowhere", *arguments])
+    assert exited.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+def start(log: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "flushtracker", "read", "users", "--log", log, "--format", "jsonl", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    """The next lines; the test's deadline is the test run's."""
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(count)]
+
+
+def test_follower_prints_what_is_written_and_ends_on_ctrl_c(log: str) -> None:
+    """Each row once, in order, without a transaction's part."""
+    with start(log, "--log-rows", "--follow") as process:
+        assert [line[:18] for line in lines(process, 4)] == [
+            '{"offset":"0/A+0",',
+            *(f'{{"offset":"0/{offset}'[:18] for offset in ('A+inf",', 'C+0",', 'C+inf",')),
+        ]
+        append(log, [item((14, 0), "insert", "m", {"id": "3"})])
+        append(log, [item((14, 2), "insert", "n", {"id": "4"}), commit(14)])
+        assert [line[11:18] for line in lines(process, 3)] == ['0/E+0",', '0/E+2",', "0/E+inf"]
+        process.send_signal(signal.SIGINT)
+        rest, messages = process.communicate()
+    assert (process.returncode, rest) == (0, "")
+    assert "up to 0/E+inf" in messages.splitlines()[-1]
+
+
+def test_follower_prints_the_rest_of_a_shape_that_ends(log: str) -> None:
+    """And exits with the reason."""
+    RegistryTable(f"{log}_shapes", create=True)
+    register(log, shape_entry())
+    with start(log, "--follow") as process:
+        assert len(lines(process, 2)) == 2
+        append(log, [item((14, 0), "insert", "m", {"id": "3"}), commit(14)])
+        register(log, shape_entry(removed_at=LogOffset(14, 0), ended_because="its table was dropped"))
+        rest, messages = process.communicate()
+    assert process.returncode == ShapeEndedError.exit_code
+    assert rest.splitlines()[-1] == '{"id":"3","note":null}'
+    assert "has ended because its table was dropped, at 0/E+0; " in messages.splitlines()[-1]
+
+
+def test_reader_of_the_output_may_leave(log: str) -> None:
+    """As `head` does; that is no error."""
+    append(log, [item((14, 2 * n), "insert", f"k{n}", {"id": "x" * 100}) for n in range(5000)])
+    append(log, [commit(14)])
+    with start(log) as process:
+        assert lines(process, 1) != [""]
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        messages = process.stderr.read()
+    assert (process.returncode, messages) == (0, "")

@@ -1,0 +1,57 @@
+"""The registry table: the last entry of each shape, table and source, read without Kafka."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from flushtracker.delta import registry_table
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.errors import DecodeError
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+
+_SOURCE = "7301/1/shapes"
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+
+def entry(shape_id: str, removed_at: LogOffset | None = None) -> ShapeEntry:
+    return ShapeEntry(_SOURCE, ShapeDefinition(shape_id, ("public", "t")), 7, LogOffset(9, 0), removed_at)
+
+
+def test_only_changed_entries_are_appended_and_the_last_one_counts(tmp_path: Path) -> None:
+    """Of one batch too; the clock may go back between two."""
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    source = SourceEntry(_SOURCE, LogOffset(5, 0))
+    assert table.append([entry("a").to_json(), entry("b").to_json(), source.to_json()], _NOW) == 3
+    assert table.append([entry("a").to_json()], _NOW) == 0
+    removed, other = entry("a", LogOffset(20, 0)), entry("a", LogOffset(30, 0))
+    assert table.append([other.to_json(), removed.to_json()], _NOW - timedelta(hours=1)) == 1
+    for opened in (table, RegistryTable(str(tmp_path / "shapes"))):
+        registry = opened.entries()
+        assert registry.shape(_SOURCE, "a") == removed
+        assert registry.shape(_SOURCE, "b") == entry("b")
+        assert registry.entries[_SOURCE, "source", ""].entry == source
+        assert registry.sources_of("a") == {_SOURCE}
+        assert registry.shape(_SOURCE, "c") is None
+    assert DeltaTable(str(tmp_path / "shapes")).version() == 2
+
+
+def test_unreadable_entry_is_not_appended(tmp_path: Path) -> None:
+    """Nor the others of its batch: the caller decides what to do."""
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    with pytest.raises(DecodeError, match="registry entry is not JSON"):
+        table.append([entry("a").to_json(), "{"], _NOW)
+    assert table.entries().entries == {}
+
+
+def test_registry_table_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are merged every so many versions."""
+    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 10)
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    for number in range(35):
+        assert table.append([entry(f"s{number}").to_json()], _NOW) == 1
+    assert len(table.entries().entries) == 35
+    assert len(DeltaTable(str(tmp_path / "shapes")).file_uris()) < 12

@@ -1,0 +1,220 @@
+"""Reading shape logs without Spark: whole transactions, one version, and rows by folding."""
+
+import random
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_reader import ShapeLogReader, read_shape, read_shape_log
+from flushtracker.errors import ConfigError, DecodeError, ShapeEndedError, SinkError
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+_TYPES = {"id": 23, "price": 1700, "paid": 16, "day": 1082, "at": 1184, "data": 17, "note": 25}
+
+
+def shape_entry(shape_id: str = "users", **changed: Any) -> ShapeEntry:
+    facts = {"source": SOURCE, "table_oid": 7, "starts_after": LogOffset(9, 0), **changed}
+    return ShapeEntry(definition=ShapeDefinition(shape_id, ("public", "users")), **facts)
+
+
+def table_entry() -> TableEntry:
+    columns = tuple(
+        ColumnBinding(number, name, oid, (10 << 16 | 2) + 4 if oid == 1700 else -1, 0)
+        for number, (name, oid) in enumerate(_TYPES.items(), start=1)
+    )
+    return TableEntry(SOURCE, TableBinding(7, ("public", "users"), ("id",), columns))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def register(log: str, *entries: ShapeEntry | TableEntry) -> None:
+    RegistryTable(f"{log}_shapes", create=True).append([entry.to_json() for entry in entries], _NOW)
+
+
+def offsets(log: str, after: LogOffset | None = None) -> list[tuple[int, int]]:
+    rows = read_shape_log(log, "users", after).rows
+    return list(zip(rows["tx_offset"].to_pylist(), rows["op_offset"].to_pylist(), strict=True))
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows by their column ``id``, without columns that are NULL or absent."""
+    return {row["id"]: {name: value for name, value in row.items() if value is not None} for row in rows}
+
+
+def test_readers_see_whole_transactions_only(log: str) -> None:
+    """A transaction is written in several appends; until its commit row is there, none of it is read."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10), item((12, 0), "insert", "2", {"id": "2"})])
+    assert offsets(log) == [(10, 0), LogOffset.last_of(10)]
+    append(log, [item((12, 2), "insert", "3", {"id": "3"})])
+    read = read_shape(log, "users")
+    assert (read.rows.to_pylist(), read.bound) == ([{"id": "1"}], LogOffset.last_of(10))
+    append(log, [commit(12)])
+    assert offsets(log, read.bound) == [(12, 0), (12, 2), LogOffset.last_of(12)]
+    assert offsets(log, LogOffset(12, 0)) == [(12, 2), LogOffset.last_of(12)]
+    assert read_shape(log, "users").rows.to_pylist() == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
+
+
+def test_state_at_an_offset_has_whole_transactions_only(log: str) -> None:
+    """An offset inside a transaction shows what was there before it; one at its last item, all of it."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1", "n": "a"}), commit(10)])
+    append(log, [item((12, n), "update", "1", {"id": "1", "n": str(n)}) for n in (0, 2)])
+    append(log, [commit(12)])
+    found = {}
+    for at in [LogOffset(9, 0), LogOffset(10, 0), LogOffset(12, 0), LogOffset(12, 1), LogOffset(12, 2)]:
+        read = read_shape(log, "users", at)
+        found[at] = read.rows.to_pylist(), None if read.bound is None else read.bound.tx_offset
+    first = [{"id": "1", "n": "a"}], 10
+    last = [{"id": "1", "n": "2"}], 12
+    assert list(found.values()) == [([], None), first, first, first, last]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_logs_fold_as_a_naive_reader_does(log: str, seed: int) -> None:
+    """At every transaction and at the end; the log's tail is a transaction without its end."""
+    made, draw = RandomLog(seed), random.Random(seed)  # noqa: S311  reproducible
+    for _ in range(12):
+        for fragment in made.fragments():
+            append(log, fragment)
+    tail = [row for row in made.transaction() if row["operation"] != "commit"]
+    if tail:
+        append(log, tail)
+    for shape_id, states in made.at.items():
+        written = [each for each in states if each[0].tx_offset < made.tx]
+        if not written:
+            continue
+        after: LogOffset | None = None
+        for at, rows in draw.sample(written, min(3, len(written))):
+            found = read_shape(log, shape_id, at)
+            assert by_key(found.rows.to_pylist()) == by_key(list(rows.values()))
+            assert found.bound == LogOffset.last_of(at.tx_offset)
+        _, last = written[-1]
+        assert by_key(read_shape(log, shape_id).rows.to_pylist()) == by_key(list(last.values()))
+        whole = read_shape_log(log, shape_id).rows
+        assert set(whole["shape_id"].to_pylist()) == {shape_id}
+        parts = []
+        for _, _ in written[:2]:
+            part = read_shape_log(log, shape_id, after)
+            parts += part.rows.to_pylist()
+            after = part.bound
+        assert parts == whole.to_pylist()
+
+
+def test_typed_columns_are_those_of_the_table(log: str) -> None:
+    """The registry knows the columns, their order and their types; a column without values is still one."""
+    value = {"paid": "t", "id": "7", "price": "12.30", "day": "2026-01-02", "at": "2026-01-02 03:04:05+00"}
+    append(log, [item((10, 0), "insert", "7", {**value, "data": "\\x00ff"}), commit(10)])
+    with pytest.raises(ConfigError, match=r"the types of shape users of source .* are not known"):
+        read_shape(log, "users", typed=True)
+    register(log, shape_entry(), table_entry())
+    read = read_shape(log, "users", typed=True)
+    assert read.rows.column_names == list(_TYPES)
+    expected = {"id": 7, "price": Decimal("12.30"), "paid": True, "day": date(2026, 1, 2), "at": _NOW, "note": None}
+    assert read.rows.to_pylist() == [{**expected, "data": b"\x00\xff"}]
+    assert read_shape(log, "users").rows.to_pylist() == [{**value, "data": "\\x00ff", "note": None}]
+    assert read.to_pandas()["id"].tolist() == [7]
+
+
+def test_value_that_does_not_fit_its_type_is_an_error_that_hides_it(log: str) -> None:
+    """Arrow has no infinite date; the text can still be read."""
+    append(log, [item((10, 0), "insert", "7", {"id": "7", "day": "infinity"}), commit(10)])
+    register(log, shape_entry(), table_entry())
+    with pytest.raises(
+        DecodeError, match=r"^column day has a value that does not fit its type \(type OID 1082\); read"
+    ):
+        read_shape(log, "users", typed=True)
+    assert read_shape(log, "users").rows["day"].to_pylist() == ["infinity"]
+
+
+def test_removed_or_ended_shape_says_when_and_why(log: str) -> None:
+    """It can be read nevertheless, until its log is deleted."""
+    append(log, [item((10, 0), "insert", "7", {"id": "7"}), commit(10)])
+    removed_at = LogOffset(0x16E2B68, 4)
+    register(log, shape_entry(removed_at=removed_at, ended_because="column name of table public.users was dropped"))
+    reason = "has ended because column name of table public.users was dropped, at 0/16E2B68.4; its log is still there"
+    for read in (read_shape, read_shape_log):
+        with pytest.raises(ShapeEndedError, match=f"^shape users of source {SOURCE} {reason}"):
+            read(log, "users")
+    assert read_shape(log, "users", even_if_ended=True).rows.to_pylist() == [
+        {"id": "7"},
+    ]
+    register(log, shape_entry("gone", removed_at=removed_at))
+    with pytest.raises(ShapeEndedError, match=r"was removed by its owner, at .*, and its log has no rows \(any more\)"):
+        read_shape(log, "gone", even_if_ended=True)
+
+
+def test_shapes_and_sources_that_are_not_there_are_named(log: str, tmp_path: Path) -> None:
+    """An id that is not in the log, several sources, a folder without a log, a Delta table of another kind."""
+    append(log, [commit(10), commit(10, source="b/1/s"), commit(10, shape_id="it's")])
+    with pytest.raises(ConfigError, match=r"has no shape user; check its id"):
+        read_shape(log, "user")
+    with pytest.raises(ConfigError, match=f"shape users has the sources {SOURCE}, b/1/s; name one as source"):
+        read_shape(log, "users")
+    with pytest.raises(ConfigError, match="has no shape users of source c/1/s; check"):
+        read_shape(log, "users", source="c/1/s")
+    assert read_shape_log(log, "users", source="b/1/s").rows["source"].to_pylist() == ["b/1/s"]
+    assert read_shape_log(log, "it's").bound == LogOffset.last_of(10)
+    with pytest.raises(SinkError, match=r"there is no shape log at .*; name the folder that is sink.log of the writer"):
+        read_shape(str(tmp_path / "nothing"), "users")
+    register(log, shape_entry())
+    with pytest.raises(SinkError, match=r"without the columns shape_id, tx_offset, .*, so it is not a shape log"):
+        read_shape(f"{log}_shapes", "users")
+    with pytest.raises(SinkError, match="there is no registry table at"):
+        read_shape(log, "users", shapes=str(tmp_path / "nothing"))
+
+
+def test_offsets_outside_the_log_are_refused(log: str) -> None:
+    """A follower whose cursor is not the log's own must hear of it, not wait forever or miss changes."""
+    register(log, shape_entry())
+    append(log, [commit(10, shape_id="orders"), item((12, 0), "insert", "1", {"id": "1"})])
+    assert read_shape_log(log, "users", LogOffset(9, 0)).bound is None
+    for read, name in ((read_shape, "at"), (read_shape_log, "after")):
+        for offset in (LogOffset(9, 1), LogOffset(12, 0)):
+            with pytest.raises(
+                ConfigError, match=rf"^{name} is 0/.*, but the log of shape users .* only reaches 0/9\+0"
+            ):
+                read(log, "users", offset)
+        with pytest.raises(ConfigError, match=rf"^{name} is 0/8\+5, but the log .* starts after 0/9\+0; name that or"):
+            read(log, "users", LogOffset(8, 5))
+        with pytest.raises(
+            ConfigError, match=rf"^{name} is 0/B\+0, but the log .* only reaches 0/A\+inf; read it again"
+        ):
+            read(log, "orders", LogOffset(11, 0))
+
+
+def test_update_of_a_row_that_was_there_before_the_shape_is_an_error(log: str) -> None:
+    """Folding would give part of a row."""
+    append(log, [item((10, 0), "update", "7", {"id": "7"}), commit(10)])
+    with pytest.raises(DecodeError, match="the table had rows before the shape started"):
+        read_shape(log, "users")
+
+
+def test_follower_looks_again_only_if_a_table_has_changed(log: str) -> None:
+    """Both the log and the registry, which may say that the shape has ended."""
+    register(log, shape_entry())
+    append(log, [commit(10)])
+    reader = ShapeLogReader(log)
+    assert reader.has_changed()
+    assert reader.read_log("users").bound == LogOffset.last_of(10)
+    assert not reader.has_changed()
+    append(log, [commit(12)])
+    assert reader.has_changed()
+    assert reader.read_log("users", LogOffset.last_of(10)).rows["tx_offset"].to_pylist() == [12]
+    register(log, shape_entry(removed_at=LogOffset(12, 0)))
+    assert reader.has_changed()
+    with pytest.raises(ShapeEndedError):
+        reader.read_log("users")
