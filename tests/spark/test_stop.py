@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.spark import driver
+from flushtracker.spark import driver, query_run
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import group_has_ended
