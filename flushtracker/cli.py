@@ -104,6 +104,11 @@ def _check_track(arguments: argparse.Namespace) -> str | None:
     return "--abandon is only valid with --recover" if arguments.abandon and not arguments.recover else None
 
 
+def _add_write(parser: _Parser) -> None:
+    _add_config(parser, "such as conf/write_shapes.yaml")
+    _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
+
+
 def _add_capture(parser: _Parser) -> None:
     _add_config(parser, "such as conf/capture.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
@@ -258,6 +263,24 @@ table; 6 Kafka; 7 PostgreSQL, including a slot that is lost or whose history
 differs
 """,
         _add_capture,
+    ),
+    _Command(
+        "write",
+        "flushtracker.writers.program",
+        "spark",
+        """\
+Write shapes: shape changes in, their logs in a Delta table and flush
+notifications out.
+
+A notification is sent after its rows are durable. Starts Spark itself; on a
+cluster, run jobs/write_shapes.py with spark-submit.
+""",
+        """0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
+1 unexpected error; 2 the configuration or the machine; 3 an unreadable event;
+4 the checkpoint; 5 a Delta table, or another writer has the log; 6 Kafka is
+unavailable
+""",
+        _add_write,
     ),
     _Command(
         "topics",

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.storage_path import Place, is_inside, place_of
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.config.transport import FilesTransport, Transport, read_transport
 
@@ -82,9 +82,12 @@ def load_config(path: Path) -> JobConfig:
         state=_state(root.mapping("state")),
         sink=_sink(root.mapping("sink")),
         stall=_stall(root.optional_mapping("stall")),
-        trigger_ms=_trigger_ms(root),
+        trigger_ms=read_trigger_ms(root),
     )
-    _check_distinct_paths(root)
+    keys = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
+    if isinstance(config.transport, FilesTransport):
+        keys = [*(("source", role) for role in ROLES), *keys]
+    require_distinct_paths(root, keys)
     return config
 
 
@@ -116,7 +119,8 @@ def _stall(stall: YamlMapping | None) -> StallConfig:
     return StallConfig() if grace_ms is None else StallConfig(grace_ms)
 
 
-def _trigger_ms(root: YamlMapping) -> int | None:
+def read_trigger_ms(root: YamlMapping) -> int | None:
+    """The interval of ``trigger``; ``None`` for :data:`AVAILABLE_NOW`."""
     trigger = root.text("trigger").value
     if trigger == AVAILABLE_NOW:
         return None
@@ -125,34 +129,3 @@ def _trigger_ms(root: YamlMapping) -> int | None:
     except ValueError:
         # The cause is dropped because it could show a variable's value.
         raise root.wrong("trigger", f"{AVAILABLE_NOW}, or an interval: {DURATION_FORM}") from None
-
-
-def _check_distinct_paths(root: YamlMapping) -> None:
-    """Check that no stream, table or checkpoint is another one, or inside it.
-
-    They would read each other's events, compaction deletes what is in the folder of the acks and not part of the table,
-    and ``--recover`` moves the checkpoint's folder with everything in it.
-    """
-    keys = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
-    source = root.mapping("source")
-    if source.text("format").value == FilesTransport.format:
-        keys = [*(("source", role) for role in ROLES), *keys]
-    taken: dict[str, Place] = {}
-    for section, key in keys:
-        mapping = root.mapping(section)
-        place = _place(mapping, key)
-        for other, other_place in taken.items():
-            if place == other_place:
-                raise mapping.error(key, f"is the same as {other}; each needs its own")
-            if is_inside(place, other_place):
-                raise mapping.error(key, f"is inside {other}; each needs a folder of its own")
-            if is_inside(other_place, place):
-                raise mapping.error(key, f"contains {other}; each needs a folder of its own")
-        taken[f"{section}.{key}"] = place
-
-
-def _place(mapping: YamlMapping, key: str) -> Place:
-    try:
-        return place_of(mapping.text(key).value)
-    except ValueError:  # no path has a NUL, which a file: URI can spell
-        raise mapping.wrong(key, "a path or a URI that leads to a folder") from None

@@ -23,13 +23,14 @@ logger = logging.getLogger(__name__)
 
 _FILE: Final = "flushtracker.json"
 _VERSION: Final = 1
-_REMEDY: Final = "change it back, set state.checkpoint to a new path, or start once with --recover"
+RECOVER: Final = "change it back, set state.checkpoint to a new path, or start once with --recover"
 
 
 class CheckpointOrigin:
     """The file in ``checkpoint``; every method raises ``StateError`` if the storage fails."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: str, remedy: str = RECOVER) -> None:
+        self._remedy = remedy
         self._checkpoint = checkpoint
         try:
             self._files = HadoopFiles(spark, checkpoint)
@@ -82,7 +83,7 @@ class CheckpointOrigin:
             if written.get(name) != identity.get(name):
                 raise StateError(
                     f"checkpoint {self._checkpoint} was made for source.{name} {written.get(name)}, but source.{name} "
-                    f"is now {identity.get(name)}; {_REMEDY}"
+                    f"is now {identity.get(name)}; {self._remedy}"
                 )
         return starts
 

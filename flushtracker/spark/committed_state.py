@@ -35,14 +35,24 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
     Raises:
         StateError: the state cannot be read, or was written with another number of shape groups.
     """
+    batch_id, rows = read_state_rows(spark, checkpoint, shape_groups, "report")
+    return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
+
+
+def read_state_rows(spark: SparkSession, checkpoint: str, shape_groups: int, field: str) -> tuple[int, list[Row]]:
+    """The last committed batch, -1 if there is none, and a row ``(source, shape_group, field)`` of each group.
+
+    Raises:
+        StateError: the state cannot be read, or was written with another number of shape groups.
+    """
     batch_id = last_commit(spark, checkpoint)
     if batch_id < 0:
-        return CommittedState()
+        return batch_id, []
     try:
         _ = spark.streams.active  # In a fresh session the reader fails before this (SPARK-58973).
         state = spark.read.format("statestore").option("batchId", batch_id).load(checkpoint)
         kept = "value.groupState"
-        rows = state.select("key.source", "key.shape_group", f"{kept}.report", f"{kept}.shape_groups").collect()
+        rows = state.select("key.source", "key.shape_group", f"{kept}.{field}", f"{kept}.shape_groups").collect()
         partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
     except JAVA_ERRORS as error:
         raise StateError(
@@ -56,7 +66,7 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
             "shuffle_partitions stays %d, as in the checkpoint; to change it to %d, %s",
             *(partitions, wanted, START_OVER),
         )
-    return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
+    return batch_id, rows
 
 
 def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: int) -> None:

@@ -88,6 +88,11 @@ class WriterGroup:
                 f"changes that were taken end at {writer.builder.cursor or 'none'}"
             )
 
+    def next_due_ms(self) -> int | None:
+        """When the next interval passes, in the batch's time; ``None`` if nothing is held."""
+        loops = [self._writer(shape_id).loop for shape_id in self.held_shapes()]
+        return min((loop.buffered_since_ms + loop.limits.interval_ms for loop in loops), default=None)
+
     def _advance(self, batches: dict[str, ShapeBatch], now_ms: int) -> None:
         for shape_id in self.held_shapes():
             rows = self._writer(shape_id).loop.advance(now_ms)
@@ -99,13 +104,12 @@ class WriterGroup:
         self._pack_all()
         return [shape_id for shape_id, record in self._records.items() if record[:1] == b"\x01"]
 
-    def durable(self) -> dict[str, LogOffset]:
-        """How far each shape that is not removed is durable."""
+    def durable(self) -> dict[str, LogOffset | None]:
+        """How far each shape is durable; ``None`` for one that has been removed."""
         writers = {shape_id: self._writer(shape_id) for shape_id in self._records}
         return {
-            shape_id: writer.loop.last_persisted_offset
+            shape_id: None if writer.is_removed else writer.loop.last_persisted_offset
             for shape_id, writer in writers.items()
-            if not writer.is_removed and writer.loop.last_persisted_offset > LogOffset.before_all()
         }
 
     def pack(self) -> bytes:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from flushtracker.cli import main
 from flushtracker.delta.ack_table import AckRow, AckTable
-from flushtracker.spark import program
+from flushtracker.spark import job_run
 
 
 @contextmanager
@@ -39,6 +39,6 @@ def _hang(_table: AckTable, *_rows: AckRow) -> NoReturn:
 
 
 if __name__ == "__main__":
-    program.STOP_TIMEOUT_S = float(sys.argv[1])  # type: ignore[misc]  # final, but for this program
+    job_run.STOP_TIMEOUT_S = float(sys.argv[1])  # type: ignore[misc]  # final, but for this program
     AckTable.append = _hang  # type: ignore[method-assign, assignment]  # the point of this program
     sys.exit(main(["track", *sys.argv[2:]]))

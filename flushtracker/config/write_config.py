@@ -1,0 +1,116 @@
+"""The writers' configuration: ``conf/write_shapes.yaml`` → frozen dataclasses.
+
+Paths are kept as written: relative ones start at the current directory, and URIs such as ``s3://…`` are paths too.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from flushtracker.config.distinct_paths import require_distinct_paths
+from flushtracker.config.job_config import StateConfig, read_trigger_ms
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.transport import FilesTransport, Transport, read_topic, read_transport
+
+ROLES: Final = ("shape_changes", "shapes")
+"""The streams that the writers read."""
+
+WriteUnit: TypeAlias = Literal["txn", "txn_fragment"]
+FlushMode: TypeAlias = Literal["batch", "hold"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushesConfig:
+    """Where flush notifications go: a topic on the brokers of ``source``, or a directory. ``options``: librdkafka's."""
+
+    name: str
+    options: SecretOptions = field(default_factory=SecretOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The Delta tables that the job writes. ``delete_after_ms``: an ended shape's log goes then, ``None`` keeps it."""
+
+    log: str
+    shapes: str
+    delete_after_ms: int | None = None
+    storage_options: SecretOptions = field(default_factory=SecretOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteConfig:
+    """The whole file. ``trigger_ms`` is ``None`` for a job that writes the available changes and stops."""
+
+    transport: Transport
+    flushes: FlushesConfig
+    state: StateConfig
+    sink: LogConfig
+    write_unit: WriteUnit
+    flush: FlushMode
+    trigger_ms: int | None
+
+
+def load_write_config(path: Path) -> WriteConfig:
+    """Read a configuration file of ``flushtracker write``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    root = read_yaml(path)
+    root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "trigger")
+    transport = read_transport(root.mapping("source"), ROLES)
+    is_files = isinstance(transport, FilesTransport)
+    config = WriteConfig(
+        transport=transport,
+        flushes=_flushes(root.mapping("flushes"), is_files=is_files),
+        state=_state(root.mapping("state")),
+        sink=_sink(root.mapping("sink")),
+        write_unit="txn" if _is(root, "write_unit", "txn", default="txn_fragment") else "txn_fragment",
+        flush="hold" if _is(root, "flush", "hold", default="batch") else "batch",
+        trigger_ms=read_trigger_ms(root),
+    )
+    keys = [("state", "checkpoint"), ("sink", "log"), ("sink", "shapes")]
+    if is_files:
+        keys = [*(("source", role) for role in ROLES), ("flushes", "directory"), *keys]
+    require_distinct_paths(root, keys)
+    return config
+
+
+def _flushes(section: YamlMapping, *, is_files: bool) -> FlushesConfig:
+    if is_files:
+        section.allow("directory")
+        return FlushesConfig(section.text("directory").value)
+    section.allow("topic", "options")
+    options = section.optional_mapping("options")
+    return FlushesConfig(
+        read_topic(section, "topic"), SecretOptions(options.scalars() if options is not None else None)
+    )
+
+
+def _state(state: YamlMapping) -> StateConfig:
+    state.allow("checkpoint", "shape_groups", "shuffle_partitions")
+    return StateConfig(
+        checkpoint=state.text("checkpoint").value,
+        shape_groups=state.integer("shape_groups", default=16, at_least=1),
+        shuffle_partitions=state.integer("shuffle_partitions", default=4, at_least=1),
+    )
+
+
+def _sink(sink: YamlMapping) -> LogConfig:
+    sink.allow("log", "shapes", "delete_after", "storage_options")
+    options = sink.optional_mapping("storage_options")
+    return LogConfig(
+        log=sink.text("log").value,
+        shapes=sink.text("shapes").value,
+        delete_after_ms=sink.optional_duration_ms("delete_after"),
+        storage_options=SecretOptions(options.scalars() if options is not None else None),
+    )
+
+
+def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:
+    """Whether the key has ``choice``; it may have ``default`` instead."""
+    chosen = root.text(key).value if key in root else default
+    if chosen not in {choice, default}:
+        raise root.wrong(key, f"{choice} or {default}")
+    return chosen == choice

@@ -1,0 +1,101 @@
+"""``LogClaim``: which writer may append to a shape log, and which of its batches the log has.
+
+All appends to a log carry one app transaction, whose version only rises: ``claim << 32 | batch``. A writer that starts
+takes the next even claim; its appends have that plus one, and the number of their batch plus one. Delta refuses an
+append that meets another writer's at the same moment, and skips one whose version is not greater than the last. So if
+an append's version is the table's last one afterwards, it is this writer's, and durable. If it is not, another writer
+has claimed the log.
+
+A writer looks where the logs end only after its claim. So a checkpoint that keeps the claim and what was found knows
+all of the log, unless another claim follows, or an append of a batch that it has not committed.
+"""
+
+import os
+import socket
+from typing import Final
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import SinkError
+
+APP_ID: Final = "flushtracker: writer of this table"
+"""Persisted, so it cannot change; also the key of the writer's name in the commit of a claim."""
+
+_BATCH_BITS: Final = 32
+_BATCHES: Final = (1 << _BATCH_BITS) - 1
+
+
+class LogClaim:
+    """The claim on the open shape log ``table``. Every storage failure is a ``SinkError``."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._claim = 0
+
+    def knows(self, claim: int | None, committed_batch_id: int) -> bool:
+        """Whether a checkpoint that made ``claim``, and whose last batch is this, knows all of the log.
+
+        Raises:
+            SinkError: the log is older than the checkpoint.
+        """
+        last = self._last_version()
+        if claim is not None and last >> _BATCH_BITS < claim:
+            raise SinkError(
+                f"shape log {self._table.table_uri} is older than the checkpoint, which has written to a later "
+                "state of it; restore the newer log, or set state.checkpoint to a new path and restart capture"
+            )
+        return claim is not None and last >> _BATCH_BITS <= claim + 1 and last & _BATCHES <= committed_batch_id + 1
+
+    def take(self) -> int:
+        """Claim the log for this writer; returns the claim, to be kept in the checkpoint.
+
+        Raises:
+            SinkError: the table cannot be written, or another writer claims it at the same moment.
+        """
+        last = self._last_version()
+        self._claim = (last >> _BATCH_BITS) // 2 * 2 + 2
+        properties = CommitProperties(
+            {APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
+            app_transactions=[Transaction(APP_ID, self._claim << _BATCH_BITS)],
+        )
+        try:
+            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
+        except CommitFailedError as error:
+            raise SinkError(
+                f"this writer has been fenced: another writer started on shape log {self._table.table_uri} at the "
+                "same moment; let only one run, and start this one again if it is the one to keep"
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise self._unwritable(error) from error
+        return self._claim
+
+    def version_of(self, batch_id: int) -> int:
+        """The version that the append of a batch carries."""
+        return self._claim + 1 << _BATCH_BITS | batch_id + 1
+
+    def require(self, version: int | None = None) -> None:
+        """Raise ``SinkError`` if another writer has claimed the log, or its last append is not ``version``."""
+        last = self._last_version()
+        if (last >> _BATCH_BITS) - self._claim not in {0, 1} or version not in {None, last}:
+            raise SinkError(
+                f"this writer has been fenced: another writer{self._other()} writes to shape log "
+                f"{self._table.table_uri}; let only one run"
+            )
+
+    def _last_version(self) -> int:
+        try:
+            self._table.update_incremental()
+            return self._table.transaction_version(APP_ID) or 0
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"shape log {self._table.table_uri} cannot be read: {storage_reason(error)}") from error
+
+    def _other(self) -> str:
+        """The writer that claimed last, in parentheses, as long as the log still has its name."""
+        names = (commit[APP_ID] for commit in self._table.history() if APP_ID in commit)
+        name = next(names, None)
+        return "" if name is None else f" ({name})"
+
+    def _unwritable(self, error: Exception) -> SinkError:
+        return SinkError(f"shape log {self._table.table_uri} cannot be written: {storage_reason(error)}")

@@ -1,0 +1,50 @@
+"""A Spark job as a program: its session, its signals and its end."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from flushtracker.config.job_config import QueryConfig
+from flushtracker.errors import FlushtrackerError
+from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
+from flushtracker.process.stop_deadline import exit_if_hung
+from flushtracker.spark.session import set_on_jvm_signals, start_session
+
+STOP_TIMEOUT_S: Final = 60.0
+"""Longer than an orderly stop takes, which waits for the running batch for half of it."""
+
+
+def run_job(name: str, config: QueryConfig, job: Callable[[SparkSession, Event], None], *, verbose: bool) -> int:
+    """Run ``flushtracker NAME`` until the job ends by itself, or on SIGTERM or Ctrl-C.
+
+    Raises:
+        FlushtrackerError: the job's own, or Spark cannot start, or its JVM has gone.
+    """
+    log_to_stderr()
+    # py4j logs the driver's errors again, with a traceback; they are reported by the program.
+    logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
+    stop = StopFlag()
+    set_on_signals(stop)
+    exit_if_hung(f"flushtracker {name}", stop.is_set, STOP_TIMEOUT_S)
+    try:
+        spark = start_session(f"flushtracker {name}", config.state.shuffle_partitions, verbose=verbose)
+    except FlushtrackerError:
+        if stop.is_set():  # The signal ended the JVM too, before its handler was set.
+            return 0
+        raise
+    try:
+        set_on_jvm_signals(stop, spark)
+        if not stop.is_set():
+            job(spark, stop)
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise FlushtrackerError("Spark's JVM exited while the job was running; start again, nothing is lost") from error
+    finally:
+        # Without a JVM there is nothing to stop.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
+    return 0

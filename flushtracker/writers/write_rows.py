@@ -1,0 +1,30 @@
+"""Turns events into the rows that the writers' stateful operator reads: each event as it is, with its group.
+
+The key of a shape's events is ``(source, shape_group)``. What names no shape, such as a table's registry entry or an
+event that cannot be read, has the group :data:`NO_SHAPE`. The events themselves are read in the operator, once.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.spark.rows import shape_group_of
+
+SHAPE_CHANGES: Final = "shape_changes"
+SHAPES: Final = "shapes"
+NO_SHAPE: Final = ""
+
+
+def to_write_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
+    """Turn events ``(stream, value, place)`` into rows ``(source, shape_group, stream, value, place)``."""
+    text = F.try_validate_utf8(F.col("value").cast("string"))
+    head = F.from_json(text, "source STRING, shape_id STRING")
+    group = F.when(head["shape_id"].isNull(), NO_SHAPE).otherwise(shape_group_of(head["shape_id"], shape_groups))
+    return raw.select(
+        F.coalesce(head["source"], F.lit("")).alias("source"),
+        group.alias("shape_group"),
+        "stream",
+        "value",
+        "place",
+    )

@@ -1,0 +1,112 @@
+"""The streaming query of ``flushtracker write``, from its start to its clean end."""
+
+import logging
+from contextlib import closing
+from threading import Event
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from flushtracker.config.write_config import WriteConfig
+from flushtracker.delta.log_claim import LogClaim
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.errors import DecodeError
+from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.spark.checkpoint_origin import CheckpointOrigin
+from flushtracker.spark.committed_state import read_state_rows
+from flushtracker.spark.event_streams import open_streams
+from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.query_run import await_end, start_query
+from flushtracker.tracking.recovery_plan import RecoveryPlan
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writers.log_ends import KeptEnds, LogEnds, read_log_ends, unknown_ends
+from flushtracker.writers.notifier import open_notifier
+from flushtracker.writers.write_driver import WriteDriver
+from flushtracker.writers.write_rows import NO_SHAPE, to_write_rows
+from flushtracker.writers.write_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
+from flushtracker.writing.writer_group import WriterGroup, WriterSettings
+
+logger = logging.getLogger(__name__)
+
+_REMEDY: Final = "change it back, or set state.checkpoint to a new path: the log itself says where to continue"
+
+
+def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
+    """Run until ``stop`` is set, or with ``available_now`` until all available changes have been written.
+
+    An unavailable broker ends the query, which is restarted on its checkpoint once the broker answers.
+
+    Raises:
+        FlushtrackerError: the error that ended the query; nothing of the batch that failed is notified.
+    """
+    retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
+    # Spark's own timer flushes what shapes hold back, and needs batches without data.
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
+    retry.call(lambda: _run(spark, config, stop, retry))
+
+
+def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRetry) -> None:
+    checkpoint, log = checkpoint_path(config.state.checkpoint), spark_path(config.sink.log)
+    table = create_shape_log(config.sink.log, config.sink.storage_options)
+    registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
+    streams = open_streams(spark, config.transport)
+    identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})"}
+    CheckpointOrigin(spark, checkpoint, _REMEDY).open(identity)
+    batch_id, durable = _committed_writers(spark, checkpoint, config)
+    claim = LogClaim(table)
+    ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
+    with closing(open_notifier(config)) as notifier:
+        # Each shape says again how far it is durable: the process before may not have said it.
+        known = {key: offset for key, offset in durable.items() if offset is not None and offset.tx_offset >= 0}
+        notifier.start(known | {key: end.last_offset for key, end in ends.items()})
+        driver = WriteDriver(log, claim, registry, notifier, batch_id + 1)
+        settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
+        rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
+        written = rows.groupBy("source", "shape_group").applyInPandasWithState(
+            write_function(settings, config.state.shape_groups),
+            *(OUTPUT_SCHEMA, STATE_SCHEMA, "update"),
+            "ProcessingTimeTimeout" if settings.hold else "NoTimeout",
+        )
+        query = start_query("write_shapes", written, driver, checkpoint, config.trigger_ms)
+        logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
+        try:
+            await_end(query, driver, stop, config, retry)
+        except DecodeError as error:
+            raise DecodeError(f"{error}: {streams.remedies[DecodeError.__name__]}") from error
+    logger.info("query ended last_batch_id=%s", driver.last_batch_id)
+
+
+def _committed_writers(
+    spark: SparkSession, checkpoint: str, config: WriteConfig
+) -> tuple[int, dict[tuple[str, str], LogOffset | None]]:
+    """The last committed batch, and how far each shape was durable then; ``None`` for a removed one."""
+    batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, "packed")
+    settings = WriterSettings(config.write_unit)
+    durable: dict[tuple[str, str], LogOffset | None] = {}
+    for row in rows:
+        if row["shape_group"] != NO_SHAPE:
+            group = WriterGroup(row["source"], settings, bytes(row["packed"]))
+            durable |= {(row["source"], shape_id): offset for shape_id, offset in group.durable().items()}
+    return batch_id, durable
+
+
+def _claim_log(
+    spark: SparkSession,
+    checkpoint: str,
+    log: str,
+    claim: LogClaim,
+    batch_id: int,
+    durable: dict[tuple[str, str], LogOffset | None],
+) -> LogEnds:
+    """Claim the log; returns where shapes' logs end whose state does not know it."""
+    kept = KeptEnds(spark, checkpoint)
+    before, ends = kept.read()
+    is_known = claim.knows(before, batch_id)
+    number = claim.take()
+    if not is_known:
+        logger.info("reading where the logs end log=%s", log)
+        ends = read_log_ends(spark, log)
+    ends = unknown_ends(ends, durable)
+    kept.write(number, ends)
+    return ends
