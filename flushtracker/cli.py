@@ -143,7 +143,7 @@ def _add_replay(parser: _Parser) -> None:
     add(
         "--fragments-per-file",
         type=_limit,
-        default=12,
+        default=20,
         metavar="N",
         help="at least this many fragments per file, or confirmed together by Kafka (default: %(default)s)",
     )
@@ -304,12 +304,11 @@ refuses a request
         "flushtracker.replay.program",
         "",
         """\
-Replay a recording of PostgreSQL's WAL as the streams that `track` reads.
+Replay a recording of PostgreSQL's WAL as the streams of `capture`.
 
 Decodes the recording, routes its changes to the shapes, and writes the
-streams fragments, flushes and shape_changes: as directories of files below
-DIR, or to the Kafka topics that FILE names. The notifications in flushes come
-from simulated writers, each of which follows its shape's flush policy.
+streams fragments, shape_changes and shapes: as directories of files below
+DIR, or to the Kafka topics that FILE names.
 
 The streams start with the recording, so they must be empty: no files in the
 directories, no records in the topic of fragments. The topics must exist with

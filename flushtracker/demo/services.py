@@ -24,12 +24,13 @@ from flushtracker.process.guarded_process import Guard, GuardedProcess
 _CONF: Final = Path(__file__).with_name("conf")
 _CAPTURE: Final = "capture.yaml"
 _TRACKER: Final = "tracker.yaml"
+_WRITERS: Final = "writers.yaml"
 _SHAPES: Final = "shapes.yaml"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _CHILDREN: Final = (  # name, module and arguments, configuration
     ("tracker", ("flushtracker", "track"), _TRACKER),
     ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
-    ("writers", ("flushtracker.demo.write_process",), _CAPTURE),
+    ("writers", ("flushtracker", "write"), _WRITERS),
     ("workload", ("flushtracker.demo.workload",), _CAPTURE),
 )
 
@@ -53,7 +54,7 @@ class Demo:
             jars.paths()
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
-            for name in (_CAPTURE, _TRACKER, _SHAPES):
+            for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES):
                 shutil.copyfile(_CONF / name, self._folder / name)
             self._say(f"data and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")

@@ -1,1 +1,1 @@
-"""Replays a recording of WAL as the streams that the tracking job reads, with simulated writers."""
+"""Replays a recording of WAL as the streams that capture would publish."""

@@ -13,7 +13,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.replay.replay import Tick
 
-_STREAMS: Final = ("fragments", "flushes", "shape_changes")
+_STREAMS: Final = ("fragments", "shape_changes", "shapes")
 
 
 class Output(Protocol):

@@ -50,10 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _progress(replay: Replay) -> str:
     counts = replay.counts
     last = "" if counts.last_commit is None else f", up to commit {format_lsn(counts.last_commit.tx_offset)}"
-    return (
-        f"{counts.transactions:,} transactions{last}: {counts.fragments:,} fragments, {counts.changes:,} changes, "
-        f"{counts.flushes:,} flush notifications"
-    )
+    return f"{counts.transactions:,} transactions{last}: {counts.fragments:,} fragments, {counts.changes:,} changes"
 
 
 def _print_status(line: str) -> None:

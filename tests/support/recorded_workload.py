@@ -1,5 +1,6 @@
 """The recorded PostgreSQL workload as micro-batches, replayed with the shapes of ``conf/shapes.yaml``."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,7 @@ from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.job_folder import JobFolder
 from tests.support.simulated_job import SimulatedJob
+from tests.support.simulated_writers import SimulatedWriters
 from tests.support.wal_history import Event
 
 SOURCE: Final = "recording/1/shapes"
@@ -17,14 +19,21 @@ _ROOT: Final = Path(__file__).parents[2]
 
 def recorded_batches(ticks_per_batch: int) -> tuple[list[list[Event]], int]:
     """The fragments and flushes of the workload in batches of this many ticks, and the LSN of its last commit."""
-    replay = Replay(SOURCE, load_shapes(_ROOT / "conf" / "shapes.yaml"))
-    ticks = list(replay.ticks(read_recording(_ROOT / "tests" / "recording")))
+    definitions = load_shapes(_ROOT / "conf" / "shapes.yaml")
+    replay, writers = Replay(SOURCE, definitions, fragments_per_tick=12), SimulatedWriters(SOURCE, definitions)
     batches: list[list[Event]] = []
-    for first in range(0, len(ticks), ticks_per_batch):
-        batch: list[Event] = []
-        for tick in ticks[first : first + ticks_per_batch]:
-            batch += [*tick.fragments, *tick.flushes]
-        batches.append(batch)
+    now_ms = 0
+    for number, tick in enumerate(replay.ticks(read_recording(_ROOT / "tests" / "recording"))):
+        if number % ticks_per_batch == 0:
+            batches.append([])
+        for fragment in tick.fragments:
+            if fragment.commit is not None:
+                # Python 3.10 does not accept the Z.
+                committed_at = datetime.fromisoformat(fragment.commit.commit_timestamp.replace("Z", "+00:00"))
+                now_ms = max(now_ms, int(committed_at.timestamp() * 1000))
+        flushes = [*writers.take(tick.shape_changes, now_ms), *writers.advance(now_ms)]
+        batches[-1] += [*tick.fragments, *flushes, *(writers.restart() if number % 10 == 9 else [])]
+    batches.append([*writers.flush_all()])
     assert replay.counts.last_commit is not None
     return batches, replay.counts.last_commit.tx_offset
 

@@ -41,6 +41,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
 PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka"}),
     "spark": frozenset({*PURE, "process", "jvm", "delta", "kafka"}),
+    "writers": frozenset({*PURE, "files", "delta", "kafka", "spark"}),
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
     "report": frozenset({*PURE, "files", "delta"}),
     "read": frozenset({*PURE, "process", "delta"}),
@@ -60,9 +61,9 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
     "pyarrow": frozenset({"delta", "spark", "read"}),
-    "pyspark": frozenset({"spark"}),
+    "pyspark": frozenset({"spark", "writers"}),
     "py4j": frozenset({"spark"}),
-    "pandas": frozenset({"spark", "delta"}),
+    "pandas": frozenset({"spark", "writers", "delta"}),
     "rich": frozenset({"report", "demo"}),
     "matplotlib": frozenset({"report"}),
 }
@@ -97,6 +98,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.strict_yaml", "os"): "fills ${NAME} from the environment, so that secrets stay out of files",
     ("config.strict_yaml", "pathlib"): "reads the one file that it is given",
     ("config.job_config", "pathlib"): "names the file that strict_yaml reads",
+    ("config.write_config", "pathlib"): "names the file that strict_yaml reads",
     ("config.storage_path", "os"): "follows symbolic links, to see where a path leads",
     ("config.storage_path", "urllib"): "decodes a file: URI",
     ("shapes.shapes_file", "pathlib"): "names the file that strict_yaml reads",
@@ -249,7 +251,7 @@ def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
     [
         *("capture.collector", "capture.delivery_window", "capture.history_check", "capture.outbox"),
         *("capture.shape_registry", "capture.shapes_watch", "capture.standby_status", "capture.status_sender"),
-        *("capture.subscriptions", "replay.replay", "replay.simulated_writers", "demo.writers", "spark.dist"),
+        *("capture.subscriptions", "replay.replay", "spark.dist"),
     ],
 )
 def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:
@@ -258,11 +260,11 @@ def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["group_state", "rows", "fragment_heads"])
+@pytest.mark.parametrize("module", ["spark.group_state", "spark.rows", "spark.fragment_heads", "writers.write_state"])
 def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:
     """Executors have pyspark, pandas, pyarrow, and what ``--py-files`` ships: this package and sortedcontainers."""
     available = {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}
-    done = import_without(THIRD_PARTY.keys() - available, f"spark.{module}")
+    done = import_without(THIRD_PARTY.keys() - available, module)
     assert done.returncode == 0, done.stderr
 
 

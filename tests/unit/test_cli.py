@@ -16,11 +16,12 @@ from flushtracker.cli import main
 from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
-COMMANDS: Final = ("track", "capture", "topics", "replay", "report", "read", "demo")
+COMMANDS: Final = ("track", "capture", "write", "topics", "replay", "report", "read", "demo")
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
     "flushtracker.spark.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
+    "flushtracker.writers.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
     "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.capture.topics": set[str](),
     "flushtracker.replay.program": set[str](),
@@ -84,10 +85,10 @@ def test_abandon_without_recover_is_a_wrong_command_line(capsys: pytest.CaptureF
 def test_module_and_jobs_run_the_command() -> None:
     """``python -m flushtracker`` and each file in ``jobs/`` are the same command."""
     assert run_python("-m", "flushtracker", "track", "--help").stdout.startswith("usage: flushtracker track ")
-    for job, command in (("track_flushes", "track"), ("capture_wal", "capture")):
+    for job, command in (("track_flushes", "track"), ("capture_wal", "capture"), ("write_shapes", "write")):
         done = run_python(f"jobs/{job}.py", "--help")
         assert (done.returncode, done.stdout.split()[:3]) == (0, ["usage:", "flushtracker", command]), done.stderr
-    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == {"track_flushes", "capture_wal"}
+    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == {"track_flushes", "capture_wal", "write_shapes"}
 
 
 @pytest.mark.parametrize("module", ["flushtracker.cli", *EXTRAS])

@@ -3,7 +3,6 @@
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 from pathlib import Path
@@ -16,68 +15,14 @@ from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.samples import Sample, bars
 from flushtracker.demo.view import History, render, view
 from flushtracker.demo.workload import transactions
-from flushtracker.demo.writers import DemoWriters
 from flushtracker.errors import ConfigError
-from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.wal.changes import Commit, LogItem
-from flushtracker.wal.log_offset import LogOffset
 from tests.support.processes import has_ended
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
-
-
-def changes(tx_offset: int) -> ShapeChangesEvent:
-    """One transaction of one row."""
-    offset = LogOffset(tx_offset, 0)
-    item = LogItem(offset, "insert", "key", {"id": "1"}, None)
-    commit = Commit("2026-11-21T01:02:03Z", tx_offset + 1)
-    return ShapeChangesEvent("1/1/shapes", "users", 7, offset, has_begin=True, commit=commit, items=(item,))
-
-
-def flushed(tx_offset: int) -> FlushNotification:
-    return FlushNotification("1/1/shapes", "flushed", "users", LogOffset(tx_offset, 0))
-
-
-def definition_with(policy: FlushPolicy) -> Callable[[str, str], ShapeDefinition]:
-    return lambda _, shape_id: ShapeDefinition(shape_id, ("public", "users"), flush=policy)
-
-
-def test_writer_flushes_by_its_shapes_policy() -> None:
-    """Without a policy it flushes at each commit; with an interval, once that has passed."""
-    assert DemoWriters(definition_with(FlushPolicy())).take(changes(100), 0) == [flushed(100)]
-    writers = DemoWriters(definition_with(FlushPolicy(interval_ms=500)))
-    assert writers.take(changes(100), 0) == []
-    assert writers.advance(499) == []
-    assert writers.advance(500) == [flushed(100)]
-
-
-def test_restarted_writer_repeats_its_last_flush() -> None:
-    """It reports its greatest flush again; removals are reported by capture."""
-    removal = FlushNotification("1/1/shapes", "removed", "orders", LogOffset(400, 0))
-    writers = DemoWriters(definition_with(FlushPolicy()), [flushed(200), flushed(100), removal])
-    assert writers.start() == [flushed(200)]
-
-
-def test_resent_change_is_flushed_once_and_reported_again() -> None:
-    """Capture resends what is not confirmed: the flush never goes back, and is reported again."""
-    writers = DemoWriters(definition_with(FlushPolicy()), [flushed(200)])
-    assert writers.take(changes(100), 0) == [flushed(200)]
-    assert writers.take(changes(300), 0) == [flushed(300)]
-    assert writers.take(changes(300), 0) == [flushed(300)]
-    assert writers.take(changes(200), 0) == [flushed(300)]
-
-
-def test_resent_change_is_not_reported_while_it_is_buffered() -> None:
-    """Only durable changes are reported."""
-    writers = DemoWriters(definition_with(FlushPolicy(interval_ms=500)))
-    assert [*writers.take(changes(100), 0), *writers.take(changes(100), 10)] == []
-    assert writers.advance(500) == [flushed(100)]
-    assert writers.advance(1000) == []
 
 
 def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:

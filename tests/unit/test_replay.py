@@ -1,7 +1,7 @@
 """The recorded WAL as the streams that the job reads: chained fragments, shape changes, and flushes."""
 
 import gzip
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +12,8 @@ import pytest
 from flushtracker.cli import main
 from flushtracker.errors import GapError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
-from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.files.event_files import read_lines, stream_files
 from flushtracker.files.recording import RecordedMessage, read_recording
 from flushtracker.replay.replay import Replay
@@ -36,16 +37,12 @@ class Streams:
     """The output of a replay, file by file, each line parsed as its event."""
 
     fragment_files: list[list[FragmentEvent]]
-    flush_files: list[list[FlushNotification]]
+    shapes: list[ShapeEntry]
     shape_changes: list[ShapeChangesEvent]
 
     @property
     def fragments(self) -> list[FragmentEvent]:
         return [event for file in self.fragment_files for event in file]
-
-    @property
-    def flushes(self) -> list[FlushNotification]:
-        return [event for file in self.flush_files for event in file]
 
     def last_items(self) -> dict[str, dict[int, LogOffset]]:
         """For each shape and transaction, the offset of the last item."""
@@ -62,9 +59,15 @@ def streams(out: Path) -> Streams:
 
     return Streams(
         [[FragmentEvent.from_json(line) for line in file] for file in files("fragments")],
-        [[FlushNotification.from_json(line) for line in file] for file in files("flushes")],
+        [_shape_entry(line) for file in files("shapes") for line in file],
         [ShapeChangesEvent.from_json(line) for file in files("shape_changes") for line in file],
     )
+
+
+def _shape_entry(line: str) -> ShapeEntry:
+    entry = parse_registry_entry(line)
+    assert isinstance(entry, ShapeEntry)
+    return entry
 
 
 def replay(out: Path, *options: str, recording: Path = RECORDING, shapes: Path = SHAPES) -> int:
@@ -127,11 +130,11 @@ def test_a_fragment_names_each_shape_with_its_last_item(replayed: Streams) -> No
 
 
 def test_a_shape_that_nothing_matches_has_no_events(replayed: Streams) -> None:
-    """It has no changes, no flushes and no mention; every other shape has all three."""
+    """It has an entry in the registry, but no changes and no mention."""
     matched = {event.shape_id for event in replayed.shape_changes}
     assert "users-none" not in matched
     assert len(matched) == 14
-    assert {event.shape_id for event in replayed.flushes} == matched
+    assert {entry.definition.id for entry in replayed.shapes} == matched | {"users-none"}
 
 
 # Shape changes
@@ -190,58 +193,6 @@ def test_a_shape_gets_what_a_naive_filter_gives(
     assert expected
 
 
-# Flushes
-
-
-def test_in_the_end_every_shape_has_flushed_everything(replayed: Streams) -> None:
-    """The greatest flush of each shape is its last item."""
-    flushed: dict[str, LogOffset] = {}
-    for event in replayed.flushes:
-        flushed[event.shape_id] = max(flushed.get(event.shape_id, event.offset), event.offset)
-    assert flushed == {shape_id: max(last.values()) for shape_id, last in replayed.last_items().items()}
-
-
-def test_a_flush_is_the_offset_of_an_item_of_its_shape(replayed: Streams) -> None:
-    """It is a raw storage offset, always of an item that the shape got."""
-    stored = {(event.shape_id, item.offset) for event in replayed.shape_changes for item in event.items}
-    assert {(event.shape_id, event.offset) for event in replayed.flushes} <= stored
-
-
-def test_some_flushes_lie_inside_a_transaction_and_even_inside_a_fragment(replayed: Streams) -> None:
-    """Only those of the shapes with chunks do."""
-    last = replayed.last_items()
-    ends = {(shape.shape_id, shape.last_offset) for fragment in replayed.fragments for shape in fragment.shapes}
-    inside = [event for event in replayed.flushes if event.offset < last[event.shape_id][event.offset.tx_offset]]
-    assert {event.shape_id for event in inside} == {"orders", "order-items"}
-    assert any((event.shape_id, event.offset) not in ends for event in inside)
-
-
-def test_flushes_are_repeated_and_out_of_order_between_shapes(replayed: Streams) -> None:
-    """Duplicates, repeats after a restart, and a slow shape that flushes long after later transactions of others."""
-    counts = Counter((event.shape_id, event.offset) for event in replayed.flushes)
-    assert max(counts.values()) > 2
-    offsets = [event.offset for event in replayed.flushes]
-    assert any(later < earlier for earlier, later in pairwise(offsets))
-    slow, fast = (sum(shape_id == name for shape_id, _ in counts) for name in ("audit-corrected", "orders-original"))
-    assert fast > 3 * slow > 0
-
-
-def test_files_of_fragments_and_flushes_stay_in_step(replayed: Streams) -> None:
-    """No flush is in an earlier file than its fragment; only flushes follow the last fragments."""
-    file_of = {
-        (shape.shape_id, fragment.lsn): number
-        for number, file in reversed(list(enumerate(replayed.fragment_files)))
-        for fragment in file
-        for shape in fragment.shapes
-    }
-    assert 25 <= len(replayed.flush_files) <= 40
-    assert 0 < len(replayed.flush_files) - len(replayed.fragment_files) < 10
-    assert min(map(len, replayed.fragment_files[:-1])) >= 12
-    for number, file in enumerate(replayed.flush_files):
-        assert file
-        assert all(file_of[event.shape_id, event.offset.tx_offset] <= number for event in file)
-
-
 # Options
 
 
@@ -250,7 +201,7 @@ def test_the_batch_size_and_the_source_are_options(tmp_path: Path, replayed: Str
     assert replay(tmp_path, "--max-batch-size", "7", "--source", "7301/1/s", "--fragments-per-file", "50") == 0
     other = streams(tmp_path)
     assert len(other.fragments) > 2 * len(replayed.fragments)
-    sources = {event.source for event in other.fragments} | {event.source for event in other.flushes}
+    sources = {event.source for event in other.fragments} | {entry.source for entry in other.shapes}
     assert sources | {event.source for event in other.shape_changes} == {"7301/1/s"}
     assert other.last_items() == replayed.last_items()
     assert min(map(len, other.fragment_files[:-1])) >= 50
@@ -267,8 +218,7 @@ def test_a_summary_ends_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture
     assert replay(tmp_path) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        "flushtracker replay: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes, 260 flush "
-        "notifications; "
+        "flushtracker replay: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes; "
         "14 of 15 shapes took part; "
     )
     assert line.endswith(" s")
@@ -311,7 +261,7 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
     files = sorted(tmp_path.rglob("*"))
     last = stream_files(tmp_path / "fragments")[-1].name
     assert refused(capsys, replay(tmp_path), 2) == (
-        f"flushtracker replay: stream {tmp_path}/fragments already has files (35, up to {last}); remove the streams "
+        f"flushtracker replay: stream {tmp_path}/fragments already has files (21, up to {last}); remove the streams "
         "together with the checkpoint and tables made from them, or name another --out"
     )
     assert sorted(tmp_path.rglob("*")) == files
@@ -351,9 +301,7 @@ def test_a_shape_on_a_table_that_never_appears_is_no_error(tmp_path: Path) -> No
     assert replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml") == 0
     replayed = streams(tmp_path / "out")
     assert len(replayed.fragments) == 410
-    # Without a flush to wait for, a file still ends: memory does not grow with the recording.
-    assert max(map(len, replayed.fragment_files)) < 410
-    assert (replayed.flushes, replayed.shape_changes) == ([], [])
+    assert replayed.shape_changes == []
 
 
 def test_a_missing_recording_is_refused_before_anything_is_written(

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.replay.simulated_writers import SimulatedWriters
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.simulated_writers import SimulatedWriters
 from tests.support.tables import COMMIT
 
 ITEM_BYTES = 46
