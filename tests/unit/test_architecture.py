@@ -44,6 +44,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
     "report": frozenset({*PURE, "files", "delta"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
+    "conformance": frozenset({*PURE, "process", "kafka", "local"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "replay", "report", "local"}),
     "cli": frozenset({"process", "errors"}),
 }

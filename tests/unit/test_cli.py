@@ -16,7 +16,7 @@ from flushtracker.cli import main
 from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
-COMMANDS: Final = ("track", "capture", "topics", "replay", "report", "demo")
+COMMANDS: Final = ("track", "capture", "topics", "replay", "report", "conformance", "demo")
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
@@ -24,6 +24,7 @@ EXTRAS: Final = {
     "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.capture.topics": set[str](),
     "flushtracker.replay.program": set[str](),
+    "flushtracker.conformance.program": set[str](),
     "flushtracker.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
 }
 OPTIONAL: Final = set[str]().union(*EXTRAS.values())
