@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         config = _streams(arguments.kafka, folder, name, stack)
         TopicAdmin(config).create(ROLES)
-        file, env = _write_config(config, folder / "kafka.yaml")
+        file, env = write_config(config, folder / "kafka.yaml")
         subject, judge = Subject(arguments.writer, arguments.dump, config=file, data=data, env=env), Judge()
         print(f"flushtracker conformance: seed {arguments.seed}, everything in {folder}", file=sys.stderr)
         trial = Trial(config, subject, judge, seed=arguments.seed, timeout_s=arguments.timeout)
@@ -59,7 +59,7 @@ def _streams(kafka: Path | None, folder: Path, name: str, stack: ExitStack) -> K
     return replace(config, topics=Topics(**{role: f"flushtracker.conformance.{name}.{role}" for role in ROLES}))
 
 
-def _write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, str]]:
+def write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, str]]:
     """The writer's configuration, and the variables that it refers to: the values of options may be secret."""
     variables = {option: _VARIABLE.format(number) for number, option in enumerate(config.options)}
     settings = {

@@ -51,7 +51,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     """They are in the order in which a newcomer needs them."""
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
