@@ -188,6 +188,24 @@ def _check_read(arguments: argparse.Namespace) -> str | None:
     return "--typed is only valid without --log-rows" if arguments.typed and arguments.log_rows else None
 
 
+def _add_conformance(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("--writer", required=True, metavar="COMMAND", help="runs the writer until it is killed")
+    add("--dump", required=True, metavar="COMMAND", help="prints what is stored, as JSON lines; see docs/writers.md")
+    add("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml (default: a broker on this machine)")
+    add("--kills", type=_limit, default=20, metavar="N", help="rounds that end with a kill (default: %(default)s)")
+    add("--timeout", type=_limit, default=60, metavar="S", help="seconds to notify something (default: %(default)s)")
+    add("--seed", type=_limit, default=1, metavar="N", help="of the random changes and moments (default: %(default)s)")
+    add(
+        "--data",
+        type=Path,
+        default=Path("data/conformance"),
+        metavar="DIR",
+        help="each run makes a directory in it, with the writer's log and data (default: %(default)s)",
+    )
+    _add_verbose(parser)
+
+
 def _add_demo(parser: _Parser) -> None:
     parser.add_argument(
         "--data",
@@ -351,6 +369,26 @@ cannot be folded, or a value does not have its type; 5 a Delta table
 """,
         _add_read,
         _check_read,
+    ),
+    _Command(
+        "conformance",
+        "flushtracker.conformance.program",
+        "",
+        """\
+Test a writer of shapes against the contract of docs/writers.md.
+
+Feeds it random changes, cut and resent in many ways, kills it at random
+moments, starts it again, and compares what it has notified with what it has
+stored. In both commands, {config} and {data} become the paths of a Kafka
+configuration and of an empty directory for the writer's data.
+
+The topics are new ones, on the brokers of FILE. They are left there.
+""",
+        """0 the writer keeps every rule; 1 it breaks one, or an unexpected
+error; 2 the arguments, the configuration or a command that cannot be used; 6
+Kafka is unavailable, or refuses a request
+""",
+        _add_conformance,
     ),
     _Command(
         "demo",

@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -114,6 +114,14 @@ class TopicReader:
         return BrokerError(f"topic {topic} at {self._servers} cannot be read: {reason}")
 
 
+class ReadRecord(NamedTuple):
+    """A record as it was read; ``key`` is ``None`` if it has none."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
 class TopicFollower:
     """Follows ``topic`` from its beginning; close it when done. While the brokers are unavailable, it returns nothing.
 
@@ -134,22 +142,26 @@ class TopicFollower:
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
 
     def values(self, timeout_s: float) -> list[bytes]:
-        """The values of the next records, in order within each partition; waits at most ``timeout_s`` for the first.
+        """The values of the next records, as :meth:`records`."""
+        return [record.value for record in self.records(timeout_s)]
+
+    def records(self, timeout_s: float) -> "list[ReadRecord]":
+        """The next records, in order within each partition, no tombstones; waits at most ``timeout_s`` for the first.
 
         Raises:
             BrokerError: the topic can no longer be read.
         """
-        values = []
+        records = []
         message = _next(self._consumer, timeout_s)
         while message is not None:
             error, value = message.error(), message.value()
             if error is None:
                 if value is not None:
-                    values.append(value)
+                    records.append(ReadRecord(message.partition() or 0, message.key(), value))
             elif not error.retriable():
                 raise self._unreadable(self._errors.masked(error))
-            message = _next(self._consumer, 0) if len(values) < _MAX_RECORDS else None
-        return values
+            message = _next(self._consumer, 0) if len(records) < _MAX_RECORDS else None
+        return records
 
     def close(self) -> None:
         """Close the connections to the brokers."""

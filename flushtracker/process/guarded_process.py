@@ -71,6 +71,13 @@ class GuardedProcess:
         self._process.wait()
         self._guard.dismiss()
 
+    def kill(self) -> None:
+        """Kill its process group (SIGKILL), as a crash would, and wait until it has ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._guard.dismiss()
+
     def _last_line(self) -> str:
         with self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))

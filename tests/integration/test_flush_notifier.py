@@ -1,6 +1,7 @@
 """``FlushNotifier`` on a real broker: what a writer of one's own publishes through it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from flushtracker.kafka.records import record_of
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import config_file, created_streams, records, unreachable
 
+ROOT = Path(__file__).parents[2]
 SOURCE = "7301/1/shapes"
 
 
@@ -113,6 +115,19 @@ def test_what_the_tracker_could_not_read_is_refused(
     with pytest.raises(ValueError, match=r"cannot be notified: no such shape or offset$"):
         notifier.flushed(source, shape_id, offset)
     notifier.close()
+
+
+def test_the_example_of_the_page_for_writers_runs(
+    config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says the start again, and then what became durable."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "writers.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if "FlushNotifier" in block]
+    (tmp_path / "conf").mkdir()
+    config_file(config, tmp_path / "conf" / "kafka.yaml")
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})  # noqa: S102  our own page
+    assert published(config) == [("users", LogOffset(100, 8)), ("users", LogOffset.last_of(200))]
 
 
 def test_unavailable_brokers_and_a_bad_file_are_errors(config: KafkaConfig, tmp_path: Path) -> None:

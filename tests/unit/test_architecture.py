@@ -46,6 +46,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "report": frozenset({*PURE, "files", "delta"}),
     "read": frozenset({*PURE, "process", "delta"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
+    "conformance": frozenset({*PURE, "process", "kafka", "local"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "replay", "report", "local"}),
     "cli": frozenset({"process", "wal", "errors"}),
 }

@@ -16,7 +16,7 @@ from flushtracker.cli import main
 from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
-COMMANDS: Final = ("track", "capture", "write", "topics", "replay", "report", "read", "demo")
+COMMANDS: Final = ("track", "capture", "write", "topics", "replay", "report", "read", "conformance", "demo")
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
@@ -26,6 +26,7 @@ EXTRAS: Final = {
     "flushtracker.capture.topics": set[str](),
     "flushtracker.replay.program": set[str](),
     "flushtracker.read.program": {"deltalake", "pyarrow"},
+    "flushtracker.conformance.program": set[str](),
     "flushtracker.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
 }
 OPTIONAL: Final = set[str]().union(*EXTRAS.values())
@@ -52,7 +53,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     """They are in the order in which a newcomer needs them."""
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

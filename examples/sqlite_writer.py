@@ -1,0 +1,58 @@
+"""A writer of shape logs in SQLite: ``python examples/sqlite_writer.py conf/kafka.yaml shapes.db``."""
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+import flushtracker as ft
+
+TABLES = """PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS log (source, shape_id, tx, op, operation, key, value, PRIMARY KEY(source, shape_id, tx, op));
+CREATE TABLE IF NOT EXISTS cursors (source, shape_id, tx, op, PRIMARY KEY (source, shape_id));
+CREATE TABLE IF NOT EXISTS positions (partition PRIMARY KEY, kafka_offset);"""
+
+
+def store(event: ft.ShapeChangesEvent) -> None:
+    """Store what is new in the event, with the shape's cursor."""
+    shape = event.source, event.shape_id
+    place = ft.place_of(event, cursors.get(shape))
+    if shape in removed or place == "gap":
+        print(f"ignored, removed or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
+        return
+    if place == "next":
+        for item in ft.new_items(event, cursors.get(shape)):
+            row = (*shape, *item.offset, item.operation, item.key, json.dumps(item.value))
+            db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        cursors[shape] = ft.cursor_after(event)
+        db.execute("REPLACE INTO cursors VALUES (?, ?, ?, ?)", (*shape, *cursors[shape]))
+    notifier.flushed(*shape, cursors[shape])  # Only noted; published below, once it is durable.
+
+
+config, db = ft.load_kafka_config(Path(sys.argv[1])), sqlite3.connect(sys.argv[2])
+db.executescript(TABLES)
+cursors = {(row[0], row[1]): ft.LogOffset(*row[2:]) for row in db.execute("SELECT * FROM cursors")}
+removed: set[tuple[str, str]] = set()
+starts = {config.topics.shapes: {}, config.topics.shape_changes: dict(db.execute("SELECT * FROM positions"))}
+settings = {"bootstrap.servers": config.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
+consumer = Consumer({**config.options, **settings, "auto.offset.reset": "earliest"})
+numbers = {topic: consumer.list_topics(topic, timeout=30).topics[topic].partitions for topic in starts}
+consumer.assign([TopicPartition(topic, n, starts[topic].get(n, 0)) for topic in starts for n in numbers[topic]])
+with ft.FlushNotifier(config) as notifier:
+    notifier.start(cursors)
+    while True:
+        for message in consumer.consume(200, timeout=0.05):
+            if error := message.error():
+                raise KafkaException(error)
+            if message.topic() == config.topics.shape_changes:
+                store(ft.ShapeChangesEvent.from_json(message.value() or b""))
+                position = message.partition(), (message.offset() or 0) + 1
+                db.execute("REPLACE INTO positions VALUES (?, ?)", position)
+            elif (
+                isinstance(entry := ft.parse_registry_entry(message.value() or b""), ft.ShapeEntry) and entry.removed_at
+            ):
+                removed.add((entry.source, entry.definition.id))
+        db.commit()  # First durable,
+        notifier.flush()  # then said.

@@ -1,0 +1,128 @@
+"""Random changes as capture publishes them: transactions, cut at random, and cut otherwise when they are resent."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from flushtracker.events.fragment_sequencer import FragmentSequencer
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.wal.changes import Commit, LogItem, Operation, Row, TransactionFragment
+from flushtracker.wal.log_offset import LogOffset
+
+_FIRST_LSN: Final = 0x1_0000_0000
+_TEXTS: Final = ("", "7", "naïve 🙂", 'a "quote" and a \\', "two\nlines\x01", "x" * 2_000)
+_OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """``operations``: for each of the operations 0, 2, 4, …, the items of each shape; two where an update splits."""
+
+    lsn: int
+    operations: Sequence[Mapping[str, tuple[LogItem, ...]]]
+
+
+class SourceHistory:
+    """One source with its shapes and the transactions so far; more are made up as a connection reads them."""
+
+    def __init__(self, source: str, shape_ids: Sequence[str], rng: Random) -> None:
+        self.source = source
+        self.shape_ids = list(shape_ids)
+        self.transactions: list[Transaction] = []
+        self.committed = 0
+        """How many transactions were sent to their ends at least once."""
+        self.first_lsn = _FIRST_LSN + rng.randrange(100)
+        self._rng = rng
+
+    @property
+    def next_lsn(self) -> int:
+        """Past the last transaction."""
+        return self.transactions[-1].lsn + 100 if self.transactions else self.first_lsn
+
+    def transaction(self, index: int) -> Transaction:
+        """The transaction; made up if it is the next."""
+        if index == len(self.transactions):
+            lsn, rng = self.next_lsn + self._rng.randrange(5_000), self._rng
+            operations = [
+                {
+                    shape_id: self._items(LogOffset(lsn, 2 * number))
+                    for shape_id in rng.sample(self.shape_ids, rng.choice([0, 1, 1, 2]))
+                }
+                for number in range(rng.choice([1, 1, 2, 3, 8, 30]))
+            ]
+            self.transactions.append(Transaction(lsn, operations))
+        return self.transactions[index]
+
+    def last_items(self, index: int) -> dict[tuple[str, str], LogOffset]:
+        """The offset of each shape's last item in the transaction, by source and shape."""
+        operations = self.transactions[index].operations
+        return {(self.source, shape_id): items[-1].offset for part in operations for shape_id, items in part.items()}
+
+    def _items(self, offset: LogOffset) -> tuple[LogItem, ...]:
+        rng, row = self._rng, self._row()
+        key = f'"public"."t"/"{rng.randrange(50)}"'
+        if rng.random() < 0.15:
+            inserted = LogOffset(offset.tx_offset, offset.op_offset + 1)
+            return LogItem(offset, "delete", key, None, row), LogItem(inserted, "insert", f"{key}+", row, None)
+        if rng.random() < 0.05:
+            return (LogItem(offset, "truncate", None, None, None),)
+        operation = rng.choice(_OPERATIONS)
+        return (LogItem(offset, operation, key, None if operation == "delete" else row, None),)
+
+    def _row(self) -> Row:
+        names = self._rng.sample(["id", "größe", "note"], self._rng.randint(1, 3))
+        return {name: self._rng.choice([None, *_TEXTS]) for name in names}
+
+
+class Connection:
+    """Capture's connection from the transaction ``index`` on; it cuts each transaction at random."""
+
+    def __init__(self, history: SourceHistory, index: int, rng: Random) -> None:
+        first = history.transactions[index].lsn if index < len(history.transactions) else history.next_lsn
+        self._history = history
+        self._index = index
+        self._rng = rng
+        self._sequencer = FragmentSequencer(history.source, first)
+        self._pending: deque[tuple[TransactionFragment, list[RoutedFragment]]] = deque()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything that has happened so far is sent."""
+        return not self._pending and self._index >= len(self._history.transactions)
+
+    def next_events(self) -> tuple[ShapeChangesEvent, ...]:
+        """The shapes' events of the next fragment, which may be of a new transaction."""
+        if not self._pending:
+            self._pending.extend(self._cut(self._history.transaction(self._index)))
+            self._index += 1
+        fragment, routed = self._pending.popleft()
+        if fragment.commit is not None:
+            self._history.committed = max(self._history.committed, self._index)
+        return self._sequencer.sequence(fragment, routed).shape_changes
+
+    def _cut(self, transaction: Transaction) -> Iterator[tuple[TransactionFragment, list[RoutedFragment]]]:
+        operations, often = transaction.operations, self._rng.choice([0.0, 0.2, 0.7])
+        ends = [*(n for n in range(1, len(operations)) if self._rng.random() < often), len(operations)]
+        first, named = 0, set[str]()
+        for end in ends:
+            last = LogOffset(transaction.lsn, 2 * (end - 1))
+            commit = Commit("2026-01-01T00:00:00.000000Z", transaction.lsn + 40) if end == ends[-1] else None
+            parts = operations[first:end]
+            shape_ids = {shape_id for part in parts for shape_id in part} | (named if commit else set())
+            routed = [
+                RoutedFragment(
+                    shape_id=shape_id,
+                    xid=7,
+                    lsn=transaction.lsn,
+                    last_log_offset=last,
+                    has_begin=shape_id not in named,
+                    commit=commit,
+                    items=tuple(item for part in parts for item in part.get(shape_id, ())),
+                )
+                for shape_id in sorted(shape_ids)
+            ]
+            yield TransactionFragment(7, transaction.lsn, last, has_begin=first == 0, commit=commit), routed
+            first, named = end, named | shape_ids

@@ -1,0 +1,174 @@
+"""``Judge``: what a writer was sent, what it has notified and what its storage holds, against the rules.
+
+The first violation of each rule is kept. Offsets are compared for each shape of each source on its own.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from flushtracker.errors import ConfigError, DecodeError
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
+from flushtracker.kafka.records import record_of
+from flushtracker.kafka.topic_reader import ReadRecord
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writing.shape_chain import cursor_after
+
+Rule: TypeAlias = Literal["runs", "format", "durable", "once", "live", "again", "gap", "others", "heals", "removal"]
+RULES: Final[Mapping[Rule, str]] = {
+    "runs": "the writer runs until it is killed",
+    "format": "all that it publishes to flushes are `flushed` notifications, each key in one partition",
+    "durable": "what it has notified is in its storage right after a kill",
+    "once": "its storage has each item once, in order, as it was sent, and nothing else",
+    "live": "what it was sent is notified",
+    "again": "when it starts, it says again how far each shape is durable",
+    "gap": "it notifies nothing past a gap",
+    "others": "the other shapes go on after a gap",
+    "heals": "a start heals the gap",
+    "removal": "it goes on after a shape is removed",
+}
+
+Shape = tuple[str, str]
+"""A source and a shape's id."""
+
+
+class Judge:
+    """Is told everything that happens, in order; ``violations`` has the first of each rule."""
+
+    def __init__(self) -> None:
+        self.violations: dict[Rule, str] = {}
+        self.notified: dict[Shape, LogOffset] = {}
+        self.said: set[Shape] = set()
+        """The shapes notified at their greatest offset, or past it, since :meth:`restarted`."""
+        self.removed: set[Shape] = set()
+        self.progress = 0
+        """How often a shape was notified at a greater offset than before."""
+        self.events_sent = 0
+        self._items: dict[Shape, dict[LogOffset, LogItem]] = {}
+        self._reached: dict[Shape, LogOffset] = {}
+        self._barriers: dict[Shape, LogOffset] = {}
+        self._partitions: dict[bytes, int] = {}
+
+    def violate(self, rule: Rule, fact: str) -> None:
+        """Keep the fact, if it is the rule's first violation."""
+        self.violations.setdefault(rule, fact)
+
+    def sent(self, event: ShapeChangesEvent) -> None:
+        """The event is in the topic."""
+        shape = event.source, event.shape_id
+        self.events_sent += 1
+        self._items.setdefault(shape, {}).update({item.offset: item for item in event.items})
+        self._reached[shape] = max(cursor_after(event), self._reached.get(shape, LogOffset.before_all()))
+
+    def lost(self, shape: Shape) -> None:
+        """The shape's next event is never sent, so nothing past the last one may be notified."""
+        self._barriers[shape] = self._reached[shape]
+
+    def healed(self, shape: Shape) -> None:
+        """Everything since what was lost is being sent again."""
+        del self._barriers[shape]
+
+    def restarted(self) -> None:
+        """The writer starts again."""
+        self.said.clear()
+
+    def read(self, record: ReadRecord) -> None:
+        """A record of the topic of flush notifications."""
+        try:
+            event = FlushNotification.from_json(record.value)
+        except DecodeError as error:
+            self.violate("format", f"a record of partition {record.partition} is no flush notification: {error}")
+            return
+        self._check_record(record, event)
+        shape, offset = (event.source, event.shape_id), event.offset
+        if event.type != "flushed":
+            return
+        before = self.notified.get(shape, LogOffset.before_all())
+        if offset >= before:
+            self.notified[shape] = offset
+            self.said.add(shape)
+            self.progress += offset > before
+        reached, barrier = self._reached.get(shape), self._barriers.get(shape)
+        if barrier is not None and offset > barrier:
+            self.violate("gap", f"{_name(shape)} is notified at {offset}, past the gap after {barrier}")
+        elif reached is None or offset > reached:
+            what = "before anything" if reached is None else f"past {reached}, the end of what"
+            self.violate("durable", f"{_name(shape)} is notified at {offset}, {what} was sent")
+
+    def _check_record(self, record: ReadRecord, event: FlushNotification) -> None:
+        expected = record_of(event).key.encode()
+        shown = f"a notification of {_name((event.source, event.shape_id))} at {event.offset}"
+        if event.type != "flushed":
+            self.violate("format", f"{shown} has type {event.type}, which only capture may publish")
+        if record.key != expected:
+            self.violate("format", f"{shown} has the key {record.key!r:.200}, expected {expected!r:.200}")
+        elif self._partitions.setdefault(expected, record.partition) != record.partition:
+            before = self._partitions[expected]
+            self.violate("format", f"{shown} is in partition {record.partition}, one before in partition {before}")
+
+    def behind(self) -> list[str]:
+        """What is sent and not notified, one text for each shape that is not removed and has no gap."""
+        found = []
+        for shape in self._items.keys() - self.removed - self._barriers.keys():
+            last = max(self._items[shape], default=LogOffset.before_all())
+            if self.notified.get(shape, LogOffset.before_all()) < last:
+                found.append(f"{_name(shape)} was sent items up to {last}, {self._notified_text(shape)}")
+        return sorted(found)
+
+    def not_said_again(self) -> list[str]:
+        """The shapes that were notified, and not again since the restart."""
+        missing = sorted(self.notified.keys() - self.said - self.removed)
+        return [f"{_name(shape)} was {self._notified_text(shape)} before" for shape in missing]
+
+    def has_notified(self, last_items: Mapping[Shape, LogOffset]) -> bool:
+        """Whether each shape is removed, or notified at or past the offset."""
+        return all(
+            shape in self.removed or self.notified.get(shape, LogOffset.before_all()) >= offset
+            for shape, offset in last_items.items()
+        )
+
+    def dumped(self, lines: Iterable[str], when: str) -> None:
+        """The lines of the dump command, run after a kill; ``when`` says after which.
+
+        Raises:
+            ConfigError: a line is not of the form that the command has to print.
+        """
+        stored: dict[Shape, list[LogOffset]] = {}
+        for number, line in enumerate(lines, start=1):
+            shape, offset, content = _parse(number, line)
+            if content != _content(self._items.get(shape, {}).get(offset)):
+                self.violate("once", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
+            offsets = stored.setdefault(shape, [])
+            if offsets and offset <= offsets[-1]:
+                self.violate("once", f"{when}, {_name(shape)} has the item at {offset} after that at {offsets[-1]}")
+            offsets.append(offset)
+        for shape, notified in self.notified.items():
+            limit = min(notified, self._barriers.get(shape, notified))
+            missing = {offset for offset in self._items.get(shape, {}) if offset <= limit} - {*stored.get(shape, ())}
+            if missing and shape not in self.removed:
+                fact = f"{_name(shape)} is notified at {notified}, but the item at {min(missing)} is not in the dump"
+                self.violate("durable", f"{when}, {fact}")
+
+    def _notified_text(self, shape: Shape) -> str:
+        return f"notified up to {self.notified[shape]}" if shape in self.notified else "notified nothing"
+
+
+def _name(shape: Shape) -> str:
+    return f"shape {shape[1]!r} of {shape[0]}"
+
+
+def _content(item: LogItem | None) -> object:
+    return None if item is None else (item.operation, item.key, item.value)
+
+
+def _parse(number: int, line: str) -> tuple[Shape, LogOffset, object]:
+    try:
+        row: dict[str, Any] = json.loads(line)
+        offset = LogOffset(int(row["offset"]["tx_offset"]), int(row["offset"]["op_offset"]))
+        return (row["source"], row["shape_id"]), offset, (row["operation"], row["key"], row["value"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"line {number} of the dump is {line!r:.80}, but must be an object with source, shape_id, offset "
+            "(tx_offset, op_offset), operation, key and value"
+        ) from error

@@ -1,0 +1,81 @@
+"""``Subject``: the writer under test, as the user's two commands: one runs it, the other prints what it has stored."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.process.guarded_process import GuardedProcess
+
+_DUMP_TIMEOUT_S: Final = 300
+
+
+class Subject:
+    """In each command ``{config}`` and ``{data}`` become the paths of its configuration and of its folder.
+
+    The environment has both, as ``FLUSHTRACKER_CONFIG`` and ``FLUSHTRACKER_DATA``, and the variables of ``env``.
+    """
+
+    def __init__(self, writer: str, dump: str, *, config: Path, data: Path, env: Mapping[str, str]) -> None:
+        self._env = {**os.environ, **env, "FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data)}
+        self._writer, self._dump = (_arguments(command, config, data) for command in (writer, dump))
+        self._log = data.with_name("writer.log")
+        self._process: GuardedProcess | None = None
+
+    def start(self) -> None:
+        """Start the writer.
+
+        Raises:
+            ConfigError: there is no such command.
+        """
+        try:
+            self._process = GuardedProcess("the writer", self._writer, log=self._log, env=self._env)
+        except OSError as error:
+            raise _unusable(self._writer, error) from error
+
+    def failure(self) -> FlushtrackerError | None:
+        """An error if it has exited by itself."""
+        return None if self._process is None else self._process.failure()
+
+    def kill(self) -> None:
+        """Kill it, with all that it has started; does nothing if it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def dump(self) -> list[str]:
+        """The lines that the dump command prints.
+
+        Raises:
+            ConfigError: it fails, or takes longer than five minutes.
+        """
+        try:
+            done = subprocess.run(  # noqa: S603  the user's own command
+                self._dump,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_DUMP_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _unusable(self._dump, error) from error
+        if done.returncode != 0:
+            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+            raise _unusable(self._dump, f"it exits with {done.returncode}: {last}")
+        return [line for line in done.stdout.decode(errors="replace").split("\n") if line.strip()]
+
+
+def _arguments(command: str, config: Path, data: Path) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"the command {command!r} cannot be split into words: {error}") from error
+    return [word.replace("{config}", str(config)).replace("{data}", str(data)) for word in words]
+
+
+def _unusable(command: list[str], reason: object) -> ConfigError:
+    return ConfigError(f"the command {shlex.join(command)} cannot be used: {reason}")
