@@ -145,7 +145,7 @@ class SimulatedSource:
 
     def flush(self, rng: Random) -> None:
         """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed."""
-        written = self.history.written_offsets()
+        written = self.history.written_offsets
         shapes = sorted(written.keys() | self.history.removals.keys())
         if not shapes:
             return
