@@ -37,6 +37,7 @@ class Scenario:
     """Everything that a seed decides; ``size`` is the number of transactions of each source.
 
     Most scenarios are short, because a fault needs few actions to show; one in a hundred is long.
+    ``with_pandas``: each group's rows are pandas' frames. ``on_delta``: the acks are in a real Delta table.
     """
 
     seed: int
@@ -46,6 +47,7 @@ class Scenario:
     max_pending: int
     many_shapes: bool
     with_pandas: bool
+    on_delta: bool
     actions: tuple[Action, ...] = field(repr=False)
 
     @classmethod
@@ -62,5 +64,6 @@ class Scenario:
             max_pending=rng.choice([DEFAULT_MAX_PENDING, DEFAULT_MAX_PENDING, 1, 2, 4]),
             many_shapes=rng.random() < 0.2,
             with_pandas=rng.random() < 0.02,
+            on_delta=rng.random() < 0.001,
             actions=tuple(Action(name, rng.getrandbits(32)) for name in names),
         )

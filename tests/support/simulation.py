@@ -32,7 +32,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, table: StoredAcks | None = None) -> None:
         self.scenario = scenario
-        self.events = self.batches = 0
+        self.events = self.batches = self.acks = 0
         self.streams = Streams([[] for _ in range(1 if scenario.seed % 2 else 2)])
         self.table: StoredAcks = AckRows() if table is None else table
         self.sources = [WatchedSource.of(scenario, number, self.streams) for number in range(scenario.sources)]
@@ -47,6 +47,7 @@ class Simulation:
         for action in self.scenario.actions:
             getattr(self, action.name)(Random(action.seed))  # noqa: S311
         self._finish()
+        self.acks = len(self.table.rows)
 
     # Streams
 
