@@ -143,6 +143,14 @@ class SimulatedSource:
         self.run.append(Keepalive(self.closing_lsn).fragment(follows, start=not self.run, source=self.name))
         self.publish(1)
 
+    def end_below(self, offset: int) -> int:
+        """The Kafka offset after the source's last record below ``offset``: its chain cannot break before that."""
+        for number in range(offset, 0, -1):
+            event = self.streams.fragments[self.partition][number - 1].event
+            if isinstance(event, FragmentEvent) and event.source == self.name:
+                return number
+        return 0
+
     def flush(self, rng: Random) -> None:
         """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed."""
         written = self.history.written_offsets

@@ -103,7 +103,7 @@ class Simulation:
                 begin += 1
             first.append(begin)
         for watched in self.sources:
-            watched.begin = first[watched.source.partition]
+            watched.begin = watched.source.end_below(first[watched.source.partition])
         self._use(CheckpointFolder((*first, 0)))
 
     def recover(self, rng: Random) -> None:
@@ -159,7 +159,9 @@ class Simulation:
             self._called()
             for watched in self.sources:
                 watched.deliver(events)
+            was_fenced = self.job is not job
             job.acknowledge(batch, batch_id)
+            assert not was_fenced, "a fenced driver handled a batch"
             self._called()
         except KilledError:
             self.job = self._start_driver()
