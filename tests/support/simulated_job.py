@@ -39,6 +39,7 @@ from flushtracker.spark.rows import (
 )
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, StoredAcks
 from tests.support.wal_history import Event
 
@@ -151,7 +152,7 @@ class SimulatedJob:
             if state.is_updated and state.value is not None:
                 states[key] = state.value
                 if key[1] != CHAIN:
-                    ShapeGroup.unpack(state.value[0]).check_invariants()
+                    _check_group(ShapeGroup.unpack(state.value[0]))
         return states, _Batch(output)
 
     def acknowledge(self, batch: "_Batch", batch_id: int) -> None:
@@ -160,8 +161,7 @@ class SimulatedJob:
         self._check()
 
     def ack_lsn(self, source: str) -> int:
-        last_ack = self.table.last_acks.get(source)
-        return -1 if last_ack is None else last_ack
+        return self.table.last_acks.get(source, -1)
 
     def group_of(self, shape_id: str) -> str:
         """The group of a shape; any fixed hash works."""
@@ -198,6 +198,17 @@ class SimulatedJob:
             group = CHAIN if shape_id is None else self.group_of(shape_id)
             rows.setdefault((source, group), []).append((*row, group, now_ms))
         return rows
+
+
+def _check_group(group: ShapeGroup) -> None:
+    """Check the invariants, and that no flush or removal is kept for longer than the group's cursor needs it."""
+    group.check_invariants()
+    for shape_id, shape in group.shapes.items():
+        if not shape.has_transactions:
+            flushed, removed = shape.flushed_offset, shape.removed_offset
+            assert flushed is None or flushed > group.cursor, f"the flush of {shape_id} is still kept"
+            removal = None if removed is None else LogOffset.last_of(removed.tx_offset)
+            assert removal is None or removal > group.cursor, f"the removal of {shape_id} is still kept"
 
 
 def _rows(event: Record) -> list[Row]:

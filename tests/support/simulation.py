@@ -143,10 +143,8 @@ class Simulation:
         job, batch_id = self.job, self.folder.last.batch_id + 1
         first = self.folder.begin_of(batch_id)
         if batch_id not in self.folder.plans:
-            # Any part of what there is to read, and often all of it.
-            is_all = rng.random() < 0.4
             ends = self.streams.ends
-            self.folder.plans[batch_id] = ends if is_all else tuple(map(rng.randint, first, ends))
+            self.folder.plans[batch_id] = ends if rng.random() < 0.4 else tuple(map(rng.randint, first, ends))
         records = list(self.streams.read(first, self.folder.plans[batch_id], self.folder.starts))
         rng.shuffle(records)
         events = [record for record in records if not isinstance(record, Unreadable)]
@@ -203,9 +201,11 @@ class Simulation:
     def _take_over(self) -> None:
         """Another driver starts, and half of the time runs the batch itself before this one continues."""
         self.job = self._start_driver()
-        if self.batches % 2:
-            self._batch(Random(self.batches), None, 0)  # noqa: S311
-        self._rows_at_start = len(self.table.rows)
+        try:
+            if self.batches % 2:
+                self._batch(Random(self.batches), None, 0)  # noqa: S311
+        finally:
+            self._rows_at_start = len(self.table.rows)
 
     def _start_driver(self) -> SimulatedJob:
         self._interrupt = None
@@ -224,8 +224,7 @@ class Simulation:
         """Start a driver on another checkpoint: what it has forgotten is read again."""
         self.folder = folder
         for watched in self.sources:
-            merges = self.scenario.max_pending < DEFAULT_MAX_PENDING
-            watched.start_over(len(self.streams.flushes), merges=merges)
+            watched.start_over(len(self.streams.flushes), merges=self.scenario.max_pending < DEFAULT_MAX_PENDING)
         self.job = self._start_driver()
         self._check_safety()
 
