@@ -4,6 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,14 +136,11 @@ def _row_reader(relations: Sequence[bytes]) -> Callable[[bytes], object]:
 
 def _transactions(relations: Sequence[bytes], messages: Sequence[bytes]) -> list[bytes]:
     """All relations and one transaction, for each transaction short enough to be changed anywhere."""
-    samples = []
-    transaction: list[bytes] = []
-    for message in messages:
-        if message[:1] == b"B":
-            transaction = []
-        transaction.append(message)
-        joined = _joined([*relations, *transaction])
-        if message[:1] == b"C" and len(joined) < MAX_BYTES * 3 // 4:
+    samples: list[bytes] = []
+    begins = [index for index, message in enumerate(messages) if message[:1] == b"B"]
+    for begin, end in pairwise([*begins, len(messages)]):
+        joined = _joined([*relations, *messages[begin:end]])
+        if len(joined) < MAX_BYTES * 3 // 4:
             samples.append(joined)
     return samples[:_SAMPLES_OF_A_KIND]
 
