@@ -3,9 +3,10 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from flushtracker.capture.capture_config import load_capture_config
@@ -86,7 +87,15 @@ def _wal_targets(messages: Sequence[bytes]) -> list[Target]:
     return [
         Target("pgoutput message", others, _BYTE_TOKENS, decode, DecodeError, 18),
         Target("pgoutput row", rows, _BYTE_TOKENS, _row_reader(relations), DecodeError, 18),
-        Target("pgoutput transaction", _transactions(relations, messages), _BYTE_TOKENS, _convert, DecodeError, 12),
+        Target(
+            "pgoutput transaction",
+            _transactions(relations, messages),
+            _BYTE_TOKENS,
+            _convert,
+            DecodeError,
+            weight=12,
+            change=_rearranged,
+        ),
     ]
 
 
@@ -97,11 +106,14 @@ def _event_targets() -> list[Target]:
         ("shape changes", CHANGES, ShapeChangesEvent.from_json),
         ("registry entry", json.loads(SHAPE_ENTRY), parse_registry_entry),
     ]
-    change = event_mutations.mutated
     return [
-        Target(name, [json.dumps(sample).encode()], _JSON_TOKENS, read, DecodeError, 12, change=change)
+        Target(name, [json.dumps(sample).encode()], _JSON_TOKENS, read, DecodeError, 12, change=_changed_event)
         for name, sample, read in events
     ]
+
+
+def _changed_event(rng: Random, data: bytes) -> bytes:
+    return event_mutations.mutated(rng, data.decode())
 
 
 def _file_targets(folder: Path) -> list[Target]:
@@ -145,19 +157,41 @@ def _transactions(relations: Sequence[bytes], messages: Sequence[bytes]) -> list
     return samples[:_SAMPLES_OF_A_KIND]
 
 
-def _joined(messages: Sequence[bytes]) -> bytes:
+def _joined(messages: Iterable[bytes]) -> bytes:
+    """Messages, each after its length."""
     return b"".join(len(message).to_bytes(2, "big") + message for message in messages)
 
 
-def _convert(data: bytes) -> None:
-    """Messages with their lengths, through decoder and converter."""
-    converter = FragmentConverter(max_batch_size=3)
+def _split(data: bytes) -> Iterator[bytes]:
+    """The inverse of :func:`_joined`."""
     position = 0
     while position < len(data):
         end = position + 2 + int.from_bytes(data[position : position + 2], "big")
-        converter.handle(decode(data[position + 2 : end]))
-        converter.check_invariants()
+        yield data[position + 2 : end]
         position = end
+
+
+def _rearranged(rng: Random, data: bytes) -> bytes:
+    """The same messages, but for one to three that are missing, repeated or in another place."""
+    messages = list(_split(data))
+    for _ in range(rng.randint(1, 3)):
+        index, place = rng.randrange(len(messages)), rng.randrange(len(messages))
+        match rng.randrange(3):
+            case 0:
+                del messages[index]
+            case 1:
+                messages.insert(place, messages[index])
+            case _:
+                messages.insert(place, messages.pop(index))
+    return _joined(messages)
+
+
+def _convert(data: bytes) -> None:
+    """Read joined messages as one stream."""
+    converter = FragmentConverter(max_batch_size=3)
+    for message in _split(data):
+        converter.handle(decode(message))
+        converter.check_invariants()
 
 
 def _of_file(folder: Path, read: Callable[[Path], object]) -> Callable[[bytes], object]:

@@ -33,7 +33,7 @@ class Target:
     """The target's share of a run's inputs, in hundredths: the cheaper to read, the more."""
     max_s: float = 0.1
     """The bound on the CPU time of reading an input."""
-    change: Callable[[Random, str], bytes] | None = None
+    change: Callable[[Random, bytes], bytes] | None = None
     """What else may change a sample: its structure, not just its bytes. Used for half of the inputs."""
 
 
@@ -52,7 +52,7 @@ class Finding:
 def mutated(rng: Random, target: Target) -> bytes:
     """A sample, or two spliced, after one to four changes."""
     if target.change is not None and rng.random() < 0.5:
-        return target.change(rng, rng.choice(target.samples).decode())[:MAX_BYTES]
+        return target.change(rng, rng.choice(target.samples))[:MAX_BYTES]
     data = bytearray(rng.choice(target.samples))
     if rng.random() < 0.1:
         other = rng.choice(target.samples)
