@@ -6,7 +6,7 @@ stores the last report that it emitted, so that a starting driver can rebuild it
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
@@ -45,6 +45,20 @@ STATE_SCHEMA: Final = T.StructType(
     ]
 )
 
+
+class OutputRow(NamedTuple):
+    """A row of :data:`OUTPUT_SCHEMA`."""
+
+    kind: str
+    source: str = ""
+    shape_group: str = ""
+    report: str | None = None
+    events: int = 0
+    place: str | None = None
+    reason: str | None = None
+    value: str | None = None
+
+
 _Frames = Iterable[pd.DataFrame]
 
 
@@ -67,21 +81,32 @@ class GroupSettings:
 def state_function(settings: GroupSettings) -> Callable[[Any, _Frames, GroupState], Iterator[pd.DataFrame]]:
     """The function for ``applyInPandasWithState``, keyed by ``(source, shape_group)``."""
 
-    def handle_group(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
-        source, shape_group = key
-        if not source:
-            return _handle_unreadable(frames)
-        handle = _handle_chain if shape_group == CHAIN else _handle_shapes
-        try:
-            row = handle(source, frames, state, settings)
-        except FlushtrackerError as error:
-            row = {"kind": ERROR, "report": type(error).__name__, "reason": str(error)}
-        return iter([_output(source, shape_group, [row])])
+    def handle(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+        for rows in handle_group(key, frames, state, settings):
+            yield pd.DataFrame(rows, columns=OutputRow._fields)
 
-    return handle_group
+    return handle
 
 
-def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> dict[str, Any]:
+def handle_group(
+    key: tuple[str, str], frames: _Frames, state: GroupState, settings: GroupSettings
+) -> Iterator[list[OutputRow]]:
+    """Apply a group's rows to its state; yield the rows of its output."""
+    source, shape_group = key
+    if not source:
+        yield from _handle_unreadable(frames)
+        return
+    handle = _handle_chain if shape_group == CHAIN else _handle_shapes
+    try:
+        report, events = handle(source, frames, state, settings)
+        row = OutputRow(REPORT, source, shape_group, report, events)
+    except FlushtrackerError as error:
+        row = OutputRow(ERROR, source, shape_group, report=type(error).__name__, reason=str(error))
+    yield [row]
+
+
+def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
+    """The group's report, and the number of events: what a chain has, too."""
     if state.exists:
         group = ShapeGroup.unpack(bytes(state.get[0]))
     else:
@@ -101,10 +126,10 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
     group.apply(fragments, flushes, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report().to_json()
     state.update((group.pack(), report, settings.shape_groups))
-    return {"kind": REPORT, "report": report, "events": len(flushes)}
+    return report, len(flushes)
 
 
-def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> dict[str, Any]:
+def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
     if state.exists:
         chain = FragmentChain.unpack(source, bytes(state.get[0]))
     else:
@@ -113,7 +138,7 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
     chain.extend(links)
     report = ChainReport(chain.last_seen_offset).to_json()
     state.update((chain.pack(), report, settings.shape_groups))
-    return {"kind": REPORT, "report": report, "events": len(links)}
+    return report, len(links)
 
 
 def _links(frame: pd.DataFrame) -> Iterator[Link]:
@@ -122,7 +147,7 @@ def _links(frame: pd.DataFrame) -> Iterator[Link]:
         yield Link(LogOffset(tx, op), LogOffset(last_tx, last_op), start, commit, place)
 
 
-def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
+def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
     """Turn unreadable flush notifications into dead letters, and unreadable fragments into an error. No state."""
     dead_letters = 0
     first_error: str | None = None
@@ -134,13 +159,13 @@ def _handle_unreadable(frames: _Frames) -> Iterator[pd.DataFrame]:
                 message = _unreadable_fragment(place, reason)
                 first_error = message if first_error is None else min(first_error, message)
             else:
-                letters.append({"kind": DEAD_LETTER, "place": place, "reason": reason, "value": value})
+                letters.append(OutputRow(DEAD_LETTER, place=place, reason=reason, value=value))
         dead_letters += len(letters)
-        yield _output("", "", letters)
-    rows: list[dict[str, Any]] = [{"kind": UNREADABLE, "events": dead_letters}]
+        yield letters
+    rows = [OutputRow(UNREADABLE, events=dead_letters)]
     if first_error is not None:
-        rows.append({"kind": ERROR, "report": DecodeError.__name__, "reason": first_error})
-    yield _output("", "", rows)
+        rows.append(OutputRow(ERROR, report=DecodeError.__name__, reason=first_error))
+    yield rows
 
 
 def _unreadable_fragment(place: str, reason: str) -> str:
@@ -148,8 +173,3 @@ def _unreadable_fragment(place: str, reason: str) -> str:
         f"{place}: fragment cannot be read: {reason}; a transaction may be lost with it, so nothing past it is "
         f"acknowledged"
     )
-
-
-def _output(source: str, shape_group: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    filled = [{"source": source, "shape_group": shape_group, "events": 0, **row} for row in rows]
-    return pd.DataFrame(filled, columns=OUTPUT_SCHEMA.fieldNames())

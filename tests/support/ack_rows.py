@@ -4,9 +4,9 @@
 source's last one, and only while no other driver has fenced it. ``DeltaAckRows`` is the same on a Delta table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from flushtracker.delta.ack_table import AckRow, AckTable
 from flushtracker.delta.storage import table_rows
@@ -33,20 +33,15 @@ def acks_of(stored: StoredAcks, source: str) -> list[int]:
 
 @dataclass(slots=True)
 class AckRows:
-    """The stored rows, the last ack of each source, and the token of the driver that fenced last."""
+    """The stored rows as (source, ack LSN), each source's last ack, and the token of the driver that fenced last."""
 
-    appended: list[AckRow] = field(default_factory=list)
+    rows: list[tuple[str, int]] = field(default_factory=list)
     acks_by_source: dict[str, int] = field(default_factory=dict)
     fencing_token: int = 0
 
     @property
     def last_acks(self) -> Mapping[str, int]:
         return self.acks_by_source
-
-    @property
-    def rows(self) -> list[tuple[str, int]]:
-        """The rows as (source, ack LSN)."""
-        return [(row.source, row.ack_lsn) for row in self.appended]
 
     def open(self) -> "OpenAckRows":
         return OpenAckRows(self)
@@ -79,9 +74,28 @@ class OpenAckRows:
     def append(self, *rows: AckRow) -> int:
         self.require_not_fenced()
         advanced = [row for row in rows if row.ack_lsn > self._stored.last_acks.get(row.source, -1)]
-        self._stored.appended += advanced
+        self._stored.rows += [(row.source, row.ack_lsn) for row in advanced]
         self._stored.acks_by_source |= {row.source: row.ack_lsn for row in advanced}
         return len(advanced)
+
+
+class ObservedTable:
+    """A driver's table that calls ``on_call`` before and after each of its methods."""
+
+    def __init__(self, table: object, on_call: Callable[[], None]) -> None:
+        self._table = table
+        self._on_call = on_call
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._table, name)
+
+        def call(*arguments: Any) -> Any:
+            self._on_call()
+            result = method(*arguments)
+            self._on_call()
+            return result
+
+        return call
 
 
 class DeltaAckRows:

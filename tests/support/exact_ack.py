@@ -1,7 +1,8 @@
 """The exact ack, computed straight from its definition: the oracle for the tracker's core and for the Spark job.
 
 The state is the set of events delivered so far, in whatever order and however often. Every question is answered by a
-scan over the complete history: there is no cursor, no tree and no incremental state.
+scan over the complete history: there is no cursor, no tree and no incremental state. The answers that several questions
+need are kept until the next event.
 
 - A transaction is *seen* once all its operations and its commit have been delivered and all earlier ones are seen.
 - A seen transaction is *safe* once each shape that writes it has flushed its last offset there or has been removed,
@@ -13,6 +14,7 @@ scan over the complete history: there is no cursor, no tree and no incremental s
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import takewhile
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
@@ -24,14 +26,16 @@ class Delivered:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._operations: set[LogOffset] = set()
+        self._operations: set[tuple[int, int]] = set()
+        self._reached_lsn = -1
         self._commits: set[int] = set()
         self._flushed: dict[str, LogOffset] = {}
         self._removed: dict[str, LogOffset] = {}
         self._seen: list[Txn] | None = None
+        self._safe: list[int] | None = None
 
     def add(self, events: Iterable[Event]) -> None:
-        self._seen = None
+        self._seen = self._safe = None
         for event in events:
             if event.source != self._history.source:
                 continue
@@ -43,7 +47,8 @@ class Delivered:
     def _add_fragment(self, fragment: FragmentEvent) -> None:
         first_op = fragment.follows.op_offset + 1 if fragment.follows.tx_offset == fragment.lsn else 0
         for op in range(first_op, fragment.last_log_offset.op_offset + 1):
-            self._operations.add(LogOffset(fragment.lsn, op))
+            self._operations.add((fragment.lsn, op))
+        self._reached_lsn = max(self._reached_lsn, fragment.lsn)
         if fragment.commit is not None:
             self._commits.add(fragment.lsn)
 
@@ -57,8 +62,7 @@ class Delivered:
             return self._seen
         seen = []
         for txn in self._history.txns:
-            operations = {LogOffset(txn.lsn, 2 * index) for index in range(len(txn.operations))}
-            if txn.lsn not in self._commits or not operations <= self._operations:
+            if txn.lsn not in self._commits or not txn.offsets <= self._operations:
                 break
             seen.append(txn)
         self._seen = seen
@@ -72,21 +76,17 @@ class Delivered:
 
     def safe_lsns(self) -> list[int]:
         """The longest prefix of the seen transactions in which all are safe, as commit LSNs."""
-        safe = []
-        for txn in self.seen_txns():
-            if not self.is_safe(txn):
-                break
-            safe.append(txn.lsn)
-        return safe
+        if self._safe is None:
+            self._safe = [txn.lsn for txn in takewhile(self.is_safe, self.seen_txns())]
+        return self._safe
 
     def is_safe(self, txn: Txn) -> bool:
         """Whether every shape that writes the transaction has flushed it or has been removed."""
-        return all(self._is_done(shape_id, last) for shape_id, last in txn.last_written().items())
+        return all(self._is_done(shape_id, last) for shape_id, last in txn.last_written.items())
 
     def is_idle(self) -> bool:
         """Whether everything seen is flushed and no transaction is open."""
-        last_seen_lsn = self.last_seen_lsn()
-        is_open = any(offset.tx_offset > last_seen_lsn for offset in self._operations)
+        is_open = self._reached_lsn > self.last_seen_lsn()
         return not is_open and len(self.safe_lsns()) == len(self.seen_txns())
 
     def pending_shapes(self) -> set[str]:
@@ -94,10 +94,8 @@ class Delivered:
         return {
             shape_id
             for txn in self._history.txns
-            for index, operation in enumerate(txn.operations)
-            if LogOffset(txn.lsn, 2 * index) in self._operations
-            for shape_id, op in operation.items()
-            if not self._is_done(shape_id, LogOffset(txn.lsn, op))
+            for offset, shape_id, last in txn.written
+            if offset in self._operations and not self._is_done(shape_id, last)
         }
 
     def most_pending(self) -> int:
@@ -105,13 +103,14 @@ class Delivered:
         pending: Counter[str] = Counter()
         for txn in self._history.txns:
             if txn.lsn in self._commits:
-                pending.update(s for s, last in txn.last_written().items() if not self._is_done(s, last))
+                pending.update(s for s, last in txn.last_written.items() if not self._is_done(s, last))
         return max(pending.values(), default=0)
 
     def _is_done(self, shape_id: str, last: LogOffset) -> bool:
-        if self._flushed.get(shape_id, LogOffset.before_all()) >= last:
+        flushed, removed = self._flushed.get(shape_id), self._removed.get(shape_id)
+        if flushed is not None and flushed >= last:
             return True
-        return shape_id in self._removed and last.tx_offset <= self._removed[shape_id].tx_offset
+        return removed is not None and last.tx_offset <= removed.tx_offset
 
     def confirmed_by(self, ack_lsn: int) -> list[int]:
         """The transactions that an ack confirms, seen or not, as commit LSNs."""

@@ -1,15 +1,27 @@
-"""How a scenario fails, and the smallest one that fails likewise."""
+"""Plays a scenario; if it fails, finds the smallest one that fails likewise."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from tempfile import TemporaryDirectory
+from traceback import walk_tb
 
+from tests.support.ack_rows import DeltaAckRows
 from tests.support.scenario import Scenario
 from tests.support.simulation import Simulation
+
+
+def play(scenario: Scenario) -> Simulation:
+    """Play a scenario to its end, with a table of its own."""
+    with TemporaryDirectory(prefix="flushtracker-") if scenario.on_delta else nullcontext() as folder:
+        simulation = Simulation(scenario, DeltaAckRows(f"{folder}/acks") if folder else None)
+        simulation.run()
+    return simulation
 
 
 def failure_of(scenario: Scenario) -> Exception | None:
     """What a scenario ends with, if it fails."""
     try:
-        Simulation(scenario).run()
+        play(scenario)
     except Exception as error:  # noqa: BLE001  any is a failure
         return error
     return None
@@ -17,10 +29,10 @@ def failure_of(scenario: Scenario) -> Exception | None:
 
 def shrunk(scenario: Scenario) -> Scenario:
     """A smaller scenario that fails with the same kind of error: shorter WAL, and only the actions that it needs."""
-    kind = type(failure_of(scenario))
+    kind = _kind(failure_of(scenario))
 
     def still_fails(smaller: Scenario) -> bool:
-        return type(failure_of(smaller)) is kind
+        return _kind(failure_of(smaller)) == kind
 
     for size in range(1, scenario.size):
         if still_fails(replace(scenario, size=size)):
@@ -37,6 +49,14 @@ def shrunk(scenario: Scenario) -> Scenario:
                 first += part
         part //= 2
     return scenario
+
+
+def _kind(error: Exception | None) -> object:
+    """The type of an error, and where it was raised."""
+    if error is None:
+        return None
+    frame, line = list(walk_tb(error.__traceback__))[-1]
+    return type(error), frame.f_code, line
 
 
 def described(scenario: Scenario) -> str:

@@ -148,7 +148,7 @@ def _confirmed_lsn(rng: Random, history: History, stream: Sequence[FragmentEvent
 def random_flushes(rng: Random, history: History) -> list[FlushNotification]:
     """Notifications that writers and capture may send: some flushes, stale and repeated ones, and removals."""
     flushes = []
-    written = history.written_offsets()
+    written = history.written_offsets
     for shape_id in sorted(written.keys() | history.removals.keys()):
         offsets = rng.choices(written[shape_id], k=rng.randint(0, 4)) if shape_id in written else []
         flushes += [FlushNotification(history.source, "flushed", shape_id, offset) for offset in offsets]

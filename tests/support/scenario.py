@@ -34,7 +34,11 @@ _WEIGHTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that a seed decides; ``size`` is that of each source's WAL."""
+    """Everything that a seed decides; ``size`` is the number of transactions of each source.
+
+    Most scenarios are short, because a fault needs few actions to show; one in a hundred is long.
+    ``with_pandas``: each group's rows are pandas' frames. ``on_delta``: the acks are in a real Delta table.
+    """
 
     seed: int
     sources: int
@@ -42,18 +46,24 @@ class Scenario:
     shape_groups: int
     max_pending: int
     many_shapes: bool
+    with_pandas: bool
+    on_delta: bool
     actions: tuple[Action, ...] = field(repr=False)
 
     @classmethod
     def of(cls, seed: int) -> "Scenario":
         rng = Random(seed)  # noqa: S311  a reproducible history, here and below
-        names = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=rng.choice([10, 30, 60]))
+        is_long = rng.random() < 0.01
+        length = 300 if is_long else rng.choice([6, 12, 12, 25, 60])
+        names = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=length)
         return cls(
             seed=seed,
             sources=rng.choice([1, 1, 2, 3]),
-            size=rng.choice([rng.randint(1, 4), rng.randint(3, 10)]),
+            size=rng.randint(20, 40) if is_long else rng.choice([rng.randint(1, 4), rng.randint(3, 10)]),
             shape_groups=rng.choice([0, 1, 3, 3, 16]),
             max_pending=rng.choice([DEFAULT_MAX_PENDING, DEFAULT_MAX_PENDING, 1, 2, 4]),
             many_shapes=rng.random() < 0.2,
+            with_pandas=rng.random() < 0.02,
+            on_delta=rng.random() < 0.001,
             actions=tuple(Action(name, rng.getrandbits(32)) for name in names),
         )

@@ -4,7 +4,7 @@ Production code does every step: the state function runs each chain and each sha
 ``AckDriver`` raises errors, reduces the reports, and appends the acks that advanced. In Spark's place are:
 
 - ``_rows_by_key``: groups the rows that ``spark.rows`` makes of events by key (parsing has tests of its own);
-- ``_Frame``: the frames in which a group gets its rows;
+- ``_Frame``: the frames in which a group gets its rows, unless the job is to use those of pandas, as Spark does;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
 - ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;
 - ``CountedDeadLetters``: counts dead letters, which go to a Delta table that only Spark writes.
@@ -13,7 +13,7 @@ The driver can be killed before it acknowledges or before Spark commits; a new j
 the restart. Invariants are checked after each step.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from zlib import crc32
@@ -27,7 +27,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.spark.committed_state import CommittedState
 from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.driver import AckDriver
-from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, state_function
+from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
 from flushtracker.spark.rows import (
     ROW_SCHEMA,
     UNREADABLE_FLUSH,
@@ -39,6 +39,7 @@ from flushtracker.spark.rows import (
 )
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, StoredAcks
 from tests.support.wal_history import Event
 
@@ -54,6 +55,7 @@ class Unreadable:
 Record = Event | Unreadable
 GroupKey = tuple[str, str]
 _State3 = tuple[bytes, str, int]
+_InputRow = tuple[object, ...]
 
 DEFAULT_MAX_PENDING: Final = 4096
 _COLUMNS: Final = ROW_SCHEMA.fieldNames()
@@ -101,8 +103,12 @@ class SimulatedJob:
         shape_groups: int = 16,
         max_pending: int = DEFAULT_MAX_PENDING,
         opened: object | None = None,
+        with_pandas: bool = False,
     ) -> None:
-        """``opened`` is this driver's own table, by default ``table`` opened: an ``AckTable``, or one like it."""
+        """``opened`` is this driver's own table, by default ``table`` opened: an ``AckTable``, or one like it.
+
+        Frames of pandas take half of the time, so they are used only ``with_pandas``.
+        """
         self.table = table
         self.checkpoint = checkpoint or Checkpoint()
         self._shape_groups = shape_groups
@@ -113,7 +119,7 @@ class SimulatedJob:
         self.driver.restore(self.checkpoint.committed_state())
         # As in Spark, new chains and groups start from the acks at the job's start.
         self._settings = GroupSettings(shape_groups, max_pending, acks.last_acks())
-        self._handle_group = state_function(self._settings)
+        self._handle_group = state_function(self._settings) if with_pandas else None
         self._check()
 
     @property
@@ -142,14 +148,11 @@ class SimulatedJob:
         output: list[dict[str, Any]] = []
         for key, rows in self._rows_by_key(events, now_ms).items():
             state = _State(states.get(key))
-            for frame in self._handle_group(
-                key, cast("Iterable[pd.DataFrame]", _frames(rows)), cast("GroupState", state)
-            ):
-                output += _records(frame)
+            output += self._output(key, rows, cast("GroupState", state))
             if state.is_updated and state.value is not None:
                 states[key] = state.value
                 if key[1] != CHAIN:
-                    ShapeGroup.unpack(state.value[0]).check_invariants()
+                    _check_group(ShapeGroup.unpack(state.value[0]))
         return states, _Batch(output)
 
     def acknowledge(self, batch: "_Batch", batch_id: int) -> None:
@@ -158,8 +161,7 @@ class SimulatedJob:
         self._check()
 
     def ack_lsn(self, source: str) -> int:
-        last_ack = self.table.last_acks.get(source)
-        return -1 if last_ack is None else last_ack
+        return self.table.last_acks.get(source, -1)
 
     def group_of(self, shape_id: str) -> str:
         """The group of a shape; any fixed hash works."""
@@ -178,13 +180,35 @@ class SimulatedJob:
         for tracker in self.trackers.values():
             tracker.check_invariants()
 
-    def _rows_by_key(self, events: Iterable[Record], now_ms: int) -> dict[GroupKey, list[tuple[object, ...]]]:
-        rows: dict[GroupKey, list[tuple[object, ...]]] = {}
+    def _output(self, key: GroupKey, rows: list[_InputRow], state: GroupState) -> Iterator[dict[str, Any]]:
+        """A group's output. It gets its rows in frames of up to eight, as Spark cuts those of a large group."""
+        parts = (rows[first : first + 8] for first in range(0, len(rows), 8))
+        if self._handle_group is not None:
+            for frame in self._handle_group(key, (pd.DataFrame(part, columns=_COLUMNS) for part in parts), state):
+                yield from _records(frame)
+            return
+        frames = cast("Iterable[pd.DataFrame]", map(_Frame, parts))
+        for output in handle_group(key, frames, state, self._settings):
+            yield from (row._asdict() for row in output)
+
+    def _rows_by_key(self, events: Iterable[Record], now_ms: int) -> dict[GroupKey, list[_InputRow]]:
+        rows: dict[GroupKey, list[_InputRow]] = {}
         for row in (row for event in events for row in _rows(event)):
             source, shape_id = row[0], row[2]
             group = CHAIN if shape_id is None else self.group_of(shape_id)
             rows.setdefault((source, group), []).append((*row, group, now_ms))
         return rows
+
+
+def _check_group(group: ShapeGroup) -> None:
+    """Check the invariants, and that no flush or removal is kept for longer than the group's cursor needs it."""
+    group.check_invariants()
+    for shape_id, shape in group.shapes.items():
+        if not shape.has_transactions:
+            flushed, removed = shape.flushed_offset, shape.removed_offset
+            assert flushed is None or flushed > group.cursor, f"the flush of {shape_id} is still kept"
+            removal = None if removed is None else LogOffset.last_of(removed.tx_offset)
+            assert removal is None or removal > group.cursor, f"the removal of {shape_id} is still kept"
 
 
 def _rows(event: Record) -> list[Row]:
@@ -214,11 +238,16 @@ class _State:
         self.value, self.is_updated = value, True
 
 
-class _Frame(dict[str, tuple[object, ...]]):
-    """The calls on an input frame that the state function makes; a frame of pandas takes half a millisecond."""
+class _Frame:
+    """The calls on an input frame that the state function makes."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, rows: list[_InputRow]) -> None:
+        self._columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
 
     def __getitem__(self, name: str) -> "_Column":
-        return _Column(super().__getitem__(name))
+        return _Column(self._columns[name])
 
 
 class _Column(tuple[object, ...]):
@@ -226,11 +255,11 @@ class _Column(tuple[object, ...]):
 
     __slots__ = ()
 
-    def tolist(self) -> list[object]:
-        return list(self)
+    def tolist(self) -> Sequence[object]:
+        return self
 
     @property
-    def iloc(self) -> "_Column":
+    def iloc(self) -> Sequence[object]:
         return self
 
 
@@ -252,12 +281,6 @@ class _Batch:
 
     def unpersist(self) -> None:
         pass
-
-
-def _frames(rows: list[tuple[object, ...]]) -> Iterator["_Frame"]:
-    """A group's rows in frames of up to eight, as Spark cuts those of a large group."""
-    for first in range(0, len(rows), 8):
-        yield _Frame(dict(zip(_COLUMNS, zip(*rows[first : first + 8], strict=True), strict=True)))
 
 
 def _records(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ A source is one WAL with its slot, its capture process and its shapes' writers. 
 everything unconfirmed in other cuts; it may also lose or garble a record, which is noted as damage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -70,9 +70,17 @@ class Streams:
                 found[key] = SourceRecords(*key, max(last_lsn, event.lsn), start)
         return list(found.values())
 
-    def compact(self) -> None:
-        """Keep the last flush for each source, shape and type, as compaction of the topic does in the end."""
-        last = {(f.source, f.shape_id, f.type): f for f in self.flushes if isinstance(f, FlushNotification)}
+    def compact(self, above: Mapping[str, int]) -> None:
+        """Keep the last flush for each source, shape and type, as compaction of the topic does in the end.
+
+        Flushes of a source that are not ``above`` its ack are lost.
+        """
+        last = {
+            (flush.source, flush.shape_id, flush.type): flush
+            for flush in self.flushes
+            if isinstance(flush, FlushNotification)
+            if flush.type == "removed" or flush.offset.tx_offset > above.get(flush.source, -1)
+        }
         self.flushes = list(last.values())
 
 
@@ -143,9 +151,17 @@ class SimulatedSource:
         self.run.append(Keepalive(self.closing_lsn).fragment(follows, start=not self.run, source=self.name))
         self.publish(1)
 
+    def end_below(self, offset: int) -> int:
+        """The Kafka offset after the source's last record below ``offset``: its chain cannot break before that."""
+        for number in range(offset, 0, -1):
+            event = self.streams.fragments[self.partition][number - 1].event
+            if isinstance(event, FragmentEvent) and event.source == self.name:
+                return number
+        return 0
+
     def flush(self, rng: Random) -> None:
         """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed."""
-        written = self.history.written_offsets()
+        written = self.history.written_offsets
         shapes = sorted(written.keys() | self.history.removals.keys())
         if not shapes:
             return
@@ -160,10 +176,11 @@ class SimulatedSource:
             self.furthest[shape_id] = max(offset, self.furthest.get(shape_id, offset))
             self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
 
-    def repeat_flushes(self) -> None:
-        """Each writer reports again what it holds."""
+    def repeat_flushes(self, above: int = -1) -> None:
+        """Each writer reports again what it holds, if that is ``above`` an ack."""
         for shape_id, offset in self.furthest.items():
-            self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
+            if offset.tx_offset > above:
+                self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
 
     def flush_all(self) -> None:
         """Each writer flushes everything that it is ever sent."""

@@ -5,83 +5,26 @@ mean the same. Sources publish, writers flush, the job runs batches; capture, dr
 replaced, fenced and lost at every step. Production code does each step (:mod:`tests.support.simulated_job`);
 ``Simulation`` decides what happens next, as Spark and an operator would. After each batch:
 
-- *Safety.* No ack confirms a transaction that is not safe by definition (:mod:`tests.support.exact_ack`); none goes
-  back, also if the batch failed or its driver was killed.
-- *Exactness.* It confirms every transaction that is. This is not asked while events that a lost state had are read
-  again, nor after a shape had more pending transactions than the limit, until all is flushed.
+- *Safety* and *exactness* of each source's ack (:mod:`tests.support.watched_source`). Safety is checked, too, if the
+  batch failed or its driver was killed.
 - *Liveness.* Once everything is sent and flushed, the ack is the last commit or keepalive, and nothing is pending.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from flushtracker.errors import DecodeError, FencedError, GapError, SinkError
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.tracking.recovery_plan import RecoveryPlan, plan_recovery
-from flushtracker.wal.log_offset import LogOffset
-from tests.support.ack_rows import AckRows, StoredAcks
-from tests.support.exact_ack import Delivered
-from tests.support.random_wal import SHAPES, random_history
+from flushtracker.tracking.recovery_plan import plan_recovery
+from tests.support.ack_rows import AckRows, ObservedTable, StoredAcks
+from tests.support.checkpoint_folder import CheckpointFolder
 from tests.support.scenario import Scenario
 from tests.support.simulated_job import DEFAULT_MAX_PENDING, Checkpoint, KilledError, Record, SimulatedJob, Unreadable
-from tests.support.simulated_streams import GARBLED, SimulatedSource, Streams
-from tests.support.wal_history import Event
+from tests.support.simulated_streams import GARBLED, Streams
+from tests.support.watched_source import WatchedSource
 
-_MANY_SHAPES: Final = (*SHAPES, *(f"shape-{number}" for number in range(8)))
 _MAX_RECOVERIES: Final = 5
-
-
-@dataclass(slots=True)
-class Folder:
-    """A checkpoint: where its batches begin and end in the streams, and the state after each committed one."""
-
-    first: tuple[int, ...]
-    starts: RecoveryPlan = field(default_factory=RecoveryPlan)
-    plans: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    commits: list[Checkpoint] = field(default_factory=lambda: [Checkpoint()])
-
-    @property
-    def last(self) -> Checkpoint:
-        return self.commits[-1]
-
-    def begin_of(self, batch_id: int) -> tuple[int, ...]:
-        return self.plans[batch_id - 1] if batch_id else self.first
-
-
-class WatchedTable:
-    """A driver's table that calls ``on_call`` before and after each of its methods."""
-
-    def __init__(self, table: object, on_call: Callable[[], None]) -> None:
-        self._table = table
-        self._on_call = on_call
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._table, name)
-
-        def call(*arguments: Any) -> Any:
-            self._on_call()
-            result = method(*arguments)
-            self._on_call()
-            return result
-
-        return call
-
-
-@dataclass(slots=True)
-class Watched:
-    """A source with its oracle. ``unread`` is what must be read before the ack is exact again, if anything is."""
-
-    source: SimulatedSource
-    oracle: Delivered
-    ack_lsn: int = -1
-    read: LogOffset = field(default_factory=LogOffset.before_all)
-    read_again: LogOffset = field(default_factory=LogOffset.before_all)
-    unread: tuple[LogOffset, int] | None = None
-    merged: bool = False
-    begin: int = 0
-    """The Kafka offset from which the checkpoint's chain of this source begins."""
 
 
 class Simulation:
@@ -89,11 +32,11 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, table: StoredAcks | None = None) -> None:
         self.scenario = scenario
-        self.events = self.batches = 0
+        self.events = self.batches = self.acks = 0
         self.streams = Streams([[] for _ in range(1 if scenario.seed % 2 else 2)])
         self.table: StoredAcks = AckRows() if table is None else table
-        self.sources = [self._new_source(number) for number in range(scenario.sources)]
-        self.folder = Folder(tuple(0 for _ in self.streams.ends))
+        self.sources = [WatchedSource.of(scenario, number, self.streams) for number in range(scenario.sources)]
+        self.folder = CheckpointFolder(tuple(0 for _ in self.streams.ends))
         self.dead_letters = 0
         self._interrupt: Callable[[], None] | None = None
         self._calls_left = 0
@@ -104,6 +47,7 @@ class Simulation:
         for action in self.scenario.actions:
             getattr(self, action.name)(Random(action.seed))  # noqa: S311
         self._finish()
+        self.acks = len(self.table.rows)
 
     # Streams
 
@@ -123,7 +67,7 @@ class Simulation:
 
     def restart_capture(self, rng: Random) -> None:
         watched = rng.choice(self.sources)
-        watched.source.restart_capture(rng, self.table.last_acks.get(watched.source.name))
+        watched.source.restart_capture(rng, self.table.last_acks.get(watched.name))
 
     def lose_fragment(self, rng: Random) -> None:
         rng.choice(self.sources).source.damage(garbled=False)
@@ -146,11 +90,8 @@ class Simulation:
         self._batch(rng, self._take_over, rng.randrange(8))
 
     def restore_old_checkpoint(self, rng: Random) -> None:
-        """An operator restores a copy of the checkpoint: its batches after that are planned anew."""
-        old = rng.randrange(len(self.folder.commits))
-        commits = self.folder.commits[: old + 1]
-        plans = {batch_id: ends for batch_id, ends in self.folder.plans.items() if batch_id <= commits[-1].batch_id}
-        self._use(Folder(self.folder.first, self.folder.starts, plans, commits))
+        """An operator restores a copy of the checkpoint."""
+        self._use(self.folder.restored(rng.randrange(len(self.folder.commits))))
 
     def rebuild_from_streams(self, rng: Random) -> None:
         """The checkpoint is lost: a new one reads what the topics have retained."""
@@ -162,8 +103,8 @@ class Simulation:
                 begin += 1
             first.append(begin)
         for watched in self.sources:
-            watched.begin = first[watched.source.partition]
-        self._use(Folder((*first, 0)))
+            watched.begin = watched.source.end_below(first[watched.source.partition])
+        self._use(CheckpointFolder((*first, 0)))
 
     def recover(self, rng: Random) -> None:
         """``--recover``: a new checkpoint begins at each source's last start; without one, capture must restart."""
@@ -187,10 +128,10 @@ class Simulation:
         ]
         for watched in self.sources:
             part = plan.by_partition.get(watched.source.partition)
-            begin = part.sources.get(watched.source.name, part.end) if part else 0
+            begin = part.sources.get(watched.name, part.end) if part else 0
             # Without a start its next fragment may follow one that was lost before.
             watched.begin = begin if part and begin < part.end else 0
-        self._use(Folder((*first, 0), plan))
+        self._use(CheckpointFolder((*first, 0), plan))
 
     def run_batch(self, rng: Random) -> None:
         """One batch; every fourth driver is killed in it: at a call on its table, or between its steps."""
@@ -202,9 +143,11 @@ class Simulation:
         job, batch_id = self.job, self.folder.last.batch_id + 1
         first = self.folder.begin_of(batch_id)
         if batch_id not in self.folder.plans:
-            self.folder.plans[batch_id] = tuple(map(rng.randint, first, self.streams.ends))
+            ends = self.streams.ends
+            self.folder.plans[batch_id] = ends if rng.random() < 0.4 else tuple(map(rng.randint, first, ends))
         records = list(self.streams.read(first, self.folder.plans[batch_id], self.folder.starts))
         rng.shuffle(records)
+        events = [record for record in records if not isinstance(record, Unreadable)]
         self._interrupt, self._calls_left = interrupt, at
         rows = len(self.table.rows)
         try:
@@ -212,8 +155,11 @@ class Simulation:
             job.checkpoint = self.folder.last
             states, batch = job.run_groups(records, now_ms=self.batches)
             self._called()
-            self._deliver(records)
+            for watched in self.sources:
+                watched.deliver(events)
+            was_fenced = self.job is not job
             job.acknowledge(batch, batch_id)
+            assert not was_fenced, "a fenced driver handled a batch"
             self._called()
         except KilledError:
             self.job = self._start_driver()
@@ -255,9 +201,11 @@ class Simulation:
     def _take_over(self) -> None:
         """Another driver starts, and half of the time runs the batch itself before this one continues."""
         self.job = self._start_driver()
-        if self.batches % 2:
-            self._batch(Random(self.batches), None, 0)  # noqa: S311
-        self._rows_at_start = len(self.table.rows)
+        try:
+            if self.batches % 2:
+                self._batch(Random(self.batches), None, 0)  # noqa: S311
+        finally:
+            self._rows_at_start = len(self.table.rows)
 
     def _start_driver(self) -> SimulatedJob:
         self._interrupt = None
@@ -266,27 +214,30 @@ class Simulation:
             self.folder.last,
             shape_groups=self.scenario.shape_groups,
             max_pending=self.scenario.max_pending,
-            opened=WatchedTable(self.table.open(), self._called),
+            with_pandas=self.scenario.with_pandas,
+            opened=ObservedTable(self.table.open(), self._called),
         )
         self._rows_at_start = len(self.table.rows)
         return job
 
-    def _use(self, folder: Folder) -> None:
+    def _use(self, folder: CheckpointFolder) -> None:
         """Start a driver on another checkpoint: what it has forgotten is read again."""
         self.folder = folder
         for watched in self.sources:
-            watched.unread = watched.read, len(self.streams.flushes)
-            watched.read_again = LogOffset.before_all()
-            watched.merged = self.scenario.max_pending < DEFAULT_MAX_PENDING
+            watched.start_over(len(self.streams.flushes), merges=self.scenario.max_pending < DEFAULT_MAX_PENDING)
         self.job = self._start_driver()
         self._check_safety()
 
     def _lose_flushes(self, rng: Random) -> None:
-        """A new checkpoint reads the flushes that compaction has left, and those that writers repeat."""
-        if rng.random() < 0.5:
-            self.streams.compact()
+        """A new checkpoint reads the flushes that compaction has left, and those that writers repeat.
+
+        No flush of acknowledged transactions is needed: the topic may have lost them, and no writer repeats them.
+        """
+        above = self.table.last_acks if rng.random() < 0.3 else {}
+        if above or rng.random() < 0.5:
+            self.streams.compact(above)
         for watched in self.sources:
-            watched.source.repeat_flushes()
+            watched.source.repeat_flushes(above.get(watched.name, -1))
 
     def _may_expire(self, event: FragmentEvent | Unreadable) -> bool:
         if isinstance(event, Unreadable):
@@ -295,52 +246,21 @@ class Simulation:
 
     def _restart_named(self, rng: Random, error: GapError) -> None:
         """Restart the capture that a refused recovery names; it must have lost its start."""
-        watched = next(each for each in self.sources if f"source {each.source.name} " in str(error))
+        watched = next(each for each in self.sources if f"source {each.name} " in str(error))
         assert watched.source.damages, f"recovery of an undamaged source refused: {error}"
-        watched.source.restart_capture(rng, self.table.last_acks.get(watched.source.name))
+        watched.source.restart_capture(rng, self.table.last_acks.get(watched.name))
         watched.source.publish(1) if watched.source.run else watched.source.close()
 
     # Checks
 
-    def _deliver(self, records: list[Record]) -> None:
-        events: list[Event] = [record for record in records if not isinstance(record, Unreadable)]
-        for watched in self.sources:
-            watched.oracle.add(events)
-            for event in events:
-                if event.source == watched.source.name and isinstance(event, FragmentEvent):
-                    reached = event.last_log_offset.reached(is_commit=event.commit is not None)
-                    watched.read = max(watched.read, reached)
-                    watched.read_again = max(watched.read_again, reached)
-
     def _check_safety(self) -> None:
         for watched in self.sources:
-            ack_lsn = self.table.last_acks.get(watched.source.name, -1)
-            assert ack_lsn >= watched.ack_lsn, f"the ack goes back from {watched.ack_lsn} to {ack_lsn}"
-            if ack_lsn != watched.ack_lsn:
-                watched.oracle.assert_safe(ack_lsn)
-            watched.ack_lsn = ack_lsn
-            tracker = self.job.trackers.get(watched.source.name)
-            assert tracker is None or tracker.pending_shapes >= 0
+            watched.check_safety(self.table.last_acks, self.job.trackers.get(watched.name))
 
     def _check_exactness(self) -> None:
         flushes_read = self.folder.plans[self.folder.last.batch_id][-1]
         for watched in self.sources:
-            oracle, name = watched.oracle, watched.source.name
-            if watched.unread is not None:
-                fragments, flushes = watched.unread
-                if watched.read_again >= fragments and flushes_read >= flushes:
-                    watched.unread = None
-            if watched.unread is not None or name not in self.job.trackers:
-                continue
-            if oracle.is_idle():
-                watched.merged = False
-            watched.merged |= oracle.most_pending() > self.scenario.max_pending
-            if not watched.merged:
-                oracle.assert_exact(watched.ack_lsn)
-            tracker, pending = self.job.trackers[name], oracle.pending_shapes()
-            blocking = tracker.blocking()
-            assert tracker.pending_shapes == len(pending), f"{tracker.pending_shapes} pending, but {pending} are"
-            assert blocking.shape_id in pending if blocking else not pending
+            watched.check_exactness(flushes_read, self.job.trackers.get(watched.name), self.scenario.max_pending)
 
     def _check_refused(self, error: GapError | DecodeError, records: list[Record], appended: int) -> None:
         """A batch was refused: for damage, and before any ack."""
@@ -348,7 +268,7 @@ class Simulation:
         if isinstance(error, DecodeError):
             assert any(isinstance(record, Unreadable) and record.is_fragment for record in records)
             return
-        watched = next(each for each in self.sources if f"source {each.source.name} " in str(error))
+        watched = next(each for each in self.sources if f"source {each.name} " in str(error))
         assert any(offset >= watched.begin for offset in watched.source.damages), f"no fragment was lost: {error}"
 
     def _finish(self) -> None:
@@ -361,12 +281,12 @@ class Simulation:
             if self._read_to_the_end(rng):
                 break
             for watched in self.sources:
-                watched.source.restart_capture(rng, self.table.last_acks.get(watched.source.name))
+                watched.source.restart_capture(rng, self.table.last_acks.get(watched.name))
                 watched.source.close()
             self.recover(rng)
         for watched in self.sources:
             assert watched.ack_lsn == watched.source.closing_lsn, f"the last ack is {watched.ack_lsn}"
-            assert self.job.is_caught_up(watched.source.name)
+            assert self.job.is_caught_up(watched.name)
 
     def _read_to_the_end(self, rng: Random) -> bool:
         """Run batches until all is read; whether that worked."""
@@ -376,15 +296,3 @@ class Simulation:
             if self.folder.last.batch_id == before and self.job is job:
                 return False
         return True
-
-    def _new_source(self, number: int) -> Watched:
-        rng = Random(self.scenario.seed * 31 + number)  # noqa: S311
-        history = random_history(
-            rng,
-            f"7301/{number + 1}/shapes",
-            self.scenario.size,
-            bare_commits=rng.random() < 0.3,
-            shapes=_MANY_SHAPES if self.scenario.many_shapes else SHAPES,
-        )
-        source = SimulatedSource(history, number % len(self.streams.fragments), self.streams)
-        return Watched(source, Delivered(history))

@@ -5,6 +5,7 @@ Tests derive events from it. It holds what no single event shows: every operatio
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from flushtracker.wal.log_offset import LogOffset
 Event: TypeAlias = FragmentEvent | FlushNotification
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Txn:
     """A transaction; operation *i* has ``op_offset`` 2·i.
 
@@ -32,9 +33,24 @@ class Txn:
         """The transaction's last offset, if the commit fragment carries its last change."""
         return LogOffset(self.lsn, 2 * (len(self.operations) - 1))
 
+    @cached_property
     def last_written(self) -> dict[str, LogOffset]:
         """The last offset that each shape writes for this transaction."""
         return self._written_by(self.operations)
+
+    @cached_property
+    def offsets(self) -> frozenset[LogOffset]:
+        """The offsets of the operations."""
+        return frozenset(LogOffset(self.lsn, 2 * index) for index in range(len(self.operations)))
+
+    @cached_property
+    def written(self) -> list[tuple[LogOffset, str, LogOffset]]:
+        """Each operation's offset, a shape that it is routed to, and the offset of the last item written for it."""
+        return [
+            (LogOffset(self.lsn, 2 * index), shape_id, LogOffset(self.lsn, op))
+            for index, operation in enumerate(self.operations)
+            for shape_id, op in operation.items()
+        ]
 
     def fragments(
         self, cuts: Iterable[int], follows: LogOffset, *, start: bool, source: str, bare_commit: bool = False
@@ -67,7 +83,7 @@ class Txn:
 
     def _shapes(self, written: Mapping[str, LogOffset], *, is_commit: bool) -> tuple[FragmentShape, ...]:
         """A fragment's shapes; a commit lists those of the whole transaction."""
-        listed = self.last_written() if is_commit else written
+        listed = self.last_written if is_commit else written
         return tuple(FragmentShape(s, written.get(s), 1 if s in written else 0) for s in sorted(listed))
 
 
@@ -84,7 +100,7 @@ class Keepalive:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """The history of one source. ``removals``: shape → the offset after which nothing is routed to it.
 
@@ -96,18 +112,18 @@ class History:
     removals: Mapping[str, LogOffset] = field(default_factory=dict)
     bare_commits: bool = False
 
-    @property
+    @cached_property
     def txns(self) -> list[Txn]:
         return [item for item in self.items if isinstance(item, Txn)]
 
+    @cached_property
     def written_offsets(self) -> dict[str, list[LogOffset]]:
         """What each shape's writer may report as flushed: every item's offset, and the ends of its transactions."""
         offsets: dict[str, list[LogOffset]] = {}
         for txn in self.txns:
-            for operation in txn.operations:
-                for shape_id, op in operation.items():
-                    offsets.setdefault(shape_id, []).append(LogOffset(txn.lsn, op))
-            for shape_id, last in txn.last_written().items():
+            for _, shape_id, last in txn.written:
+                offsets.setdefault(shape_id, []).append(last)
+            for shape_id, last in txn.last_written.items():
                 offsets[shape_id].append(max(last, txn.boundary))
         return offsets
 
@@ -120,7 +136,7 @@ class History:
             self.removal(shape_id)
             if shape_id in self.removals
             else FlushNotification(self.source, "flushed", shape_id, max(offsets))
-            for shape_id, offsets in self.written_offsets().items()
+            for shape_id, offsets in self.written_offsets.items()
         ]
 
 

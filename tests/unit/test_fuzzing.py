@@ -5,12 +5,13 @@ from random import Random
 
 import pytest
 
-from tests.support.fuzzing import check, mutated, targets
+from tests.support.fuzz_targets import targets
+from tests.support.fuzzing import check, mutated
 
 _INPUTS = {"pgoutput": 4000, "configuration": 60, "shapes.yaml": 60}
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(11))
 def test_readers_raise_nothing_but_their_own_errors(tmp_path: Path, number: int) -> None:
     """The seed is fixed, so that a failure is one of this change."""
     target = targets(tmp_path)[number]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.ack_rows import DeltaAckRows
 from tests.support.failing_scenario import described, failure_of, shrunk
-from tests.support.scenario import Scenario
+from tests.support.scenario import Action, Scenario
 from tests.support.simulation import Simulation
 
 _HISTORIES = 1000
@@ -20,6 +20,29 @@ def test_every_history_is_acknowledged_safely_exactly_and_to_its_end(part: int) 
         scenario = Scenario.of(seed)
         if failure_of(scenario) is not None:
             pytest.fail(described(shrunk(scenario)))
+
+
+def test_lost_fragment_breaks_the_chain_also_behind_expired_ones_of_another_source() -> None:
+    """A new checkpoint begins after them, and the source's first retained fragment is not a start."""
+    actions = (
+        Action("restart_capture", 3829031522),
+        Action("lose_fragment", 352259961),
+        Action("publish", 438296460),
+        Action("run_batch", 4263322581),
+        Action("rebuild_from_streams", 649520371),
+    )
+    scenario = Scenario(
+        seed=700448,
+        sources=3,
+        size=1,
+        shape_groups=3,
+        max_pending=4096,
+        many_shapes=False,
+        with_pandas=False,
+        on_delta=False,
+        actions=actions,
+    )
+    assert failure_of(scenario) is None
 
 
 @pytest.mark.parametrize("seed", range(2, 8))
