@@ -58,9 +58,9 @@ class WriteDriver(BatchDriver):
             self._registry.append(entries, datetime.now(timezone.utc))
         rows = sum(row["rows"] for row in shapes)
         if rows:
-            self._append(batch, batch_id, rows)
+            self.append(batch, batch_id, rows)
         appended = time.monotonic()
-        notified = self._notify(shapes)
+        notified = self.notify(shapes)
         self._log_gaps(shapes)
         logger.info(
             "batch done batch_id=%d rows=%d shapes=%d notified=%d entries=%d append_ms=%d ms=%d",
@@ -68,7 +68,8 @@ class WriteDriver(BatchDriver):
             *((appended - started) * 1000, (time.monotonic() - started) * 1000),
         )
 
-    def _append(self, batch: DataFrame, batch_id: int, rows: int) -> None:
+    def append(self, batch: DataFrame, batch_id: int, rows: int) -> None:
+        """Append the batch's rows; they are durable when this returns. Raises ``SinkError``."""
         version = self._claim.version_of(batch_id)
         timestamp = F.to_timestamp("commit_timestamp").alias("commit_timestamp")
         columns = [timestamp if name == "commit_timestamp" else F.col(name) for name in SCHEMA.names]
@@ -82,7 +83,8 @@ class WriteDriver(BatchDriver):
         # Delta skips an append whose version is not the greatest, without an error.
         self._claim.require(version)
 
-    def _notify(self, shapes: Iterable[Row]) -> int:
+    def notify(self, shapes: Iterable[Row]) -> int:
+        """Notify what is durable now; returns for how many shapes. Raises ``BrokerError``."""
         durable = [row for row in shapes if row["tx_offset"] >= 0]
         for row in durable:
             self._notifier.flushed(row["source"], row["shape_id"], LogOffset(row["tx_offset"], row["op_offset"]))

@@ -1,0 +1,241 @@
+"""The writers' job on files: what it writes, what it says, and what is left after a kill at each step."""
+
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.config.job_config import StateConfig
+from flushtracker.delta.log_claim import LogClaim
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.errors import DecodeError, SinkError, StateError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writers.write_driver import WriteDriver
+from tests.support.killed_writer import POINTS
+from tests.support.shape_transactions import SOURCE, Transactions
+from tests.support.write_folder import WriteFolder
+
+_FILES = 4
+
+
+class Load:
+    """Three shapes, whose events come in files that cut transactions anywhere."""
+
+    def __init__(self, seed: int = 1) -> None:
+        rng = random.Random(seed)  # noqa: S311  a reproducible test load
+        self.shapes = {shape_id: Transactions(shape_id, rng) for shape_id in ("a", "b", "c")}
+        self.files: list[list[ShapeChangesEvent]] = [[] for _ in range(_FILES)]
+        for stream in self.shapes.values():
+            stream.grow(12)
+            events = list(stream.events(list(stream.items)))
+            cuts = sorted(rng.sample(range(1, len(events)), _FILES - 1))
+            for number, (start, end) in enumerate(zip([0, *cuts], [*cuts, len(events)], strict=True)):
+                self.files[number] += events[start:end]
+
+    def write(self, job: WriteFolder) -> None:
+        for file in self.files:
+            job.write(file)
+
+    def check(self, job: WriteFolder) -> None:
+        """The log has each change once, and the last notification of each shape is its last commit."""
+        said: dict[str, LogOffset] = {}
+        for file in job.notified():
+            said |= file
+        for shape_id, stream in self.shapes.items():
+            assert job.log_rows(shape_id) == stream.expected_rows()
+            assert said[shape_id] == LogOffset.last_of(max(stream.items))
+
+
+def _require_durable(job: WriteFolder) -> None:
+    """Nothing is notified that the log does not have."""
+    for file in job.notified():
+        for shape_id, offset in file.items():
+            assert offset in [row[:2] for row in job.log_rows(shape_id)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[WriteFolder, Load]:
+    """The load, written by a job that was never killed."""
+    job, load = WriteFolder(tmp_path_factory.mktemp("undisturbed")), Load()
+    load.write(job)
+    job.run(spark)
+    return job, load
+
+
+def test_each_change_is_in_the_log_once_and_each_shape_is_notified(undisturbed: tuple[WriteFolder, Load]) -> None:
+    """Transactions that several batches write are whole in the end; a notification comes after its rows."""
+    job, load = undisturbed
+    load.check(job)
+    assert len(job.notified()) == _FILES
+
+
+@pytest.mark.parametrize("passes", [0, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_writer_continues_without_a_duplicate(
+    spark: SparkSession, undisturbed: tuple[WriteFolder, Load], tmp_path: Path, point: str, passes: int
+) -> None:
+    """At every kill point, what was said is durable, and the next start writes the rest once and says it again."""
+    job, load = undisturbed[0].twin(tmp_path / "job"), undisturbed[1]
+    command = [sys.executable, "-m", "tests.support.killed_writer", point, str(passes)]
+    done = subprocess.run(
+        [*command, "--config", str(job.config_file())],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == -9, done.stderr
+    _require_durable(job)
+    said = len(job.notified())
+    assert said == passes + (point == "between notification and batch commit")
+    job.run(spark)
+    load.check(job)
+    if passes:
+        # What the committed batches hold is said again before anything is read.
+        again, before = job.notified()[said], job.notified()[passes - 1]
+        assert all(offset <= again[shape_id] for shape_id, offset in before.items())
+
+
+@pytest.mark.parametrize("backup", [False, True])
+def test_lost_or_old_checkpoint_costs_nothing_but_a_look_at_the_log(
+    spark: SparkSession,
+    undisturbed: tuple[WriteFolder, Load],
+    tmp_path: Path,
+    backup: bool,  # noqa: FBT001  a parameter
+) -> None:
+    """All changes are read again, none is written twice, and all are notified again."""
+    job, load = WriteFolder(tmp_path / "job"), undisturbed[1]
+    job.write(load.files[0])
+    job.run(spark)
+    shutil.copytree(job.root / "checkpoint", tmp_path / "backup")
+    for file in load.files[1:]:
+        job.write(file)
+    job.run(spark)
+    shutil.rmtree(job.root / "checkpoint")
+    if backup:
+        (tmp_path / "backup").rename(job.root / "checkpoint")
+    shutil.rmtree(job.root / "flushes")
+    job.run(spark)
+    load.check(job)
+    # It knows now where the logs end, also after another start.
+    job.run(spark)
+    load.check(job)
+
+
+def test_log_restored_from_a_backup_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """What the writer has notified is missing in it; going on would leave a hole."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    job.write(load.files[0])
+    job.run(spark)
+    shutil.copytree(job.root / "log", tmp_path / "backup")
+    job.write(load.files[1])
+    job.run(spark)
+    shutil.rmtree(job.root / "log")
+    (tmp_path / "backup").rename(job.root / "log")
+    with pytest.raises(SinkError, match="is older than the checkpoint"):
+        job.run(spark)
+
+
+def test_second_writer_fences_the_first_before_it_writes_or_says_anything(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It claims the log while the first is in the middle of a batch."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    load.write(job)
+    append = WriteDriver.append
+
+    def claim_first(driver: WriteDriver, *arguments: Any) -> None:
+        LogClaim(create_shape_log(str(job.root / "log"))).take()
+        append(driver, *arguments)
+
+    with monkeypatch.context() as second:
+        second.setattr(WriteDriver, "append", claim_first)
+        with pytest.raises(SinkError, match=r"this writer has been fenced: another writer \(process \d+ on "):
+            job.run(spark)
+    assert job.log_rows("a") == []
+    assert job.notified() == []
+    job.run(spark)
+    load.check(job)
+
+
+def test_unreadable_change_stops_the_job_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing of the batch is written; once the file is corrected, the job goes on."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    job.write([*load.files[0], '{"v": 1, "source": "1/1/shapes", "shape_id": "a"}'])
+    for file in load.files[1:]:
+        job.write(file)
+    with pytest.raises(DecodeError, match=r"shape_changes/000000000000.jsonl: shape changes cannot be read: xid is m"):
+        job.run(spark)
+    assert job.log_rows("b") == []
+    path = job.root / "shape_changes" / "000000000000.jsonl"
+    path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[:-1]))
+    job.run(spark)
+    load.check(job)
+
+
+def test_gap_stops_one_shape_until_capture_sends_it_again(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others go on; the gap is reported once, with what to do."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    for number, file in enumerate(load.files):
+        job.write([event for event in file if event.shape_id != "b" or number != 1])
+    job.run(spark)
+    stream = load.shapes["b"]
+    assert job.log_rows("b") == stream.expected_rows()[: len(job.log_rows("b"))]
+    assert "b" not in job.notified()[-1]
+    assert job.notified()[-1]["a"] == LogOffset.last_of(max(load.shapes["a"].items))
+    warnings = [record.getMessage() for record in caplog.records if "gap in shape_changes" in record.getMessage()]
+    assert len(warnings) == 1
+    assert f"source={SOURCE} shape=b: an event up to " in warnings[0]
+    assert "until capture is restarted" in warnings[0]
+    stream.restart()
+    job.write(stream.events(list(stream.items)))
+    job.run(spark)
+    load.check(job)
+    assert "gap closed" not in caplog.text  # Another process closes it.
+
+
+def test_removed_shape_takes_nothing_more_and_its_entry_is_kept_for_readers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Late changes are ignored, and the registry table says why it ended."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    entry = ShapeEntry(SOURCE, ShapeDefinition("b", ("public", "t")), 1, LogOffset(900, 0))
+    job.write(load.files[0], [entry])
+    job.write([], [replace(entry, removed_at=LogOffset(5000, 0), ended_because="its column was dropped")])
+    job.run(spark)
+    before = job.log_rows("b")
+    for file in load.files[1:]:
+        job.write(file)
+    job.run(spark)
+    assert before
+    assert job.log_rows("b") == before
+    assert "b" not in job.notified()[-1]
+    assert job.log_rows("a") == load.shapes["a"].expected_rows()
+
+
+def test_whole_transactions_are_written_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """With ``write_unit: txn`` an open transaction waits in the state; the result is the same."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    load.write(job)
+    job.run(spark, write_unit="txn")
+    load.check(job)
+    assert all(offset == LogOffset.last_of(offset.tx_offset) for file in job.notified() for offset in file.values())
+
+
+def test_other_number_of_shape_groups_is_refused(spark: SparkSession, undisturbed: tuple[WriteFolder, Load]) -> None:
+    """Shapes would be looked up in other groups, and their logs written again."""
+    job = undisturbed[0]
+    with pytest.raises(StateError, match=r"was written with shape_groups 2, and state.shape_groups is 3"):
+        job.run(spark, state=StateConfig(str(job.root / "checkpoint"), shape_groups=3, shuffle_partitions=2))

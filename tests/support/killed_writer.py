@@ -1,0 +1,24 @@
+"""``flushtracker write`` that is killed at a chosen point of a batch: SIGKILL to the driver, its JVM and its workers.
+
+``python -m tests.support.killed_writer POINT N --config FILE``: POINT is a key of ``POINTS``, and N is how often it is
+passed before the kill. The process must lead its own process group.
+"""
+
+import os
+import signal
+import sys
+from typing import Final
+
+from flushtracker.cli import main
+from flushtracker.writers.write_driver import WriteDriver
+from tests.support.kill_points import KillPoints, arm
+
+POINTS: Final[KillPoints] = {
+    "before the append": (WriteDriver, "append", True),
+    "between append and notification": (WriteDriver, "append", False),
+    "between notification and batch commit": (WriteDriver, "notify", False),
+}
+
+if __name__ == "__main__":
+    arm(POINTS, sys.argv[1], int(sys.argv[2]), lambda: os.killpg(0, signal.SIGKILL))
+    sys.exit(main(["write", *sys.argv[3:]]))
