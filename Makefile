@@ -16,10 +16,13 @@ help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: java $(READY) jars ## replay the recorded WAL, track its flushes, report how the ack advanced; writes to data/
-	@rm -rf data/fragments data/flushes data/shape_changes data/checkpoint data/acks data/dead_letters
+run: java $(READY) jars ## replay the recorded WAL, write its shapes, track their flushes, verify and report; writes to data/
+	@rm -rf data/fragments data/flushes data/shape_changes data/shapes data/checkpoint data/acks data/dead_letters
+	@rm -rf data/write_checkpoint data/log data/log_shapes
 	$(BIN)/flushtracker replay --recording tests/recording --shapes conf/shapes.yaml --out data
+	$(BIN)/flushtracker write --config conf/write_replay.yaml
 	$(BIN)/flushtracker track --config conf/replay.yaml
+	$(BIN)/flushtracker verify --log data/log --recording tests/recording --shapes conf/shapes.yaml
 	$(BIN)/flushtracker report --config conf/replay.yaml
 
 demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker and writers on this machine, with a live view; Ctrl-C stops all

@@ -188,6 +188,14 @@ def _check_read(arguments: argparse.Namespace) -> str | None:
     return "--typed is only valid without --log-rows" if arguments.typed and arguments.log_rows else None
 
 
+def _add_verify(parser: _Parser) -> None:
+    add = parser.add_argument
+    add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
+    add("--recording", type=Path, required=True, metavar="DIR", help="the recording that was replayed")
+    add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
+    _add_verbose(parser)
+
+
 def _add_conformance(parser: _Parser) -> None:
     add = parser.add_argument
     add("--writer", required=True, metavar="COMMAND", help="runs the writer until it is killed")
@@ -369,6 +377,22 @@ cannot be folded, or a value does not have its type; 5 a Delta table
 """,
         _add_read,
         _check_read,
+    ),
+    _Command(
+        "verify",
+        "flushtracker.verify.program",
+        "read",
+        """\
+Verify a shape log against the recording that it was written from.
+
+For each shape, folding its log must give its query over the table, which is
+made from the recording's changes alone. Needs no Java.
+""",
+        """0 every shape is equal; 1 one is not, or an unexpected error;
+2 the arguments, the shapes, or one that the log does not have; 3 a bad
+recording, or a log that cannot be folded; 5 a Delta table
+""",
+        _add_verify,
     ),
     _Command(
         "conformance",

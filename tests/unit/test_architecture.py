@@ -45,9 +45,10 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
     "report": frozenset({*PURE, "files", "delta"}),
     "read": frozenset({*PURE, "process", "delta"}),
+    "verify": frozenset({*PURE, "files", "delta"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local"}),
-    "demo": frozenset({*PURE, *ADAPTERS, "capture", "replay", "report", "local"}),
+    "demo": frozenset({*PURE, *ADAPTERS, "capture", "report", "verify", "local"}),
     "cli": frozenset({"process", "wal", "errors"}),
 }
 

@@ -16,7 +16,7 @@ from flushtracker.cli import main
 from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
-COMMANDS: Final = ("track", "capture", "write", "topics", "replay", "report", "read", "conformance", "demo")
+COMMANDS: Final = ("track", "capture", "write", "topics", "replay", "report", "read", "verify", "conformance", "demo")
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
@@ -27,6 +27,7 @@ EXTRAS: Final = {
     "flushtracker.replay.program": set[str](),
     "flushtracker.read.program": {"deltalake", "pyarrow"},
     "flushtracker.conformance.program": set[str](),
+    "flushtracker.verify.program": {"deltalake", "pyarrow"},
     "flushtracker.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
 }
 OPTIONAL: Final = set[str]().union(*EXTRAS.values())
