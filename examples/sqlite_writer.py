@@ -5,7 +5,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 import flushtracker as ft
 
@@ -38,21 +38,22 @@ removed: set[tuple[str, str]] = set()
 starts = {config.topics.shapes: {}, config.topics.shape_changes: dict(db.execute("SELECT * FROM positions"))}
 settings = {"bootstrap.servers": config.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
 consumer = Consumer({**config.options, **settings, "auto.offset.reset": "earliest"})
-numbers = {topic: consumer.list_topics(topic, timeout=30).topics[topic].partitions for topic in starts}
-consumer.assign([TopicPartition(topic, n, starts[topic].get(n, 0)) for topic in starts for n in numbers[topic]])
+found = [consumer.list_topics(topic, timeout=30).topics[topic] for topic in starts]
+if errors := [topic.error for topic in found if topic.error]:
+    raise KafkaException(*errors)
+consumer.assign([TopicPartition(of.topic, n, starts[of.topic].get(n, 0)) for of in found for n in of.partitions])
 with ft.FlushNotifier(config) as notifier:
     notifier.start(cursors)
     while True:
         for message in consumer.consume(200, timeout=0.05):
-            if error := message.error():
+            error, topic, value = message.error(), message.topic(), message.value() or b""
+            if error and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # No group is used.
                 raise KafkaException(error)
-            if message.topic() == config.topics.shape_changes:
-                store(ft.ShapeChangesEvent.from_json(message.value() or b""))
+            if topic == config.topics.shape_changes:
+                store(ft.ShapeChangesEvent.from_json(value))
                 position = message.partition(), (message.offset() or 0) + 1
                 db.execute("REPLACE INTO positions VALUES (?, ?)", position)
-            elif (
-                isinstance(entry := ft.parse_registry_entry(message.value() or b""), ft.ShapeEntry) and entry.removed_at
-            ):
+            elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry) and entry.removed_at:
                 removed.add((entry.source, entry.definition.id))
         db.commit()  # First durable,
         notifier.flush()  # then said.

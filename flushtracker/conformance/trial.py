@@ -87,9 +87,13 @@ class Trial:
         self._publisher.flush(self._timeout_s)
 
     def _play_round(self) -> None:
-        """Send changes until the writer is killed: once it has notified something new, or at any other moment."""
+        """Send changes until the writer is killed: once it has notified something new, or at any other moment.
+
+        Before its first notification it is not killed, because its storage may not exist yet.
+        """
         judge, started = self._judge, time.monotonic()
         progress, advances = judge.progress, self._rng.choice([0, 1, 1, 2, 5])
+        advances = max(advances, 1 - self.kills)
         delay_s = self._rng.uniform(0, 1.5 * self._start_took_s)
         while True:
             self._send_something()

@@ -1,8 +1,11 @@
 """Least privilege: each program works with exactly what the README lists, and says which of it is missing."""
 
+import subprocess
+import sys
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -13,14 +16,19 @@ from pyspark.sql import SparkSession
 from flushtracker.cli import main
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import record_of
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import CaptureRig
 from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.kafka_job import KafkaJob
-from tests.support.kafka_streams import config_file, created_streams, topic_names
-from tests.support.secured_broker import SecuredBroker
+from tests.support.kafka_streams import config_file, created_streams, topic_names, values
+from tests.support.secured_broker import Acl, SecuredBroker
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf, remove_old_shapes
+from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 RECORDING: Final = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
@@ -81,6 +89,45 @@ def test_capture_names_the_missing_acl(
     assert code == 6
     assert f"topic {name} " in line
     assert f"; allow this user {operation} on topic {name}" in line
+
+
+def test_a_writer_of_ones_own_needs_what_is_listed(secured_broker: SecuredBroker, tmp_path: Path) -> None:
+    """With all of them the example stores and notifies; with one missing it ends with an error."""
+    created = created_streams(secured_broker.open_servers, lambda name: f"{name}-{uuid.uuid4().hex[:12]}")
+    at = LogOffset(100, 0)
+    item = LogItem(at, "insert", "k", {"id": "1"}, None)
+    event = ShapeChangesEvent(
+        "s", "users", 7, at, has_begin=True, commit=Commit("x", 1), items=(item,), follows=LogOffset(99, 0), start=True
+    )
+    _, key, value = record_of(event)
+    publisher = KafkaPublisher(created)
+    publisher.publish(created.topics.shape_changes, key, value)
+    publisher.flush(LIMIT_S)
+    topics = created.topics.by_role()
+    acls = acls_of("sqlite_writer.py", topics)
+    assert len(acls) == 3
+
+    def start(acls: set[Acl], name: str) -> "subprocess.Popen[bytes]":
+        options = SecretOptions(secured_broker.create_user(acls).options(secured_broker.ca_file))
+        config = replace(created, bootstrap_servers=secured_broker.servers, options=options, retry_timeout_ms=5_000)
+        file = config_file(config, tmp_path / f"{name}.yaml")
+        return subprocess.Popen([sys.executable, ROOT / "examples" / "sqlite_writer.py", file, tmp_path / f"{name}.db"])
+
+    for number, missing in enumerate(sorted(acls)):
+        writer = start(acls - {missing}, str(number))
+        try:
+            assert writer.wait(LIMIT_S) != 0, missing
+        finally:
+            writer.kill()
+    assert values(secured_broker.open_servers, created.topics.flushes) == []
+    writer = start(acls, "all")
+    try:
+        flushes = partial(values, secured_broker.open_servers, created.topics.flushes)
+        wait_until(lambda: len(flushes()) > 0, "a notification", LIMIT_S)
+        time.sleep(3)
+        assert writer.poll() is None
+    finally:
+        writer.kill()
 
 
 def test_publisher_without_any_right_to_write_is_told_so(secured_broker: SecuredBroker) -> None:

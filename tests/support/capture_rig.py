@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,7 +23,9 @@ from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.changes import LogItem
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
+from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
 from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 30.0
@@ -175,7 +177,9 @@ class CaptureRig:
 
     def items(self, shape_id: str) -> list[LogItem]:
         """The items that a shape's writer stores: in order, and each one once even if it was sent again."""
-        items = {item.offset: item for part in self.changes() if part.shape_id == shape_id for item in part.items}
+        changes = [part for part in self.changes() if part.shape_id == shape_id]
+        items = {item.offset: item for part in changes for item in part.items}
+        assert_chained(changes)
         return [items[offset] for offset in sorted(items)]
 
     def operations(self, shape_id: str) -> list[str]:
@@ -260,3 +264,20 @@ def run_in_transaction(server: LocalPostgres, statements: Sequence[str]) -> None
                 cursor.execute(statement)
     finally:
         connection.close()
+
+
+def assert_chained(changes: Iterable[ShapeChangesEvent]) -> None:
+    """Assert that a writer who goes by the chain of each shape finds no gap, and takes every item once."""
+    cursors: dict[tuple[str, str], LogOffset] = {}
+    taken: list[tuple[str, str, LogOffset]] = []
+    sent: set[tuple[str, str, LogOffset]] = set()
+    for event in changes:
+        shape = event.source, event.shape_id
+        cursor = cursors.get(shape)
+        place = place_of(event, cursor)
+        assert place != "gap", f"{shape}: {event.follows} -> {event.last_log_offset} at {cursor}"
+        sent.update((*shape, item.offset) for item in event.items)
+        if place == "next":
+            taken += [(*shape, item.offset) for item in new_items(event, cursor)]
+            cursors[shape] = cursor_after(event)
+    assert sorted(taken) == sorted(sent)

@@ -10,6 +10,7 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shapes.log_items import key_text
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writing.shape_chain import cursor_after, place_of
 from tests.support.capture_rig import CaptureRig
 from tests.support.fold import fold_items
 from tests.support.schema_statements import LISTED, WHERE, Change, Kind
@@ -57,6 +58,7 @@ class SchemaJudge:
         self._removals: set[str] = set()
         self._items: dict[str, dict[LogOffset, LogItem]] = {}
         self._resent: dict[str, str] = {}
+        self._cursors: dict[tuple[str, str], LogOffset] = {}
 
     def read(self) -> None:
         """Read what was published since."""
@@ -133,6 +135,12 @@ class SchemaJudge:
 
     def _take_changes(self, value: bytes) -> None:
         event = ShapeChangesEvent.from_json(value)
+        shape = event.source, event.shape_id
+        place = place_of(event, self._cursors.get(shape))
+        if place == "gap":
+            self._resent[event.shape_id] = f"has a gap before {event.last_log_offset}, which follows {event.follows}"
+        elif place == "next":
+            self._cursors[shape] = cursor_after(event)
         known = self._items.setdefault(event.shape_id, {})
         for item in event.items:
             if known.setdefault(item.offset, item) != item:

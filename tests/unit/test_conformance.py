@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,30 @@ def test_a_history_is_one_that_capture_could_publish(seed: int) -> None:
     for shape_id, offsets in taken.items():
         operations = [part for each in history.transactions for part in each.operations]
         assert offsets == [each.offset for part in operations for each in part.get(shape_id, ())]
+
+
+def test_histories_have_what_breaks_writers() -> None:
+    """Each kind is among a few connections; a trial without one would prove nothing about it."""
+    rng = Random(1)  # noqa: S311  reproducible
+    history = SourceHistory("s", ["a", "b"], rng)
+    cursors: dict[str, LogOffset] = {}
+    kinds: Counter[str] = Counter()
+    for _ in range(20):
+        connection = Connection(history, rng.randint(max(0, history.committed - 3), history.committed), rng)
+        for _ in range(30):
+            for event in connection.next_events():
+                cursor = cursors.get(event.shape_id)
+                place = place_of(event, cursor)
+                dropped = len(event.items) - len(new_items(event, cursor))
+                kinds[place] += 1
+                kinds["cursor inside the event"] += place == "next" and dropped > 0
+                kinds["commit without items"] += event.commit is not None and not event.items
+                kinds["part of a transaction"] += event.commit is None
+                kinds["ends with a split update"] += bool(event.items) and event.items[-1].offset.op_offset % 2 == 1
+                kinds["start inside a transaction"] += event.start and bool(event.items) and not event.commit
+                cursors[event.shape_id] = max(cursor_after(event), cursors.get(event.shape_id, LogOffset.before_all()))
+    assert min(kinds.values()) >= 3, kinds
+    assert "gap" not in kinds
 
 
 def subject(tmp_path: Path, writer: str, dump_command: str) -> Subject:

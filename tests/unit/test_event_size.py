@@ -6,9 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from flushtracker.capture import event_limit
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES, MAX_EVENT_BYTES
+from flushtracker.errors import ShapeError
 from flushtracker.events.event_size import fragment_bytes_within, max_event_bytes
-from flushtracker.events.fragment_sequencer import shape_changes
+from flushtracker.events.fragment_sequencer import FragmentSequencer, shape_changes
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.wal.change_size import change_bytes
@@ -89,6 +91,17 @@ def test_a_fragment_within_the_default_is_never_over_the_topics_limit() -> None:
     """The default leaves some room; the greatest allowed value leaves none."""
     assert DEFAULT_MAX_BATCH_BYTES < MAX_BATCH_BYTES
     assert max_event_bytes(MAX_BATCH_BYTES) <= MAX_EVENT_BYTES < max_event_bytes(MAX_BATCH_BYTES + 1)
+
+
+def test_a_row_is_measured_with_what_its_event_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture would otherwise publish an event that is a few bytes over the limit, and the topic would reject it."""
+    fragment = fragment_of([dict.fromkeys(NAMES, "x")], deletes=False)
+    parts = EventRouter(SHAPES).route(fragment)
+    sequenced = FragmentSequencer(SOURCE, LSN).sequence(fragment, parts)
+    for part, event in zip(parts, sequenced.shape_changes, strict=True):
+        monkeypatch.setattr(event_limit, "MAX_EVENT_BYTES", len(event.to_json().encode()) - 1)
+        with pytest.raises(ShapeError, match=r"makes an event of \d+ bytes or more, over the limit"):
+            event_limit.EventLimit(SOURCE, fragment).check(part)
 
 
 @pytest.mark.parametrize("limit", [5_000, 1 << 20, 64 << 20])
