@@ -71,7 +71,7 @@ def _cut_place(rows: pa.Table, wanted: int) -> int:
     start = bisect_left(range(len(rows)), shape_id, key=text)
     end = bisect_right(range(len(rows)), shape_id, key=text)
     near = min(start, end, key=lambda place: abs(place - wanted))
-    return near if wanted // 2 <= near <= wanted + wanted // 2 else wanted
+    return near if max(1, wanted // 2) <= near <= wanted + wanted // 2 else wanted
 
 
 def _next(source: Iterator[pa.Table]) -> pa.Table | None:
