@@ -1,7 +1,7 @@
 """A shape log over months: what a reader opens, what merging costs, which files are left, and that no row is lost."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
@@ -169,35 +169,48 @@ def test_reader_in_the_middle_keeps_its_version(log: str) -> None:
 
 
 class _Interrupted(LogFiles):
-    """Calls ``meanwhile`` after the rows are read and written, and before they are committed."""
+    """Calls ``meanwhile`` once: when the new files are written, or between the check and the commit."""
 
-    def __init__(self, log: str, meanwhile: Sequence[Callable[[], object]]) -> None:
+    def __init__(self, log: str, meanwhile: Callable[[], object], *, checked: bool) -> None:
         super().__init__(DeltaTable(log), {})
-        self._meanwhile = list(meanwhile)
+        self._meanwhile, self._checked, self._has_written, self._is_done = meanwhile, checked, False, False
 
     def write(self, rows: pa.Table, run: int | None) -> AddAction:
         written = super().write(rows, run)
-        while self._meanwhile:
-            self._meanwhile.pop(0)()
+        self._has_written = True
+        if not self._checked:
+            self._interrupt()
         return written
 
+    def current(self) -> list[LogFile]:
+        found = super().current()
+        if self._checked and self._has_written:
+            self._interrupt()
+        return found
 
-@pytest.mark.parametrize("other", ["upkeep", "optimize", "appends"])
-def test_files_that_others_replace_meanwhile_are_not_replaced_again(log: str, other: str) -> None:
+    def _interrupt(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._meanwhile()
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("other", ["upkeep", "optimize", "append"])
+def test_files_that_others_replace_meanwhile_are_not_replaced_again(log: str, other: str, *, checked: bool) -> None:
     """deltalake itself would commit both, and every row would be there twice. An append is no obstacle."""
     for number in range(8):
         append_transactions(log, names(10), number)
     meanwhile: dict[str, Callable[[], object]] = {
         "upkeep": lambda: ShapeLogUpkeep(log, settings=_SMALL).run(_NOW),
         "optimize": DeltaTable(log).optimize.compact,
-        "appends": lambda: append_transactions(log, names(10), 100),
+        "append": lambda: append_transactions(log, names(10), 100),
     }
     upkeep = ShapeLogUpkeep(log, settings=_SMALL)
-    upkeep._files = _Interrupted(log, [meanwhile[other]])
+    upkeep._files = _Interrupted(log, meanwhile[other], checked=checked)
     upkeep._table = upkeep._files._table
-    assert upkeep.run(_NOW).merges == (1 if other == "appends" else 0)
+    assert upkeep.run(_NOW).merges == (1 if other == "append" else 0)
     keys = row_keys(log)
-    assert len(keys) == len(set(keys)) == (9 if other == "appends" else 8) * 10 * 5
+    assert len(keys) == len(set(keys)) == (9 if other == "append" else 8) * 10 * 5
 
 
 def test_log_of_a_removed_shape_is_deleted_after_the_delay(log: str) -> None:
