@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from flushtracker.delta.shape_log import SEARCHED
 
-_RUN: Final = re.compile(r"run-(\d{20})-.*\.parquet")
+_PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ROW_GROUPS: Final = 8
 _LEAST_ROW_GROUP: Final = 1024
 _BUFFER_BYTES: Final = 1 << 20
@@ -31,6 +31,8 @@ _ATTEMPTS: Final = 20
 
 ShapeKey = tuple[str, str]
 """Source and shape id."""
+Place = tuple[int, int]
+"""A run, and the number of a file in it: the rows of the files of a run, in this order, are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,15 @@ class LogFile:
     last_id: str | None
 
     @property
+    def place(self) -> Place | None:
+        """Where it is in which run; ``None`` for a file that was appended."""
+        match = _PART_OF_RUN.fullmatch(self.path)
+        return None if match is None else (int(match[1]), int(match[2]))
+
+    @property
     def run(self) -> int | None:
         """The run that it is part of; ``None`` for a file that was appended."""
-        match = _RUN.fullmatch(self.path)
-        return None if match is None else int(match[1])
+        return None if self.place is None else self.place[0]
 
     def may_have(self, shape_ids: Collection[str]) -> bool:
         first, last = self.first_id, self.last_id
@@ -88,13 +95,13 @@ class LogFiles:
         ]
         return pa.table(columns, schema=schema).combine_chunks()
 
-    def write(self, rows: pa.Table, run: int | None) -> AddAction:
+    def write(self, rows: pa.Table, place: Place | None) -> AddAction:
         """Write a file that is part of a run, or of none; it is not part of the table until :meth:`replace`."""
         content = io.BytesIO()
         group = max(_LEAST_ROW_GROUP, len(rows) // _ROW_GROUPS)
         # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
         pq.write_table(rows, content, row_group_size=group, compression="zstd", store_schema=False)
-        name = "part" if run is None else f"run-{run:020}"
+        name = "part" if place is None else f"run-{place[0]:020}-{place[1]:06}"
         path, data = f"{name}-{uuid.uuid4().hex}.parquet", content.getvalue()
         # deltalake's stream takes only bytes, which Arrow passes from its buffered stream alone.
         with pa.BufferedOutputStream(self._storage.open_output_stream(path), _BUFFER_BYTES) as stream:
@@ -145,14 +152,12 @@ def without(rows: pa.Table, keys: Collection[ShapeKey]) -> pa.Table:
 
 
 def by_run(files: Iterable[LogFile]) -> dict[int, list[LogFile]]:
-    """The files of each run, in the order of their shapes."""
+    """The files of each run, in the order of their rows."""
     runs: dict[int, list[LogFile]] = {}
-    for file in files:
+    for file in sorted(files, key=lambda file: file.place or (0, 0)):
         if file.run is not None:
             runs.setdefault(file.run, []).append(file)
-    return {
-        run: sorted(parts, key=lambda file: (file.first_id or "", file.last_id or "")) for run, parts in runs.items()
-    }
+    return runs
 
 
 def _wide_schema(schema: pa.Schema) -> pa.Schema:

@@ -32,6 +32,7 @@ DELETED_APP_ID: Final = "flushtracker: logs of removed shapes deleted"
 VACUUM_EVERY: Final = 1000
 """Versions of the table between two vacuums, each of which lists the whole folder."""
 
+_MOST_MERGES: Final = 16
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
@@ -80,10 +81,11 @@ class ShapeLogUpkeep:
         return UpkeepReport(merges, rewritten_bytes, deleted, vacuumed)
 
     def _merge_all(self) -> tuple[int, int, bool]:
-        """Merge until nothing is due; returns the merges, their bytes, and whether a vacuum is due."""
+        """Merge what is due; returns the merges, their bytes, and whether a vacuum is due."""
         count = rewritten_bytes = 0
         is_vacuum_due = False
-        while True:
+        # The rest must have its turn, even if appends bring more than is merged meanwhile.
+        while count < _MOST_MERGES:
             files = self._files.current()
             runs = by_run(files)
             appended = [Appended(file.path, file.bytes, file.modified_ms) for file in files if file.run is None]
@@ -91,16 +93,17 @@ class ShapeLogUpkeep:
                 appended, {run: sum(f.bytes for f in parts) for run, parts in runs.items()}, self._settings
             )
             if plan is None:
-                return count, rewritten_bytes, is_vacuum_due
+                break
             # A run is numbered by the version that it is made from; the greatest number tells when that was last.
             number, last = self._table.version() + 1, max(runs, default=0)
             chosen = [file for file in files if file.path in plan.paths or file.run in plan.runs]
             if not self._merge(plan, chosen, runs, number):
                 logger.info("shape log not merged: another process was first uri=%s", self.uri)
-                return count, rewritten_bytes, is_vacuum_due
+                break
             count += 1
             rewritten_bytes += sum(file.bytes for file in chosen)
             is_vacuum_due = is_vacuum_due or number // VACUUM_EVERY > last // VACUUM_EVERY
+        return count, rewritten_bytes, is_vacuum_due
 
     def _merge(self, plan: Merge, chosen: list[LogFile], runs: Mapping[int, list[LogFile]], number: int) -> bool:
         """Write the chosen files' rows as run ``number``; false if another process has replaced one of the files."""
@@ -109,7 +112,8 @@ class ShapeLogUpkeep:
         rows_per_file = max(1, total_rows * self._settings.file_bytes(total_bytes) // total_bytes)
         new = sort(pa.concat_tables([self._files.read(path) for path in plan.paths]))
         sources = [iter([new]), *(chunks(runs[run], self._files) for run in sorted(plan.runs))]
-        added = [self._files.write(rows, number) for rows in cut(merged(sources), rows_per_file)]
+        files = cut(merged(sources), rows_per_file)
+        added = [self._files.write(rows, (number, part)) for part, rows in enumerate(files)]
         return self._files.replace(chosen, added)
 
     def _delete_removed(self, now: datetime) -> int:
@@ -134,7 +138,7 @@ class ShapeLogUpkeep:
             kept = without(rows, removed.keys())
             if len(kept) < len(rows):
                 replaced.append(file)
-                added += [self._files.write(kept, file.run)] if len(kept) else []
+                added += [self._files.write(kept, file.place)] if len(kept) else []
         mark = Transaction(DELETED_APP_ID, max(removed.values()))
         if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)

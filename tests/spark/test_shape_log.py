@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -94,7 +95,8 @@ def test_spark_refuses_what_the_other_reader_refuses(spark: SparkSession, log: s
 
 
 def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> None:
-    """Neither fails because of the other, no row is lost or there twice, and Spark reads what upkeep has written."""
+    """Neither fails because of the other, no row is lost or there twice, and each reads the other's checkpoints."""
+    DeltaTable(log).alter.set_table_properties({"delta.checkpointInterval": "3"})
     made = RandomLog(7, shape_ids=[f"shape-{n}" for n in range(8)])
     expected = list[dict[str, Any]]()
     stop, problems = threading.Event(), list[BaseException]()
@@ -126,6 +128,7 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
         thread.join(60)
     assert problems == []
     assert merges > 1
+    assert len(list((Path(log) / "_delta_log").glob("*.checkpoint.parquet"))) > 2
     found = spark.read.format("delta").load(log).toArrow().to_pylist()
     assert sorted(found, key=repr) == sorted(arrow(expected).to_pylist(), key=repr)
     here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)

@@ -15,9 +15,10 @@ from deltalake.transaction import AddAction
 from flushtracker.delta import shape_log, shape_log_upkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_files import LogFile, LogFiles, by_run
+from flushtracker.delta.shape_log_files import LogFile, LogFiles, Place, by_run, chunks
 from flushtracker.delta.shape_log_reader import read_shape, read_shape_log
 from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.sorted_run import sort
 from flushtracker.delta.storage import query_rows, table_rows
 from flushtracker.errors import ShapeEndedError
 from flushtracker.writing.merge_plan import MergeSettings
@@ -82,18 +83,19 @@ def test_reading_one_shape_opens_few_bytes_after_merging(log: str, tmp_path: Pat
 
 
 def test_shape_of_many_rows_is_cut_into_files(log: str) -> None:
-    """One shape may be larger than all others together."""
-    append(log, [row for n in range(20_000) for row in [item((10, 2 * n), "insert", f"k{n}", {"id": f"{n}"})]])
-    append(log, [commit(10), item((12, 0), "insert", "a", {"id": "1"}, shape_id="a"), commit(12, shape_id="a")])
-    before = row_keys(log)
-    assert (
-        ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2, files_per_run=10, least_file_bytes=1))
-        .run(_NOW)
-        .merges
-    )
-    assert row_keys(log) == before
-    assert 8 <= len(files(log)) <= 14
-    assert len(read_shape(log, "users").rows) == 20_000
+    """One shape may be larger than all others together. Its rows stay in order, also when its run is merged again."""
+    settings = MergeSettings(merge_files=2, files_per_run=10, least_file_bytes=1)
+    for tx in (10, 20):
+        append(log, [item((tx, 2 * n), "insert", f"k{n}", {"id": f"{n}"}) for n in range(10_000)])
+        append(log, [commit(tx), item((tx, 0), "insert", "a", {"id": "1"}, shape_id="a"), commit(tx, shape_id="a")])
+        before = row_keys(log)
+        assert ShapeLogUpkeep(log, settings=settings).run(_NOW).merges == 1
+        assert row_keys(log) == before
+        ((_, run),) = by_run(files(log)).items()
+        assert 8 <= len(run) <= 14
+        rows = pa.concat_tables(chunks(run, LogFiles(DeltaTable(log), {})))
+        assert rows == sort(rows)
+    assert len(read_shape(log, "users").rows) == 10_000
 
 
 def test_runs_double_and_are_then_left_alone(log: str) -> None:
@@ -175,8 +177,8 @@ class _Interrupted(LogFiles):
         super().__init__(DeltaTable(log), {})
         self._meanwhile, self._checked, self._has_written, self._is_done = meanwhile, checked, False, False
 
-    def write(self, rows: pa.Table, run: int | None) -> AddAction:
-        written = super().write(rows, run)
+    def write(self, rows: pa.Table, place: Place | None) -> AddAction:
+        written = super().write(rows, place)
         self._has_written = True
         if not self._checked:
             self._interrupt()
