@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.column_types import decimal_places
-from flushtracker.delta.shape_log import COMMIT, SCHEMA
+from flushtracker.delta.shape_log import SCHEMA
 from flushtracker.delta.shape_log_reader import FoundShape, ShapeLogReader
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
@@ -87,7 +87,7 @@ class SparkShapeLogReader:
         shape = self._reader.find(shape_id, source, at, even_if_ended=even_if_ended)
         if typed:
             shape.require_types()
-        items = self._rows(shape).where(F.col("operation") != COMMIT)
+        items = self._rows(shape).where(F.col("operation") != "commit")
         cells = _current_cells(items)
         types = shape.columns
         names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
