@@ -23,12 +23,14 @@ _MOST_OF_TOTAL: Final = 1.5
 class MergeSettings:
     """When to merge, and how large runs and their files become; sizes are those of Parquet files.
 
-    Merging starts with ``merge_files`` appended files, or ``merge_bytes`` in them. One merge takes at most
-    ``merge_bytes`` of them, because it holds those in memory, but at least one file.
+    Merging starts with ``merge_files`` appended files, or when they have ``merge_share`` of the bytes of all runs, but no
+    less than 1 MiB and no more than ``merge_bytes``. One merge takes at most ``merge_bytes`` of them, because it holds
+    those in memory, but at least one file.
     """
 
     merge_files: int = 64
     merge_bytes: int = 32 * MIB
+    merge_share: float = 0.01
     sealed_bytes: int = 2048 * MIB
     files_per_run: int = 128
     least_file_bytes: int = MIB // 16
@@ -66,7 +68,8 @@ def next_merge(appended: Iterable[Appended], runs: Mapping[int, int], settings: 
     True
     """
     files = sorted(appended, key=lambda file: (file.age_rank, file.path))
-    if len(files) < settings.merge_files and sum(file.bytes for file in files) < settings.merge_bytes:
+    enough = min(settings.merge_bytes, max(MIB, settings.merge_share * sum(runs.values())))
+    if len(files) < settings.merge_files and sum(file.bytes for file in files) < enough:
         return None
     total, paths = 0, list[str]()
     for file in files:
