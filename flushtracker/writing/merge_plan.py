@@ -23,9 +23,9 @@ _MOST_OF_TOTAL: Final = 1.5
 class MergeSettings:
     """When to merge, and how large runs and their files become; sizes are those of Parquet files.
 
-    Merging starts with ``merge_files`` appended files, or when they have ``merge_share`` of the bytes of all runs, but no
-    less than 1 MiB and no more than ``merge_bytes``. One merge takes at most ``merge_bytes`` of them, because it holds
-    those in memory, but at least one file.
+    Merging starts with ``merge_files`` appended files, or when they have ``merge_share`` of the bytes of all runs, but
+    no less than 1 MiB and no more than ``merge_bytes``. One merge takes at most ``merge_bytes`` of them, because it
+    holds those in memory, but at least one file.
     """
 
     merge_files: int = 64
