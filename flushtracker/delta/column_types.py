@@ -29,7 +29,6 @@ from flushtracker.shapes.table_binding import ColumnBinding
 _NUMERIC: Final = 1700
 _MOST_DIGITS: Final = 38
 _HEADER: Final = 4
-"""What PostgreSQL adds to a numeric's type modifier."""
 
 
 def _cast(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
@@ -79,8 +78,8 @@ _READERS: Final[dict[int, Callable[[pa.Array], pa.Array]]] = {
 def typed_column(name: str, texts: pa.Array, column: ColumnBinding) -> pa.Array:
     """The column's values with its type; raises ``DecodeError`` if one does not fit, without showing it."""
     try:
-        if column.type_oid == _NUMERIC:
-            return _numeric(texts, column.type_modifier)
+        if places := decimal_places(column):
+            return texts.cast(pa.decimal128(*places))
         reader = _READERS.get(column.type_oid)
         return texts if reader is None else reader(texts)
     except (pa.ArrowException, ValueError) as error:
@@ -89,11 +88,12 @@ def typed_column(name: str, texts: pa.Array, column: ColumnBinding) -> pa.Array:
         ) from error
 
 
-def _numeric(texts: pa.Array, modifier: int) -> pa.Array:
-    """PostgreSQL packs the precision and the scale, which since version 15 may be negative or above the precision."""
-    if modifier < _HEADER:
-        return texts
-    precision, scale = (modifier - _HEADER) >> 16 & 0xFFFF, (modifier - _HEADER) & 0x7FF
-    if not 0 <= scale <= precision <= _MOST_DIGITS:
-        return texts
-    return texts.cast(pa.decimal128(precision, scale))
+def decimal_places(column: ColumnBinding) -> tuple[int, int] | None:
+    """The precision and scale of a ``numeric(p, s)`` that a decimal can hold; ``None`` for all other types.
+
+    PostgreSQL's type modifier is ``(p << 16 | s) + 4``, where s has 11 bits and may be negative, or greater than p.
+    """
+    if column.type_oid != _NUMERIC or column.type_modifier < _HEADER:
+        return None
+    precision, scale = column.type_modifier - _HEADER >> 16 & 0xFFFF, column.type_modifier - _HEADER & 0x7FF
+    return (precision, scale) if 0 < precision <= _MOST_DIGITS and scale <= precision else None

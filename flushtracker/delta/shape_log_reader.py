@@ -8,7 +8,7 @@ Values are PostgreSQL's text. ``typed`` columns are those of :mod:`flushtracker.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -126,7 +126,7 @@ class ShapeLogReader:
         self, shape_id: str, after: LogOffset | None = None, source: str | None = None, *, even_if_ended: bool = False
     ) -> ShapeRead:
         """See :func:`read_shape_log`."""
-        shape = self._find(shape_id, source, None, even_if_ended=even_if_ended)
+        shape = self.find(shape_id, source, even_if_ended=even_if_ended)
         if after is not None:
             shape.require_inside(after, "after")
         condition = f"{shape.condition} AND tx_offset <= {shape.last_tx:d}"
@@ -146,12 +146,9 @@ class ShapeLogReader:
         even_if_ended: bool = False,
     ) -> ShapeRead:
         """See :func:`read_shape`."""
-        shape = self._find(shape_id, source, at, even_if_ended=even_if_ended)
-        if typed and shape.table is None:
-            raise ConfigError(
-                f"the types of {shape.name} are not known: there is no registry table with its table; name it with "
-                "shapes, or leave out typed"
-            )
+        shape = self.find(shape_id, source, at, even_if_ended=even_if_ended)
+        if typed:
+            shape.require_types()
         condition = f"{shape.condition} AND tx_offset <= {shape.last_tx:d} AND operation <> {literal(COMMIT)}"
         items = self._rows(["operation", "key", "value"], condition)
         rows = list(fold(_items(items)).values())
@@ -173,8 +170,10 @@ class ShapeLogReader:
         except (DeltaError, OSError) as error:
             raise unreadable(self._uri, error) from error
 
-    def _find(self, shape_id: str, source: str | None, at: LogOffset | None, *, even_if_ended: bool) -> "_FoundShape":
-        """The shape in the table's newest version, with its bound, at most ``at``; raises as the reads do."""
+    def find(
+        self, shape_id: str, source: str | None, at: LogOffset | None = None, *, even_if_ended: bool
+    ) -> "FoundShape":
+        """The shape in the table's newest version, with its bound, at most ``at``; raises as :func:`read_shape`."""
         self._refresh()
         registry = Registry({}) if self._registry is None else self._registry.entries()
         self._version_read = self._table.version()
@@ -192,11 +191,11 @@ class ShapeLogReader:
         if entry is not None and entry.removed_at is not None:
             _require_readable(entry, even_if_ended=even_if_ended, has_log=source in bounds)
         table = None if entry is None else registry.table_of(entry)
-        shape = _FoundShape(source, shape_id, bounds.get(source), entry, table)
+        shape = FoundShape(self._version_read, source, shape_id, bounds.get(source), entry, table)
         if at is None:
             return shape
         shape.require_inside(at, "at")
-        return _FoundShape(source, shape_id, self._last_commit_at(shape, at), entry, table)
+        return replace(shape, last_commit=self._last_commit_at(shape, at))
 
     def _last_commits(self, shape_id: str, source: str | None) -> dict[str, int | None]:
         """The last whole transaction of each source that has rows of the shape."""
@@ -213,7 +212,7 @@ class ShapeLogReader:
             raise unreadable(self._uri, error) from error
         return {row["source"]: row["last"] for row in found}
 
-    def _last_commit_at(self, shape: "_FoundShape", at: LogOffset) -> int | None:
+    def _last_commit_at(self, shape: "FoundShape", at: LogOffset) -> int | None:
         """The last transaction all of whose items are at or before ``at``."""
         tx, op = at
         commits = self._rows(
@@ -228,7 +227,10 @@ class ShapeLogReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundShape:
+class FoundShape:
+    """A shape in one ``version`` of the shape log; ``last_commit``: its last transaction that may be read."""
+
+    version: int
     source: str
     shape_id: str
     last_commit: int | None
@@ -261,6 +263,14 @@ class _FoundShape:
         return {
             column.name: column for column in self.table.columns if definition.columns is None or column.name in chosen
         }
+
+    def require_types(self) -> None:
+        """Raise ``ConfigError`` if the types of the shape's columns are not known."""
+        if self.table is None:
+            raise ConfigError(
+                f"the types of {self.name} are not known: there is no registry table with its table; name it with "
+                "shapes, or leave out typed"
+            )
 
     def require_inside(self, offset: LogOffset, argument: str) -> None:
         """Raise ``ConfigError`` if the log does not reach ``offset``, or starts after it."""

@@ -7,11 +7,17 @@ an unchanged TOAST column that no item of the log has.
 
 import json
 from collections.abc import Iterable
+from typing import Final
 
 from flushtracker.errors import DecodeError
 
 Item = tuple[str, str | None, str | None]
 """Operation, key, and value as the text of a JSON object; ``commit`` rows of the log change nothing."""
+
+UPDATE_WITHOUT_INSERT: Final = (
+    "update of a row that the log has not inserted: the table had rows before the shape started, and the log alone "
+    "does not have them; read the log instead of the rows"
+)
 
 
 def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
@@ -40,10 +46,7 @@ def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
         elif key in rows:
             rows[key].update(_columns(value))
         else:
-            raise DecodeError(
-                "update of a row that the log has not inserted: the table had rows before the shape started, and the "
-                "log alone does not have them; read the log instead of the rows"
-            )
+            raise DecodeError(UPDATE_WITHOUT_INSERT)
     return rows
 
 

@@ -5,11 +5,12 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 
-from tests.bench import routing, stalled, throughput
+from tests.bench import routing, shape_log, stalled, throughput
 from tests.bench.measure import Table
 
 BENCHES: dict[str, Callable[..., Iterable[Table]]] = {
     "routing": routing.tables,
+    "shape_log": shape_log.tables,
     "stalled": stalled.tables,
     "throughput": throughput.tables,
 }

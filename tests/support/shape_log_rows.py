@@ -123,3 +123,28 @@ class RandomLog:
             changed = {self._random.choice(["a", "b", "c"]): text}
             rows[key].update(changed)
             yield item(offset, "update", key, {"id": key, **changed}, shape_id=shape_id)
+
+
+def append_transactions(
+    log: str | DeltaTable, shape_ids: Sequence[str], number: int, *, rows_each: int = 4, source: str = SOURCE
+) -> None:
+    """Append transaction ``number`` of every shape, with ``rows_each`` inserts, quickly."""
+    tx = 1000 + 100 * number
+    ops = [*(2 * n for n in range(rows_each)), OP_INFINITY]
+    count, size = len(shape_ids), len(ops)
+    values = [f'{{"id":"{n}","at":"{number}","text":"{n * 7919 % 1000003}"}}' for n in range(count * size)]
+    is_commit = [op == OP_INFINITY for op in ops] * count
+    columns: dict[str, list[object]] = {
+        "source": [source] * (count * size),
+        "shape_id": [shape_id for shape_id in shape_ids for _ in ops],
+        "tx_offset": [tx] * (count * size),
+        "op_offset": [op for _ in shape_ids for op in ops],
+        "operation": [COMMIT if ends else "insert" for ends in is_commit],
+        "key": [None if ends else f"k{n}" for n, ends in enumerate(is_commit)],
+        "value": [None if ends else value for value, ends in zip(values, is_commit, strict=True)],
+        "old_value": [None] * (count * size),
+        "xid": [tx] * (count * size),
+        "commit_timestamp": [_NOW if ends else None for ends in is_commit],
+        "chunk": [0] * (count * size),
+    }
+    write_deltalake(log, pa.table(columns, schema=SCHEMA), mode="append")

@@ -105,6 +105,7 @@ def test_program_imports_with_only_the_packages_of_its_extra(module: str) -> Non
     [
         ("track", ["--config", "x"], "py4j", "spark"),
         ("capture", ["--config", "x"], "psycopg2", "capture"),
+        ("read", ["x", "--log", "y"], "deltalake", "read"),
         ("report", ["--config", "x"], "rich", "report"),
         ("demo", [], "rich", "demo"),
     ],

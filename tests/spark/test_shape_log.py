@@ -1,0 +1,137 @@
+"""The shape log with Spark: its reader gives what the other one does, and its appends go on during upkeep."""
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.errors import ConfigError, ShapeEndedError
+from flushtracker.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writing.merge_plan import MergeSettings
+from tests.support.shape_log_rows import RandomLog, append, arrow, commit, item
+from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+_SETTINGS = MergeSettings(merge_files=4, files_per_run=4, least_file_bytes=1, sealed_bytes=100_000)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in an order of their own, with all columns that any has."""
+    names = sorted({name for row in rows for name in row})
+    return sorted(({name: row.get(name) for name in names} for row in rows), key=repr)
+
+
+def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log: str) -> None:
+    """Random logs with truncates, partial updates, moved keys and an open transaction; the rows and the log."""
+    made = RandomLog(2, shape_ids=["users", "it's"])
+    for number in range(8):
+        rows = [row for _ in range(4) for row in made.transaction(most_items=12)]
+        append(log, rows)
+        if number == 5:
+            ShapeLogUpkeep(log, settings=_SETTINGS).run(_NOW)
+    append(log, [item((made.tx + 50, 0), "truncate", shape_id=shape_id) for shape_id in made.shape_ids])
+    here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)
+    for shape_id, states in made.at.items():
+        at, _ = states[len(states) // 2]
+        for offset in (None, at):
+            expected, found = here.read_rows(shape_id, offset), there.read_rows(shape_id, offset)
+            assert found.bound == expected.bound
+            assert ordered(found.rows.toArrow().to_pylist()) == ordered(expected.rows.to_pylist())
+            log_rows = there.read_log(shape_id, offset).rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
+            assert log_rows == here.read_log(shape_id, offset).rows.to_pylist()
+
+
+def test_typed_columns_are_the_same(spark: SparkSession, log: str) -> None:
+    """Those of the registry, in its order."""
+    value = {"id": "7", "price": "12.30", "paid": "t", "day": "2026-01-02", "at": "2026-01-02 03:04:05+00"}
+    append(log, [item((10, 0), "insert", "7", {**value, "data": "\\x00ff"}), commit(10)])
+    append(log, [item((12, 0), "insert", "8", {"id": "8", "paid": "f", "data": "\\x", "price": None}), commit(12)])
+    register(log, shape_entry(), table_entry())
+    found = SparkShapeLogReader(spark, log).read_rows("users", typed=True).rows.orderBy("id")
+    expected = ShapeLogReader(log).read_rows("users", typed=True).rows
+    assert found.columns == expected.column_names
+    # Spark has no instant without a time zone: a timestamp has that of the session.
+    assert [row | {"at": None} for row in found.toArrow().to_pylist()] == [
+        row | {"at": None} for row in expected.to_pylist()
+    ]
+    assert [row["at"] for row in found.toArrow().to_pylist()] == expected["at"].to_pylist()
+
+
+def test_spark_refuses_what_the_other_reader_refuses(spark: SparkSession, log: str) -> None:
+    """An unknown shape, one that has ended, offsets outside the log, and rows that the log does not have."""
+    append(log, [item((10, 0), "update", "7", {"id": "7"}), commit(10)])
+    append(log, [item((12, 0), "insert", "7", {"id": "7"}, shape_id="b"), commit(12, shape_id="b")])
+    append(log, [item((14, 0), "delete", "7", {"id": "7"}, shape_id="b"), commit(14, shape_id="b")])
+    append(log, [item((16, 0), "update", "7", {"id": "7"}, shape_id="b"), commit(16, shape_id="b")])
+    reader = SparkShapeLogReader(spark, log)
+    with pytest.raises(ConfigError, match="has no shape c"):
+        reader.read_rows("c")
+    with pytest.raises(ConfigError, match=r"after is 0/B\+0, but the log of shape users .* only reaches 0/A\+inf"):
+        reader.read_log("users", LogOffset(11, 0))
+    register(log, shape_entry(), table_entry())
+    for shape_id in ("users", "b"):
+        with pytest.raises(PySparkException, match="the table had rows before the shape started"):
+            SparkShapeLogReader(spark, log).read_rows(shape_id).rows.collect()
+    register(log, shape_entry(removed_at=LogOffset(10, 0)))
+    with pytest.raises(ShapeEndedError):
+        SparkShapeLogReader(spark, log).read_rows("users")
+
+
+def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> None:
+    """Neither fails because of the other, no row is lost or there twice, and each reads the other's checkpoints."""
+    DeltaTable(log).alter.set_table_properties({"delta.checkpointInterval": "3"})
+    made = RandomLog(7, shape_ids=[f"shape-{n}" for n in range(8)])
+    expected = list[dict[str, Any]]()
+    stop, problems = threading.Event(), list[BaseException]()
+    merges = 0
+
+    def keep() -> None:
+        nonlocal merges
+        upkeep = ShapeLogUpkeep(log, settings=_SETTINGS)
+        try:
+            while not stop.wait(0.05):
+                merges += upkeep.run(_NOW).merges
+        except BaseException as error:  # noqa: BLE001  for the test's own thread
+            problems.append(error)
+
+    def fragments() -> Iterator[list[dict[str, Any]]]:
+        for _ in range(4):
+            yield from made.fragments()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        for version, rows in enumerate(fragments()):
+            expected += rows
+            frame = spark.createDataFrame(arrow(rows))
+            writer = frame.coalesce(1).write.format("delta").mode("append")
+            writer.options(txnAppId="flushtracker: writer of this table", txnVersion=version).save(log)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert problems == []
+    assert merges > 1
+    assert len(list((Path(log) / "_delta_log").glob("*.checkpoint.parquet"))) > 2
+    found = spark.read.format("delta").load(log).toArrow().to_pylist()
+    assert sorted(found, key=repr) == sorted(arrow(expected).to_pylist(), key=repr)
+    here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)
+    shape_id = next(shape_id for shape_id, states in made.at.items() if states)
+    rows_there = there.read_rows(shape_id).rows.toArrow().to_pylist()
+    assert ordered(rows_there) == ordered(here.read_rows(shape_id).rows.to_pylist())

@@ -1,0 +1,257 @@
+"""A shape log over months: what a reader opens, what merging costs, which files are left, and that no row is lost."""
+
+import os
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction
+
+from flushtracker.delta import shape_log, shape_log_upkeep
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_files import LogFile, LogFiles, Place, by_run, chunks
+from flushtracker.delta.shape_log_reader import read_shape, read_shape_log
+from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.sorted_run import sort
+from flushtracker.delta.storage import query_rows, table_rows
+from flushtracker.errors import ShapeEndedError
+from flushtracker.writing.merge_plan import MergeSettings
+from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item
+from tests.support.waiting import wait_until
+from tests.unit.test_shape_log_reader import shape_entry
+
+_NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+_SMALL: Final = MergeSettings(
+    merge_files=8, merge_bytes=1 << 20, sealed_bytes=50_000, files_per_run=8, least_file_bytes=4096
+)
+
+
+def names(count: int) -> list[str]:
+    return [f"customers-of-the-region-{number:05}" for number in range(count)]
+
+
+def files(log: str) -> list[LogFile]:
+    return LogFiles(DeltaTable(log), {}).current()
+
+
+def row_keys(log: str) -> list[tuple[str, int, int]]:
+    rows = table_rows(DeltaTable(log), ["shape_id", "tx_offset", "op_offset"])
+    return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def age(paths: Iterable[Path], seconds: int) -> None:
+    """Set files' modification times back."""
+    for path in paths:
+        then = path.stat().st_mtime - seconds
+        os.utime(path, (then, then))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def test_reading_one_shape_opens_few_bytes_after_merging(log: str, tmp_path: Path) -> None:
+    """All other files can be gone: a reader opens none of them. Ids have long common prefixes."""
+    shape_ids = names(1000)
+    for number in range(24):
+        append_transactions(log, shape_ids, number, rows_each=20)
+    before = row_keys(log)
+    settings = MergeSettings(merge_files=24, least_file_bytes=1)
+    report = ShapeLogUpkeep(log, settings=settings).run(_NOW)
+    assert (report.merges, report.vacuumed_files) == (1, 0)
+    assert row_keys(log) == before
+    assert {file.run for file in files(log)} == {25}
+    chosen, total = shape_ids[499], sum(file.bytes for file in files(log))
+    whole = read_shape_log(log, chosen).rows
+    assert len(whole) == 24 * 21
+    for file in files(log):
+        if not file.may_have([chosen]):
+            (tmp_path / "log" / file.path).unlink()
+    assert read_shape_log(log, chosen).rows == whole
+    now = files(log)
+    for shape_id in shape_ids:
+        assert sum(file.bytes for file in now if file.may_have([shape_id])) <= 0.02 * total
+
+
+def test_shape_of_many_rows_is_cut_into_files(log: str) -> None:
+    """One shape may be larger than all others together. Its rows stay in order, also when its run is merged again."""
+    settings = MergeSettings(merge_files=2, files_per_run=10, least_file_bytes=1)
+    for tx in (10, 20):
+        append(log, [item((tx, 2 * n), "insert", f"k{n}", {"id": f"{n}"}) for n in range(10_000)])
+        append(log, [commit(tx), item((tx, 0), "insert", "a", {"id": "1"}, shape_id="a"), commit(tx, shape_id="a")])
+        before = row_keys(log)
+        assert ShapeLogUpkeep(log, settings=settings).run(_NOW).merges == 1
+        assert row_keys(log) == before
+        # In whatever order the table's log lists them.
+        ((_, run),) = by_run(reversed(files(log))).items()
+        assert 8 <= len(run) <= 14
+        rows = pa.concat_tables(chunks(run, LogFiles(DeltaTable(log), {})))
+        assert rows == sort(rows)
+    assert len(read_shape(log, "users").rows) == 10_000
+
+
+def test_runs_double_and_are_then_left_alone(log: str) -> None:
+    """Files that a merge has made are replaced by merges alone, and those of a large run never."""
+    upkeep = ShapeLogUpkeep(log, settings=_SMALL)
+    sealed = set[str]()
+    for number in range(12 * 8):
+        append_transactions(log, names(20), number)
+        assert upkeep.run(_NOW).merges == (number % 8 == 7)
+        sizes = {run: sum(file.bytes for file in parts) for run, parts in by_run(files(log)).items()}
+        assert sealed <= {file.path for file in files(log)}
+        sealed = {file.path for file in files(log) if file.run and sizes[file.run] >= _SMALL.sealed_bytes}
+        assert len(sizes) <= 8
+    assert sealed
+    keys = row_keys(log)
+    assert len(keys) == len(set(keys)) == 12 * 8 * 20 * 5
+
+
+@pytest.fixture
+def faster_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six hours become a second, and 1,000 versions 20."""
+    scaled = shape_log.CONFIGURATION | {
+        "delta.checkpointInterval": "10",
+        "delta.logRetentionDuration": "interval 1 seconds",
+        "delta.deletedFileRetentionDuration": "interval 1 seconds",
+    }
+    monkeypatch.setattr(shape_log, "CONFIGURATION", scaled)
+    monkeypatch.setattr(shape_log_upkeep, "VACUUM_EVERY", 20)
+
+
+@pytest.mark.usefixtures("faster_clock")
+def test_files_do_not_accumulate_over_a_month(tmp_path: Path) -> None:
+    """What was replaced is deleted after the retention, and the table's log stays short."""
+    folder = tmp_path / "log"
+    create_shape_log(str(folder))
+    number = 0
+
+    def day() -> None:
+        nonlocal number
+        for _ in range(8):
+            append_transactions(str(folder), names(20), number)
+            number += 1
+            # A new process each time: nothing is remembered.
+            ShapeLogUpkeep(str(folder), settings=_SMALL).run(_NOW)
+
+    for _ in range(30):
+        day()
+
+    def is_small() -> bool:
+        day()
+        on_disk = len(list(folder.glob("*.parquet")))
+        return on_disk < 2 * len(files(str(folder))) + 100 and len(list((folder / "_delta_log").iterdir())) < 80
+
+    wait_until(is_small, "the old files are gone", 30, pause_s=1)
+    assert len(row_keys(str(folder))) == number * 20 * 5
+
+
+def test_reader_in_the_middle_keeps_its_version(log: str) -> None:
+    """Its files are replaced and there is a vacuum, but they stay for the retention, however old they are."""
+    for number in range(8):
+        append_transactions(log, names(10), number)
+    reader, before = DeltaTable(log), row_keys(log)
+    count = "SELECT count(*) AS n FROM rows"
+    age(Path(log).glob("*.parquet"), 24 * 3600)
+    upkeep = ShapeLogUpkeep(log, settings=_SMALL)
+    assert upkeep.run(_NOW).merges == 1
+    assert upkeep._vacuum() == 0
+    assert query_rows(reader, count)["n"].to_pylist() == [len(before)]
+    DeltaTable(log).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    old = {path.name for path in Path(log).glob("part-*.parquet")}
+    assert ShapeLogUpkeep(log)._vacuum() == len(old) == 8
+    assert row_keys(log) == before
+
+
+class _Interrupted(LogFiles):
+    """Calls ``meanwhile`` once: when the new files are written, or between the check and the commit."""
+
+    def __init__(self, log: str, meanwhile: Callable[[], object], *, checked: bool) -> None:
+        super().__init__(DeltaTable(log), {})
+        self._meanwhile, self._checked, self._has_written, self._is_done = meanwhile, checked, False, False
+
+    def write(self, rows: pa.Table, place: Place | None) -> AddAction:
+        written = super().write(rows, place)
+        self._has_written = True
+        if not self._checked:
+            self._interrupt()
+        return written
+
+    def current(self) -> list[LogFile]:
+        found = super().current()
+        if self._checked and self._has_written:
+            self._interrupt()
+        return found
+
+    def _interrupt(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._meanwhile()
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("other", ["upkeep", "optimize", "append"])
+def test_files_that_others_replace_meanwhile_are_not_replaced_again(log: str, other: str, *, checked: bool) -> None:
+    """deltalake itself would commit both, and every row would be there twice. An append is no obstacle."""
+    for number in range(8):
+        append_transactions(log, names(10), number)
+    meanwhile: dict[str, Callable[[], object]] = {
+        "upkeep": lambda: ShapeLogUpkeep(log, settings=_SMALL).run(_NOW),
+        "optimize": DeltaTable(log).optimize.compact,
+        "append": lambda: append_transactions(log, names(10), 100),
+    }
+    upkeep = ShapeLogUpkeep(log, settings=_SMALL)
+    upkeep._files = _Interrupted(log, meanwhile[other], checked=checked)
+    upkeep._table = upkeep._files._table
+    assert upkeep.run(_NOW).merges == (1 if other == "append" else 0)
+    keys = row_keys(log)
+    assert len(keys) == len(set(keys)) == (9 if other == "append" else 8) * 10 * 5
+
+
+def test_log_of_a_removed_shape_is_deleted_after_the_delay(log: str) -> None:
+    """Whether it is merged or not; others stay, also one with the same id of another source."""
+    registry = RegistryTable(f"{log}_shapes", create=True)
+    shape_ids = names(10)
+    removed = shape_entry(shape_ids[3], removed_at=shape_entry().starts_after)
+    registry.append([shape_entry(shape_id).to_json() for shape_id in shape_ids], _NOW)
+    for number in range(9):
+        append_transactions(log, shape_ids, number)
+        append_transactions(log, shape_ids[3:4], number, source="b/1/s")
+        if number == 7:
+            assert ShapeLogUpkeep(log, settings=_SMALL).run(_NOW).merges
+    registry.append([removed.to_json()], _NOW)
+    kept = ShapeLogUpkeep(log, f"{log}_shapes")
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
+    assert upkeep.run(_NOW + timedelta(hours=23)).deleted_shapes == 0
+    assert len(read_shape_log(log, shape_ids[3], source=SOURCE, even_if_ended=True).rows) == 9 * 5
+    runs = {file.run for file in files(log)}
+    later = _NOW + timedelta(hours=25)
+    assert kept.run(later).deleted_shapes == 0
+    assert upkeep.run(later).deleted_shapes == 1
+    assert {file.run for file in files(log)} == runs
+    assert len(row_keys(log)) == 9 * 5 * 10
+    with pytest.raises(ShapeEndedError, match="its log has no rows"):
+        read_shape_log(log, shape_ids[3], source=SOURCE, even_if_ended=True)
+    version = DeltaTable(log).version()
+    again = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
+    assert again.run(later).deleted_shapes == 0
+    assert DeltaTable(log).version() == version
+
+
+def test_columns_of_a_newer_release_survive(log: str) -> None:
+    """A merge keeps all columns of the table."""
+    append(log, [commit(10)])
+    DeltaTable(log).alter.add_columns([Field("note", PrimitiveType("string"))])
+    rows = arrow([commit(12)])
+    write_deltalake(log, rows.append_column("note", pa.array(["x"])), mode="append")
+    assert ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2)).run(_NOW).merges == 1
+    notes = table_rows(DeltaTable(log), ["tx_offset", "note"]).sort_by("tx_offset")["note"].to_pylist()
+    assert notes == [None, "x"]
