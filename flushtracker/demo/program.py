@@ -7,6 +7,7 @@ from typing import Final
 
 from rich.console import Console
 
+from flushtracker.demo.final_check import await_ack, check_shapes
 from flushtracker.demo.samples import SlotWatch
 from flushtracker.demo.services import Demo
 from flushtracker.demo.view import view
@@ -16,27 +17,32 @@ _PERIOD_S: Final = 0.5
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo until Ctrl-C, SIGTERM or ``--seconds``."""
+    """Run the demo until Ctrl-C, SIGTERM or ``--seconds``, then compare the logs with the tables."""
     stop = StopRequest()
     console = Console()
+    step = "startup"
     try:
         with Demo(arguments.data, _print_status) as demo:
             stop.interrupts = False
-            _watch(demo, stop, console, arguments.seconds)
+            config = demo.config
+            with closing(SlotWatch(config.postgres.connection, config.postgres.slot, config.acks)) as slot:
+                _watch(demo, slot, stop, console, arguments.seconds)
+                step = "the check"
+                stop = StopRequest()
+                demo.stop_workload()
+                _print_status("waiting until everything is acknowledged; Ctrl-C skips the check")
+                await_ack(slot, demo.raise_failure)
+            _print_status(check_shapes(config, demo.log))
     except KeyboardInterrupt:
-        _print_status("stopped during startup")
+        _print_status(f"stopped during {step}")
     _print_status("everything has stopped")
     return 0
 
 
-def _watch(demo: Demo, stop: StopRequest, console: Console, seconds: float | None) -> None:
+def _watch(demo: Demo, slot: SlotWatch, stop: StopRequest, console: Console, seconds: float | None) -> None:
     """Show samples until a stop is requested, the time is up, or a part fails."""
-    config = demo.config
     end = None if seconds is None else time.monotonic() + seconds
-    with (
-        closing(SlotWatch(config.postgres.connection, config.postgres.slot, config.acks)) as slot,
-        view(console) as show,
-    ):
+    with view(console) as show:
         while not stop.is_made and (end is None or time.monotonic() < end):
             demo.raise_failure()
             show(slot.sample())

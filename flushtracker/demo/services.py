@@ -26,12 +26,13 @@ _CAPTURE: Final = "capture.yaml"
 _TRACKER: Final = "tracker.yaml"
 _WRITERS: Final = "writers.yaml"
 _SHAPES: Final = "shapes.yaml"
+_WORKLOAD: Final = "workload"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _CHILDREN: Final = (  # name, module and arguments, configuration
     ("tracker", ("flushtracker", "track"), _TRACKER),
     ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
     ("writers", ("flushtracker", "write"), _WRITERS),
-    ("workload", ("flushtracker.demo.workload",), _CAPTURE),
+    (_WORKLOAD, ("flushtracker.demo.workload",), _CAPTURE),
 )
 
 
@@ -47,6 +48,7 @@ class Demo:
         self._say = say
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
+        self._workload = ExitStack()
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
@@ -62,7 +64,9 @@ class Demo:
             self._start_broker(parts)
             TopicAdmin(self.config.kafka).create(ROLES)
             for name, command, config in _CHILDREN:
-                self._start_child(parts, name, [*command, "--config", str(self._folder / config)])
+                stack = self._workload if name == _WORKLOAD else parts
+                self._start_child(stack, name, [*command, "--config", str(self._folder / config)])
+            parts.push(self._workload)  # Stopped first.
             self._parts = parts.pop_all()
         return self
 
@@ -73,6 +77,16 @@ class Demo:
     def config(self) -> CaptureConfig:
         """Capture's configuration (server, slot, topics, ack table); readable once server and broker run."""
         return load_capture_config(self._folder / _CAPTURE)
+
+    @property
+    def log(self) -> Path:
+        """The shape log."""
+        return self._folder / "log"
+
+    def stop_workload(self) -> None:
+        """Stop the workload, and leave everything else running."""
+        self._children.pop()
+        self._workload.close()
 
     def raise_failure(self) -> None:
         """Raise the error of a child that has exited on its own, with its exit code, or of the broker.

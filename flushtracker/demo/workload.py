@@ -27,9 +27,11 @@ TABLES: Final = (
     """,
     # Its shapes filter by columns outside the key, so updates must include the old row.
     "ALTER TABLE orders REPLICA IDENTITY FULL",
-    "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i",
 )
+_CUSTOMERS: Final = "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i"
 _PER_SECOND: Final = 25
+_POLL_S: Final = 0.2
+_SLOT_EXISTS: Final = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL"
 _LARGE_EVERY: Final = 100
 _SNAPSHOT_EVERY: Final = 50
 
@@ -54,7 +56,8 @@ _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
 
 def transactions(rng: random.Random) -> Iterator[str]:
-    """An endless stream of transactions, each as the text of its statements."""
+    """An endless stream of transactions, each as the text of its statements; the first one has the customers."""
+    yield _CUSTOMERS
     for number in count(1):
         is_large = number % _LARGE_EVERY == 0
         yield _LARGE if is_large else ";".join(rng.choices(_STATEMENTS, k=rng.randrange(1, 4)))
@@ -69,9 +72,13 @@ def main() -> int:
 
 def _run(config_file: Path) -> int:
     stop = StopRequest(interrupts=False)
-    options = {**load_capture_config(config_file).postgres.connection, "application_name": "flushtracker_workload"}
+    config = load_capture_config(config_file).postgres
+    options = {**config.connection, "application_name": "flushtracker_workload"}
     started = time.monotonic()
     with closing(connect(options)) as connection:
+        # Shapes get what commits after the slot exists, so the tables are empty until then.
+        while not stop.is_made and not rows(connection, _SLOT_EXISTS, (config.slot,)):
+            time.sleep(_POLL_S)
         texts = transactions(random.Random(1))  # noqa: S311  the same work each time
         for number, text in enumerate(texts):
             if stop.is_made:

@@ -62,7 +62,9 @@ class WriteDriver(BatchDriver):
         appended = time.monotonic()
         notified = self.notify(shapes)
         self._log_gaps(shapes)
-        logger.info(
+        logger.log(
+            # With `flush: hold` there are batches without events.
+            logging.INFO if shapes or entries else logging.DEBUG,
             "batch done batch_id=%d rows=%d shapes=%d notified=%d entries=%d append_ms=%d ms=%d",
             *(batch_id, rows, len(shapes), notified, len(entries)),
             *((appended - started) * 1000, (time.monotonic() - started) * 1000),

@@ -22,6 +22,7 @@ from flushtracker.tracking.recovery_plan import RecoveryPlan
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.log_ends import KeptEnds, LogEnds, read_log_ends, unknown_ends
 from flushtracker.writers.notifier import open_notifier
+from flushtracker.writers.upkeep_thread import UpkeepThread
 from flushtracker.writers.write_driver import WriteDriver
 from flushtracker.writers.write_rows import NO_SHAPE, to_write_rows
 from flushtracker.writers.write_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
@@ -71,7 +72,8 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         query = start_query("write_shapes", written, driver, checkpoint, config.trigger_ms)
         logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
         try:
-            await_end(query, driver, stop, config, retry)
+            with UpkeepThread(config.sink):
+                await_end(query, driver, stop, config, retry)
         except DecodeError as error:
             raise DecodeError(f"{error}: {streams.remedies[DecodeError.__name__]}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)

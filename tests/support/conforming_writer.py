@@ -48,7 +48,7 @@ def dump(data: Path) -> int:
             if row["operation"] != COMMIT:
                 offset = {name: row.pop(name) for name in ("tx_offset", "op_offset")}
                 value = None if row["value"] is None else json.loads(row["value"])
-                print(json.dumps(row | {"offset": offset, "value": value}))
+                sys.stdout.write(json.dumps(row | {"offset": offset, "value": value}) + "\n")
     return 0
 
 

@@ -1,0 +1,47 @@
+"""The end of the demo: once the slot has everything, each shape's log must give its query over the server's table."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from flushtracker.capture.capture_config import CaptureConfig
+from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.demo.samples import SlotWatch
+from flushtracker.errors import FlushtrackerError
+from flushtracker.postgres.connection import connect
+from flushtracker.postgres.shape_rows import shape_rows
+from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.verify.comparison import differences
+
+_TIMEOUT_S: Final = 90.0
+_POLL_S: Final = 0.2
+
+
+def await_ack(watch: SlotWatch, raise_failure: Callable[[], None]) -> None:
+    """Wait until everything that the server has written by now is acknowledged; raises ``FlushtrackerError``."""
+    written_lsn = watch.sample().written_lsn
+    deadline = time.monotonic() + _TIMEOUT_S
+    while (sample := watch.sample()).ack_lsn is None or sample.ack_lsn < written_lsn - 1:
+        raise_failure()
+        if time.monotonic() > deadline:
+            raise FlushtrackerError(
+                f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s; held back by {sample.blocking}"
+            )
+        time.sleep(_POLL_S)
+
+
+def check_shapes(config: CaptureConfig, log: Path) -> str:
+    """Compare every shape of the demo; returns the outcome, or raises ``FlushtrackerError`` if one differs."""
+    shapes = {definition.id: definition for definition in load_shapes(config.shapes)}
+    count = 0
+    with closing(connect(config.postgres.connection)) as connection:
+        for shape_id, rows, difference in differences(
+            ShapeLogReader(str(log)), shapes, partial(shape_rows, connection)
+        ):
+            count += rows
+            if difference is not None:
+                raise FlushtrackerError(f"shape {shape_id} differs from its table: {difference}")
+    return f"{len(shapes)} shapes: folding each log gives its query over the table, {count:,} rows in all"
