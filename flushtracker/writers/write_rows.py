@@ -19,11 +19,12 @@ NO_SHAPE: Final = ""
 def to_write_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     """Turn events ``(stream, value, place)`` into rows ``(source, shape_group, stream, value, place)``."""
     text = F.try_validate_utf8(F.col("value").cast("string"))
-    head = F.from_json(text, "source STRING, shape_id STRING")
-    group = F.when(head["shape_id"].isNull(), NO_SHAPE).otherwise(shape_group_of(head["shape_id"], shape_groups))
-    return raw.select(
-        F.coalesce(head["source"], F.lit("")).alias("source"),
-        group.alias("shape_group"),
+    # A column of its own: written where it is used, it would be computed for each use.
+    headed = raw.withColumn("head", F.from_json(text, "source STRING, shape_id STRING"))
+    shape_id = F.col("head.shape_id")
+    return headed.select(
+        F.coalesce("head.source", F.lit("")).alias("source"),
+        F.when(shape_id.isNull(), NO_SHAPE).otherwise(shape_group_of(shape_id, shape_groups)).alias("shape_group"),
         "stream",
         "value",
         "place",

@@ -44,6 +44,8 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     # Spark's own timer flushes what shapes hold back, and needs batches without data.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
+    # A batch is cached for a second; to choose how to compress it takes longer than to read it back.
+    spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
     retry.call(lambda: _run(spark, config, stop, retry))
 
 
