@@ -82,7 +82,7 @@ class CheckpointOrigin:
         for name in sorted({*written, *identity}):
             if written.get(name) != identity.get(name):
                 raise StateError(
-                    f"checkpoint {self._checkpoint} was made for source.{name} {written.get(name)}, but source.{name} "
+                    f"checkpoint {self._checkpoint} was made for {_key(name)} {written.get(name)}, but {_key(name)} "
                     f"is now {identity.get(name)}; {self._remedy}"
                 )
         return starts
@@ -98,6 +98,11 @@ class CheckpointOrigin:
 
     def _storage_error(self, error: Exception) -> StateError:
         return StateError(f"checkpoint {self._checkpoint} cannot be read or written: {java_reason(error)}")
+
+
+def _key(name: str) -> str:
+    """What the configuration calls it."""
+    return {"log": "sink.log", "flush": "flush"}.get(name, f"source.{name}")
 
 
 def parse_origin(content: bytes) -> tuple[dict[str, str], RecoveryPlan]:

@@ -84,11 +84,15 @@ class FilesEventStreams:
         return lines.select(F.lit(stream).alias("stream"), value, F.col("_metadata.file_path").alias("place"))
 
 
-def open_streams(spark: SparkSession, config: Transport) -> EventStreams:
-    """The streams that the configuration names.
+def open_streams(
+    spark: SparkSession, config: Transport, kafka_options: Mapping[str, str] | None = None
+) -> EventStreams:
+    """The streams that the configuration names; ``kafka_options`` are the job's own defaults for Spark's source.
 
     Raises:
         ConfigError: a topic does not exist, or could lose records.
         BrokerError: Kafka does not answer.
     """
-    return FilesEventStreams(spark, config) if isinstance(config, FilesTransport) else KafkaEventStreams(spark, config)
+    if isinstance(config, FilesTransport):
+        return FilesEventStreams(spark, config)
+    return KafkaEventStreams(spark, config, kafka_options)

@@ -26,6 +26,8 @@ _REMEDY: Final = (
 )
 # This job itself retries while a broker is unavailable, and logs it; Spark would hang silently for minutes.
 _DEFAULTS: Final = {
+    # Without it, expired records would be a silent gap.
+    "failOnDataLoss": "true",
     "kafka.default.api.timeout.ms": "15000",
     "kafka.request.timeout.ms": "10000",
     "fetchOffset.numRetries": "1",
@@ -45,8 +47,10 @@ class KafkaEventStreams:
 
     remedies: ClassVar[Mapping[str, str]] = {GapError.__name__: _REMEDY, DecodeError.__name__: _REMEDY}
 
-    def __init__(self, spark: SparkSession, config: KafkaTransport) -> None:
+    def __init__(self, spark: SparkSession, config: KafkaTransport, options: Mapping[str, str] | None = None) -> None:
+        """Check the topics; ``options`` are this job's own defaults, for Spark's source."""
         self._spark = spark
+        self._defaults = {**_DEFAULTS, **(options or {})}
         self._config = config
         with KafkaAdmin(spark, config) as admin:
             self._cluster_id = admin.cluster_id()
@@ -86,8 +90,7 @@ class KafkaEventStreams:
         topics = ",".join(self._config.streams.values())
         first = self._first_offsets(starts) if starts.by_partition else "earliest"
         reader = self._spark.readStream.format("kafka").options(**self._options(topics))
-        # Without failOnDataLoss, expired records would be a silent gap.
-        reader = reader.option("startingOffsets", first).option("failOnDataLoss", "true")
+        reader = reader.option("startingOffsets", first)
         try:
             records = reader.load()
         except JAVA_ERRORS as error:
@@ -108,7 +111,7 @@ class KafkaEventStreams:
 
     def _options(self, topics: str) -> dict[str, str]:
         own = {"kafka.bootstrap.servers": self._config.bootstrap_servers, "subscribe": topics}
-        return _DEFAULTS | dict(self._config.options) | own
+        return self._defaults | dict(self._config.options) | own
 
     def _first_offsets(self, starts: RecoveryPlan) -> str:
         """The value of ``startingOffsets``, which must list every partition of every topic."""

@@ -30,6 +30,12 @@ from flushtracker.writing.writer_group import WriterGroup, WriterSettings
 
 logger = logging.getLogger(__name__)
 
+_KAFKA_OPTIONS: Final = {
+    # Each shape's events are a chain. One whose records have expired has a gap, and the others go on.
+    "failOnDataLoss": "false",
+    # An event has a hundred rows or more.
+    "maxOffsetsPerTrigger": "20000",
+}
 _REMEDY: Final = "change it back, or set state.checkpoint to a new path: the log itself says where to continue"
 
 
@@ -53,8 +59,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     checkpoint, log = checkpoint_path(config.state.checkpoint), spark_path(config.sink.log)
     table = create_shape_log(config.sink.log, config.sink.storage_options)
     registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
-    streams = open_streams(spark, config.transport)
-    identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})"}
+    streams = open_streams(spark, config.transport, _KAFKA_OPTIONS)
+    # Spark keeps its timers in the state only with `flush: hold`, so it cannot read the one as the other.
+    identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
     CheckpointOrigin(spark, checkpoint, _REMEDY).open(identity)
     batch_id, durable = _committed_writers(spark, checkpoint, config)
     claim = LogClaim(table)

@@ -28,7 +28,7 @@ class TransactionPart:
 
 
 class TransactionBuilder:
-    """Builds the transactions of one shape. With ``txn``, ``items`` are those of the open transaction.
+    """Builds the transactions of one shape; ``items`` are those of the open transaction that are held back.
 
     ``cursor`` is at first where the shape's log ends, ``None`` if it is empty.
     """
@@ -40,12 +40,11 @@ class TransactionBuilder:
 
     def add(self, event: ShapeChangesEvent) -> TransactionPart | None:
         """Take an event whose place is next; returns what is to be written now, if anything."""
-        items = new_items(event, self.cursor)
+        # Items may be held here with either unit: it may have changed since.
+        self.items += new_items(event, self.cursor)
         self.cursor = cursor_after(event)
-        if self._write_unit == "txn":
-            self.items += items
-            if event.commit is None:
-                return None
-            items = tuple(self.items)
-            self.items.clear()
+        if self._write_unit == "txn" and event.commit is None:
+            return None
+        items = tuple(self.items)
+        self.items.clear()
         return TransactionPart(event.last_log_offset.tx_offset, event.xid, items, event.commit)

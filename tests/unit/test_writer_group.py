@@ -57,6 +57,8 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
             stream.restart()
         sent = [*{*sent, *new[: None if until is None else -1]}]
         now_ms += rng.choice([10, 2000])
+        if rng.random() < 0.1:  # The operator changes the setting.
+            settings = replace(settings, write_unit=rng.choice(["txn", "txn_fragment"]))
         before = packed
         group = WriterGroup(SOURCE, settings, packed)
         (batch,) = group.handle_batch(rng.sample(events, len(events)), [], now_ms) or [ShapeBatch("a")]
