@@ -113,8 +113,8 @@ class ServerTables:
         relations = [table.relation for table in facts.partitions] or [facts.relation]
         partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
         primary_key = definition.primary_key
-        # Under REPLICA IDENTITY FULL every column is flagged as key; otherwise the flags are the key.
-        if primary_key is None and any(relation.replica_identity == "full" for relation in relations):
+        # Under REPLICA IDENTITY FULL every column is flagged as key, under NOTHING none; otherwise the flags are the key.
+        if primary_key is None and any(relation.replica_identity in {"full", "nothing"} for relation in relations):
             primary_key = facts.primary_key or None
         resolved = replace(definition, primary_key=primary_key, partitions=partitions)
         types = user_types(binding.types)

@@ -56,6 +56,13 @@ STORIES: Final = (
         "replica identity full keeps the key", ("ALTER TABLE {t} REPLICA IDENTITY FULL", "UPDATE {t} SET v = 'x'"), None
     ),
     Story(
+        "replica identity nothing has the primary key all the same",
+        ("ALTER TABLE {t} RENAME w TO x", _INSERT),
+        None,
+        create=(_PLAIN, "ALTER TABLE {t} REPLICA IDENTITY NOTHING"),
+        columns=("id", "v"),
+    ),
+    Story(
         "new partition with replica identity full keeps the key",
         (
             "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
