@@ -183,11 +183,16 @@ class Simulation:
         self.batches += 1
         if self.job is not job and (self.folder.last.batch_id >= batch_id or rng.random() < 0.5):
             return  # Spark refuses a second commit of a batch, or the stale driver is killed.
-        self.folder.commits.append(Checkpoint(batch_id, states))
+        self._commit(Checkpoint(batch_id, states))
         if self.job is job:
             self.dead_letters += job.dead_letters.count
             job.dead_letters.count = 0
             self._check_exactness()
+
+    def _commit(self, checkpoint: Checkpoint) -> None:
+        self.folder.commits.append(checkpoint)
+        for watched in self.sources:
+            watched.note_merges(self.scenario.max_pending)
 
     def _called(self) -> None:
         self._calls_left -= 1

@@ -70,6 +70,12 @@ class WatchedSource:
         self.read_again = LogOffset.before_all()
         self.merged = merges
 
+    def note_merges(self, max_pending: int) -> None:
+        """Note whether a committed batch may have merged transactions, also if its driver is not checked."""
+        # A shape has at most one pending entry for each transaction.
+        if len(self.source.history.txns) > max_pending:
+            self.merged |= self.oracle.most_pending() > max_pending
+
     def check_safety(self, last_acks: Mapping[str, int], tracker: SourceTracker | None) -> None:
         ack_lsn = last_acks.get(self.name, -1)
         assert ack_lsn >= self.ack_lsn, f"the ack goes back from {self.ack_lsn} to {ack_lsn}"
@@ -88,9 +94,7 @@ class WatchedSource:
             return
         if self.oracle.is_idle():
             self.merged = False
-        # A shape has at most one pending entry for each transaction.
-        if len(self.source.history.txns) > max_pending:
-            self.merged |= self.oracle.most_pending() > max_pending
+        self.note_merges(max_pending)
         if not self.merged:
             self.oracle.assert_exact(self.ack_lsn)
         pending, blocking = self.oracle.pending_shapes(), tracker.blocking()
