@@ -25,7 +25,7 @@ run: java $(READY) jars ## replay the recorded WAL, write its shapes, track thei
 	$(BIN)/flushtracker verify --log data/log --recording tests/recording --shapes conf/shapes.yaml
 	$(BIN)/flushtracker report --config conf/replay.yaml
 
-demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker and writers on this machine, with a live view; Ctrl-C stops all
+demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
 test: java $(READY) jars brokerjars ## run all tests, two at a time

@@ -60,10 +60,9 @@ def load_write_config(path: Path) -> WriteConfig:
     root = read_yaml(path)
     root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "trigger")
     transport = read_transport(root.mapping("source"), ROLES)
-    is_files = isinstance(transport, FilesTransport)
     config = WriteConfig(
         transport=transport,
-        flushes=_flushes(root.mapping("flushes"), is_files=is_files),
+        flushes=_flushes(root.mapping("flushes"), transport),
         state=_state(root.mapping("state")),
         sink=_sink(root.mapping("sink")),
         write_unit="txn" if _is(root, "write_unit", "txn", default="txn_fragment") else "txn_fragment",
@@ -71,21 +70,29 @@ def load_write_config(path: Path) -> WriteConfig:
         trigger_ms=read_trigger_ms(root),
     )
     keys = [("state", "checkpoint"), ("sink", "log"), ("sink", "shapes")]
-    if is_files:
+    if isinstance(transport, FilesTransport):
         keys = [*(("source", role) for role in ROLES), ("flushes", "directory"), *keys]
     require_distinct_paths(root, keys)
+    if config.flush == "hold" and config.trigger_ms is None:
+        # The last batch would leave behind what is held, and nobody would flush it.
+        raise root.error(
+            "flush",
+            "is hold, which needs an interval as trigger; leave flush out, or set trigger to one such as 1 second",
+        )
     return config
 
 
-def _flushes(section: YamlMapping, *, is_files: bool) -> FlushesConfig:
-    if is_files:
+def _flushes(section: YamlMapping, transport: Transport) -> FlushesConfig:
+    if isinstance(transport, FilesTransport):
         section.allow("directory")
         return FlushesConfig(section.text("directory").value)
     section.allow("topic", "options")
+    topic = read_topic(section, "topic")
+    for role, other in transport.streams.items():
+        if topic == other:
+            raise section.error("topic", f"is the same as source.{role}; each needs its own")
     options = section.optional_mapping("options")
-    return FlushesConfig(
-        read_topic(section, "topic"), SecretOptions(options.scalars() if options is not None else None)
-    )
+    return FlushesConfig(topic, SecretOptions(options.scalars() if options is not None else None))
 
 
 def _state(state: YamlMapping) -> StateConfig:

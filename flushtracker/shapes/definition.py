@@ -10,7 +10,11 @@ from flushtracker.wal.changes import TableName
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """When a shape's writer flushes: by bytes, by time, and in chunks within a transaction; ``None`` turns one off."""
+    """When a shape's writer flushes: by bytes, by time, and at the end of each chunk of its log.
+
+    ``None`` is the writer's default; :mod:`flushtracker.writing.write_loop` has those of ``flushtracker write``, which
+    uses ``bytes`` and ``interval_ms`` only with ``flush: hold``.
+    """
 
     bytes: int | None = None
     interval_ms: int | None = None

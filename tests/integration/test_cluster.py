@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from flushtracker.cli import main
 from tests.support.job_folder import JobFolder
 from tests.support.recorded_workload import SOURCE, write_recorded_workload
 from tests.support.standalone_cluster import DEADLINE_S, StandaloneCluster
@@ -46,6 +47,23 @@ def test_the_readmes_spark_submit_gives_the_acks_of_the_core_alone(cluster: Stan
     driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
     assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)
     assert _ack_lsns(job) == expected
+
+
+def test_the_readmes_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    """The writers' job with the configuration of `make run`, but in larger batches; executors append to the log."""
+    for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
+        (tmp_path / name).symlink_to(target)
+    recording = ("--recording", str(_ROOT / "tests" / "recording"), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
+    assert main(["replay", *recording, "--out", str(tmp_path / "data")]) == 0
+    (tmp_path / "conf").mkdir()
+    example = (_ROOT / "conf" / "write_replay.yaml").read_text()
+    (tmp_path / "conf" / "write_shapes.yaml").write_text(
+        example.replace("max_files_per_trigger: 1 ", "max_files_per_trigger: 10 ")
+    )
+    line = _README_LINE.replace("spark://HOST:7077", cluster.master_url).replace("track_flushes", "write_shapes")
+    driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
+    assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)
+    assert main(["verify", "--log", str(tmp_path / "data" / "log"), *recording]) == 0
 
 
 def test_executor_killed_under_load_does_not_change_the_acks(cluster: StandaloneCluster, tmp_path: Path) -> None:

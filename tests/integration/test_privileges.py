@@ -14,14 +14,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.cli import main
+from flushtracker.config.job_config import StateConfig
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import FlushesConfig, LogConfig, WriteConfig
+from flushtracker.errors import BrokerError, ConfigError, FlushtrackerError
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writers.write_shapes_query import write_shapes
 from tests.support.capture_rig import CaptureRig
 from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.kafka_job import KafkaJob
@@ -91,18 +98,25 @@ def test_capture_names_the_missing_acl(
     assert f"; allow this user {operation} on topic {name}" in line
 
 
-def test_a_writer_of_ones_own_needs_what_is_listed(secured_broker: SecuredBroker, tmp_path: Path) -> None:
-    """With all of them the example stores and notifies; with one missing it ends with an error."""
+def _one_change(secured_broker: SecuredBroker) -> KafkaConfig:
+    """New topics, with a shape and an insert into it."""
     created = created_streams(secured_broker.open_servers, lambda name: f"{name}-{uuid.uuid4().hex[:12]}")
-    at = LogOffset(100, 0)
+    at, commit = LogOffset(100, 0), Commit("2026-01-01T00:00:00Z", 1)
     item = LogItem(at, "insert", "k", {"id": "1"}, None)
     event = ShapeChangesEvent(
-        "s", "users", 7, at, has_begin=True, commit=Commit("x", 1), items=(item,), follows=LogOffset(99, 0), start=True
+        "s", "users", 7, at, has_begin=True, commit=commit, items=(item,), follows=LogOffset(99, 0), start=True
     )
-    _, key, value = record_of(event)
+    entry = ShapeEntry("s", ShapeDefinition("users", ("public", "t")), 1, LogOffset(90, 0))
     publisher = KafkaPublisher(created)
-    publisher.publish(created.topics.shape_changes, key, value)
+    for stream, key, value in (record_of(entry), record_of(event)):
+        publisher.publish(created.topics.by_role()[stream], key, value)
     publisher.flush(LIMIT_S)
+    return created
+
+
+def test_a_writer_of_ones_own_needs_what_is_listed(secured_broker: SecuredBroker, tmp_path: Path) -> None:
+    """With all of them the example stores and notifies; with one missing it ends with an error."""
+    created = _one_change(secured_broker)
     topics = created.topics.by_role()
     acls = acls_of("sqlite_writer.py", topics)
     assert len(acls) == 3
@@ -216,3 +230,40 @@ def test_track_names_the_missing_acl(
     assert str(caught.value).startswith(f"Kafka at {secured_broker.servers} refuses ")
     assert names[role] in str(caught.value)
     assert str(caught.value).endswith("; allow this user READ on that topic")
+
+
+@pytest.mark.parametrize(("operation", "role"), [("", ""), *documented_acls("write")])
+def test_write_works_with_the_documented_acls_and_names_a_missing_one(
+    spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, operation: str, role: str
+) -> None:
+    """Spark reads the changes and the registry, librdkafka publishes the notifications; each has options of its own."""
+    created = _one_change(secured_broker)
+    topics = created.topics.by_role()
+    name, acls = topics.get(role), acls_of("write", topics)
+    user = secured_broker.create_user(
+        acls if name is None else acls - {(operation, name)} | {("DESCRIBE", name), ("DESCRIBE_CONFIGS", name)}
+    )
+    config = WriteConfig(
+        transport=KafkaTransport(
+            secured_broker.servers,
+            {each: topics[each] for each in ("shape_changes", "shapes")},
+            SecretOptions(user.java_options(secured_broker.ca_file)),
+            retry_timeout_ms=5_000,
+        ),
+        flushes=FlushesConfig(topics["flushes"], SecretOptions(user.options(secured_broker.ca_file))),
+        state=StateConfig(str(tmp_path / "checkpoint"), shape_groups=1, shuffle_partitions=1),
+        sink=LogConfig(str(tmp_path / "log"), str(tmp_path / "log_shapes")),
+        write_unit="txn_fragment",
+        flush="batch",
+        trigger_ms=None,
+    )
+    flushes = partial(values, secured_broker.open_servers, topics["flushes"])
+    if name is None:
+        write_shapes(spark, config, Event())
+        assert len(flushes()) == 1
+        return
+    with pytest.raises(FlushtrackerError) as caught:
+        write_shapes(spark, config, Event())
+    assert topics[role] in str(caught.value) or role == "flushes"
+    assert f"; allow this user {operation} on " in str(caught.value)
+    assert flushes() == []

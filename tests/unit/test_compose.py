@@ -12,6 +12,7 @@ import pytest
 from flushtracker.config.job_config import load_config
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import load_write_config
 from flushtracker.kafka.kafka_config import load_kafka_config
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def test_services_depend_only_on_conditions_that_can_be_met() -> None:
             dependencies.append((name, other))
             assert condition == ("service_completed_successfully" if other == "topics" else "service_healthy")
             assert other == "topics" or "healthcheck" in services.mapping(other), f"{name} waits for {other}"
-    assert ("track_flushes", "spark-worker") in dependencies
+    assert {("track_flushes", "spark-worker"), ("write_shapes", "spark-worker")} <= set(dependencies)
 
 
 @pytest.mark.parametrize("path", [_COMPOSE, _DOCKERFILE], ids=lambda path: path.name)
@@ -79,8 +80,23 @@ def test_images_are_pinned() -> None:
     assert all(re.search(r":\d+\.\d+", image) for image in images), images
 
 
-def test_job_reads_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job and the creation of topics are configured in two files, which must agree."""
+def test_jobs_share_the_cluster() -> None:
+    """A job without a limit takes all cores of a standalone cluster, and the other one waits forever."""
+    services = read_yaml(_COMPOSE).mapping("services")
+    cores, of_all = [], {}
+    for name in services:
+        command = [text.value for text in services.mapping(name).optional_texts("command") or ()]
+        if "--total-executor-cores" in command:
+            of_all[name] = int(command[command.index("--total-executor-cores") + 1])
+        elif "--cores" in command:
+            cores.append(int(command[command.index("--cores") + 1]))
+    assert of_all.keys() == {"track_flushes", "write_shapes"}
+    workers = services.mapping("spark-worker").mapping("deploy").integer("replicas", default=1, at_least=1)
+    assert sum(of_all.values()) <= sum(cores) * workers
+
+
+def test_jobs_read_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs and the creation of topics are configured in three files, which must agree."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
     source = load_config(_ROOT / "conf" / "cluster.yaml").transport
     kafka = load_kafka_config(_ROOT / "conf" / "compose_kafka.yaml")
@@ -88,6 +104,14 @@ def test_job_reads_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) 
     assert (source.bootstrap_servers, *source.streams.values()) == (
         kafka.bootstrap_servers,
         kafka.topics.fragments,
+        kafka.topics.flushes,
+    )
+    write = load_write_config(_ROOT / "conf" / "cluster_write.yaml")
+    assert isinstance(write.transport, KafkaTransport)
+    assert (write.transport.bootstrap_servers, *write.transport.streams.values(), write.flushes.name) == (
+        kafka.bootstrap_servers,
+        kafka.topics.shape_changes,
+        kafka.topics.shapes,
         kafka.topics.flushes,
     )
     assert kafka.topics == load_kafka_config(_ROOT / "conf" / "kafka.yaml").topics

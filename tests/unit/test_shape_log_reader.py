@@ -1,10 +1,14 @@
 """Reading shape logs without Spark: whole transactions, one version, and rows by folding."""
 
+import os
 import random
+import re
+import subprocess
+import sys
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -18,6 +22,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item
 
+ROOT: Final = Path(__file__).parents[2]
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _TYPES = {"id": 23, "price": 1700, "paid": 16, "day": 1082, "at": 1184, "data": 17, "note": 25}
 
@@ -67,6 +72,20 @@ def test_readers_see_whole_transactions_only(log: str) -> None:
     assert offsets(log, read.bound) == [(12, 0), (12, 2), LogOffset.last_of(12)]
     assert offsets(log, LogOffset(12, 0)) == [(12, 2), LogOffset.last_of(12)]
     assert read_shape(log, "users").rows.to_pylist() == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
+
+
+def test_the_readme_reads_a_log(tmp_path: Path) -> None:
+    """Its block runs beside a folder `data` like that of `make run`."""
+    log = str(tmp_path / "data" / "log")
+    create_shape_log(log)
+    shape = {"shape_id": "orders-original"}
+    append(log, [item((100, 0), "insert", "1", {"id": "1"}, **shape), commit(100, **shape)])
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if "read_shape_log" in block]
+    command = [sys.executable, "-c", f"{block}\nprint(later.rows.num_rows)"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.splitlines() == [f"1 {LogOffset.last_of(100)}", "0"], done.stderr
 
 
 def test_state_at_an_offset_has_whole_transactions_only(log: str) -> None:
