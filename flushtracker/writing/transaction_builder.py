@@ -28,7 +28,9 @@ class TransactionPart:
 
 
 class TransactionBuilder:
-    """Builds the transactions of one shape. With ``txn``, ``items`` are those of the open transaction.
+    """Builds the transactions of one shape. ``items`` are those of the open transaction that ``txn`` keeps back.
+
+    With ``txn_fragment`` there are some only if the unit was ``txn`` before; the next part begins with them.
 
     ``cursor`` is at first where the shape's log ends, ``None`` if it is empty.
     """
@@ -40,12 +42,10 @@ class TransactionBuilder:
 
     def add(self, event: ShapeChangesEvent) -> TransactionPart | None:
         """Take an event whose place is next; returns what is to be written now, if anything."""
-        items = new_items(event, self.cursor)
+        self.items += new_items(event, self.cursor)
         self.cursor = cursor_after(event)
-        if self._write_unit == "txn":
-            self.items += items
-            if event.commit is None:
-                return None
-            items = tuple(self.items)
-            self.items.clear()
+        if self._write_unit == "txn" and event.commit is None:
+            return None
+        items = tuple(self.items)
+        self.items.clear()
         return TransactionPart(event.last_log_offset.tx_offset, event.xid, items, event.commit)

@@ -165,3 +165,17 @@ def test_shape_flushes_by_its_own_limits() -> None:
     assert group.handle_batch([commit], [], 100) == [ShapeBatch("a")]
     (ended,) = group.handle_batch([], [], 200)
     assert ended.durable == LogOffset.last_of(1000)
+
+
+def test_open_transaction_that_txn_kept_back_is_written_if_the_unit_becomes_txn_fragment() -> None:
+    """Its items are in the state, and the events that brought them do not come again."""
+    stream = Transactions()
+    stream.grow(1)
+    (lsn,) = stream.items
+    *first, last = stream.events([lsn])
+    assert first
+    group = WriterGroup(SOURCE, WriterSettings("txn"))
+    assert group.handle_batch(first, [], 0) == [ShapeBatch("a")]
+    again = WriterGroup(SOURCE, WriterSettings("txn_fragment"), group.pack())
+    (batch,) = again.handle_batch([last], [], 0)
+    assert _heads(batch.rows) == stream.expected_rows()
