@@ -372,6 +372,7 @@ class WriterSimulation:
             self.notified[shape_id] = max(offset, self.notified.get(shape_id, offset))
 
     def _finish(self) -> None:
+        self.notified.clear()  # The tracker has lost its checkpoint: what is resent must be said again.
         self._restart_capture()
         self._now_ms += 100_000
         for _ in range(3):
