@@ -12,19 +12,25 @@ all of the log, unless another claim follows, or an append of a batch that it ha
 
 import os
 import socket
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.shape_log import unreadable
+from flushtracker.delta.storage import literal, storage_reason, table_rows
 from flushtracker.errors import SinkError
+from flushtracker.wal.log_offset import LogOffset
 
 APP_ID: Final = "flushtracker: writer of this table"
 """Persisted, so it cannot change; also the key of the writer's name in the commit of a claim."""
 
 _BATCH_BITS: Final = 32
 _BATCHES: Final = (1 << _BATCH_BITS) - 1
+
+LogRows: TypeAlias = Sequence[tuple[str, str, LogOffset]]
+"""Rows of a log by source, shape and offset."""
 
 
 class LogClaim:
@@ -33,28 +39,21 @@ class LogClaim:
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
         self._claim = 0
+        self._before = 0
 
-    def knows(self, claim: int | None, committed_batch_id: int) -> bool:
-        """Whether a checkpoint that made ``claim``, and whose last batch is this, knows all of the log.
+    def take(self, previous: int | None = None, rows: LogRows = ()) -> int:
+        """Claim the log for this writer; returns the claim, to be kept in the checkpoint in place of ``previous``.
 
         Raises:
-            SinkError: the log is older than the checkpoint.
+            SinkError: the table cannot be written, another writer claims it or appends at the same moment, or the log
+                is older than the checkpoint: it has not got ``previous``, or one of the ``rows`` that were appended.
         """
-        last = self._last_version()
-        if claim is not None and last >> _BATCH_BITS < claim:
+        last = self._before = self._last_version()
+        if (previous is not None and last >> _BATCH_BITS < previous) or not all(self._has_row(*row) for row in rows):
             raise SinkError(
                 f"shape log {self._table.table_uri} is older than the checkpoint, which has written to a later "
                 "state of it; restore the newer log, or set state.checkpoint to a new path and restart capture"
             )
-        return claim is not None and last >> _BATCH_BITS <= claim + 1 and last & _BATCHES <= committed_batch_id + 1
-
-    def take(self) -> int:
-        """Claim the log for this writer; returns the claim, to be kept in the checkpoint.
-
-        Raises:
-            SinkError: the table cannot be written, or another writer claims it at the same moment.
-        """
-        last = self._last_version()
         self._claim = (last >> _BATCH_BITS) // 2 * 2 + 2
         properties = CommitProperties(
             {APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
@@ -64,12 +63,22 @@ class LogClaim:
             self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
         except CommitFailedError as error:
             raise SinkError(
-                f"this writer has been fenced: another writer started on shape log {self._table.table_uri} at the "
-                "same moment; let only one run, and start this one again if it is the one to keep"
+                f"this writer has been fenced: another writer started on shape log {self._table.table_uri}, or wrote "
+                "to it, at the same moment; let only one run, and start this one again if it is the one to keep"
             ) from error
         except (DeltaError, OSError) as error:
             raise self._unwritable(error) from error
         return self._claim
+
+    def knows(self, previous: int | None, committed_batch_id: int) -> bool:
+        """Whether a checkpoint that made ``previous``, and whose last batch is this, knows all of the log.
+
+        All, that is, when this claim was taken: before, another writer could still append.
+        """
+        last = self._before
+        if previous is None or last >> _BATCH_BITS > previous + 1:
+            return False
+        return last & _BATCHES <= committed_batch_id + 1
 
     def version_of(self, batch_id: int) -> int:
         """The version that the append of a batch carries."""
@@ -89,7 +98,17 @@ class LogClaim:
             self._table.update_incremental()
             return self._table.transaction_version(APP_ID) or 0
         except (DeltaError, OSError) as error:
-            raise SinkError(f"shape log {self._table.table_uri} cannot be read: {storage_reason(error)}") from error
+            raise unreadable(self._table.table_uri, error) from error
+
+    def _has_row(self, source: str, shape_id: str, offset: LogOffset) -> bool:
+        condition = (
+            f"source = {literal(source)} AND shape_id = {literal(shape_id)} "
+            f"AND tx_offset = {offset.tx_offset:d} AND op_offset = {offset.op_offset:d}"
+        )
+        try:
+            return bool(table_rows(self._table, ["chunk"], condition).num_rows)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._table.table_uri, error) from error
 
     def _other(self) -> str:
         """The writer that claimed last, in parentheses, as long as the log still has its name."""

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from flushtracker.errors import DecodeError
 from flushtracker.files.recording import RecordedMessage
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
@@ -33,9 +34,9 @@ class RecordedTables:
             case Insert():
                 rows[_key(relation, change.new)] = change.new
             case Delete():
-                del rows[_key(relation, change.old)]
+                _pop(rows, relation, change.old)
             case Update():
-                old = rows.pop(_key(relation, change.old or {**change.new}))
+                old = _pop(rows, relation, change.old or change.new)
                 # A large value that the update leaves unchanged is not sent.
                 new = {**old, **change.new}
                 rows[_key(relation, new)] = new
@@ -53,6 +54,17 @@ class RecordedTables:
                     if bound.matches is None or bound.matches(row) is True
                 ]
         return found
+
+
+def _pop(rows: dict[tuple[str | None, ...], Row], relation: Relation, row: Row) -> Row:
+    """Take the row with the key of ``row`` away."""
+    try:
+        return rows.pop(_key(relation, row))
+    except KeyError:
+        raise DecodeError(
+            f"table {'.'.join(relation.table)} had rows before the recording began, which changes one of them; verify "
+            "needs a recording that has all of its rows"
+        ) from None
 
 
 def _key(relation: Relation, row: Row) -> tuple[str | None, ...]:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
+from flushtracker.delta.log_claim import LogRows
 from flushtracker.errors import SinkError, StateError
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
@@ -59,6 +60,15 @@ def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], LogOffset | No
         return known is not None and end.last_offset > known
 
     return {key: end for key, end in ends.items() if is_unknown(key, end)}
+
+
+def last_rows(durable: Mapping[tuple[str, str], LogOffset | None]) -> LogRows:
+    """For each source the last row that the state knows to be durable: a log that is older lacks it."""
+    last: dict[str, tuple[LogOffset, str]] = {}
+    for (source, shape_id), offset in durable.items():
+        if offset is not None and offset > LogOffset.before_all():
+            last[source] = max(last.get(source, (offset, shape_id)), (offset, shape_id))
+    return [(source, shape_id, offset) for source, (offset, shape_id) in sorted(last.items())]
 
 
 class KeptEnds:

@@ -20,7 +20,7 @@ from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.query_run import await_end, start_query
 from flushtracker.tracking.recovery_plan import RecoveryPlan
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.log_ends import KeptEnds, LogEnds, read_log_ends, unknown_ends
+from flushtracker.writers.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
 from flushtracker.writers.notifier import open_notifier
 from flushtracker.writers.upkeep_thread import UpkeepThread
 from flushtracker.writers.write_driver import WriteDriver
@@ -113,9 +113,8 @@ def _claim_log(
     """Claim the log; returns where shapes' logs end whose state does not know it."""
     kept = KeptEnds(spark, checkpoint)
     before, ends = kept.read()
-    is_known = claim.knows(before, batch_id)
-    number = claim.take()
-    if not is_known:
+    number = claim.take(before, last_rows(durable))
+    if not claim.knows(before, batch_id):
         logger.info("reading where the logs end log=%s", log)
         ends = read_log_ends(spark, log)
     ends = unknown_ends(ends, durable)

@@ -1,6 +1,7 @@
 """The writers' state function: how an executor handles one group's part of a micro-batch."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import pandas as pd
@@ -13,6 +14,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.spark.group_state import ERROR
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.write_rows import NO_SHAPE, SHAPE_CHANGES
+from flushtracker.writing.log_row import require_timestamp
 from flushtracker.writing.writer_group import ShapeBatch, WriterGroup, WriterSettings
 
 # The kinds of output row, besides ERROR.
@@ -74,24 +76,27 @@ def write_function(
     def _handle_shapes(
         source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, ShapeEntry]], state: GroupState
     ) -> Iterator[_Row]:
+        if not all(isinstance(entry, ShapeEntry) for _, entry in entries):
+            raise _misread(source)
         group = WriterGroup(source, settings, bytes(state.get[0]) if state.exists else None)
         now_ms = state.getCurrentProcessingTimeMs()
         batches = group.handle_batch(changes, [entry for _, entry in entries], now_ms)
         state.update((group.pack(), shape_groups))
         if settings.hold and (due_ms := group.next_due_ms()) is not None:
             state.setTimeoutDuration(max(1, due_ms - now_ms))
-        for text, _ in entries:
-            yield _row(ENTRY, source, value=text)
-        for batch in batches:
-            yield from _batch_rows(source, batch)
+        # Only rows are made after this: what is raised while they are taken would not be reported with its class.
+        return chain(_entry_rows(source, entries), *(_batch_rows(source, batch) for batch in batches))
 
     return handle_group
 
 
 def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any]]]:
-    """The events of all frames; raises ``DecodeError`` for the first by place that cannot be read."""
+    """The events of all frames, entries in the order of their places.
+
+    Raises ``DecodeError`` for the first by place that cannot be read.
+    """
     changes: list[ShapeChangesEvent] = []
-    entries: list[tuple[str, Any]] = []
+    entries: list[tuple[str, str, Any]] = []
     failures: list[str] = []
     for frame in frames:
         columns = (frame[name].tolist() for name in ("stream", "value", "place"))
@@ -100,22 +105,36 @@ def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any
                 continue  # Compaction removes what is deleted from the registry.
             try:
                 if stream == SHAPE_CHANGES:
-                    changes.append(ShapeChangesEvent.from_json(value or b""))
+                    event = ShapeChangesEvent.from_json(value or b"")
+                    require_timestamp(event)
+                    changes.append(event)
                 else:
-                    entries.append((value.decode(), parse_registry_entry(value)))
+                    entry = parse_registry_entry(value)
+                    entries.append((place, value.decode(), entry))
             except DecodeError as error:
                 what = "shape changes" if stream == SHAPE_CHANGES else "registry entry"
                 failures.append(f"{place}: {what} cannot be read: {error}")
     if failures:
         raise DecodeError(f"{min(failures)}; nothing from this batch on is written or notified")
-    return changes, entries
+    # Spark keeps no order between files, and the last entry of a key is the current one. In one file, or in one
+    # partition, a later place has the same length or is longer.
+    entries.sort(key=lambda each: (len(each[0]), each[0]))
+    return changes, [(text, entry) for _, text, entry in entries]
 
 
 def _handle_others(source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, Any]]) -> Iterator[_Row]:
     """Pass entries on that concern no shape."""
     if changes or any(isinstance(entry, ShapeEntry) for _, entry in entries):
-        raise DecodeError(f"source {source}: Spark and this program do not read the same shape_id in an event")
+        raise _misread(source)
+    return _entry_rows(source, entries)
+
+
+def _entry_rows(source: str, entries: list[tuple[str, Any]]) -> Iterator[_Row]:
     return (_row(ENTRY, source, value=text) for text, _ in entries)
+
+
+def _misread(source: str) -> DecodeError:
+    return DecodeError(f"source {source}: Spark and this program do not read the same shape_id in an event")
 
 
 def _batch_rows(source: str, batch: ShapeBatch) -> Iterator[_Row]:

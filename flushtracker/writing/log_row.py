@@ -5,12 +5,18 @@ A row is an item of a shape, or the end of a transaction: ``operation`` is then 
 """
 
 import json
+import re
+from datetime import datetime
 from typing import Final, NamedTuple
 
+from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import Commit, LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
 
 COMMIT: Final = "commit"
+
+_TIMESTAMP: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,6})?Z")
 
 
 class LogRow(NamedTuple):
@@ -45,6 +51,23 @@ def item_row(item: LogItem, xid: int, chunk: int) -> LogRow:
 def commit_row(boundary: LogOffset, commit: Commit, xid: int, chunk: int) -> LogRow:
     """The row that ends a transaction, at ``boundary``."""
     return LogRow(*boundary, COMMIT, None, None, None, xid, commit.commit_timestamp, chunk)
+
+
+def require_timestamp(event: ShapeChangesEvent) -> None:
+    """Raise ``DecodeError`` if the event's commit has a timestamp that the log cannot hold."""
+    if event.commit is None:
+        return
+    text = event.commit.commit_timestamp
+    if not _is_timestamp(text):
+        raise DecodeError(f"commit_timestamp is {text!r:.40}, expected a time such as 2026-01-02T03:04:05Z")
+
+
+def _is_timestamp(text: str) -> bool:
+    found = _TIMESTAMP.fullmatch(text)
+    try:
+        return found is not None and bool(datetime.fromisoformat(found[1]))
+    except ValueError:
+        return False
 
 
 def _row_json(row: Row | None) -> str | None:

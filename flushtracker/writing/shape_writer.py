@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import LogItem
-from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.writing.log_row import LogRow
 from flushtracker.writing.shape_chain import Place, place_of
 from flushtracker.writing.transaction_builder import TransactionBuilder, WriteUnit
@@ -36,8 +36,21 @@ class ShapeWriter:
         Only an event that is next changes anything.
         """
         place = place_of(event, self.builder.cursor)
+        if place == "next" and self._is_past_a_commit(event):
+            place = "gap"
         part = self.builder.add(event) if place == "next" else None
         return place, [] if part is None else self.loop.handle_part(part, now_ms)
+
+    def _is_past_a_commit(self, event: ShapeChangesEvent) -> bool:
+        """Whether the commit of the transaction that the cursor is in has been lost.
+
+        If a flush and then the process end between its last item and its commit, the next transaction follows just
+        that item.
+        """
+        cursor = self.builder.cursor
+        if event.start or cursor is None:
+            return False
+        return cursor.op_offset < OP_INFINITY and cursor.tx_offset < event.last_log_offset.tx_offset
 
     def handle_entry(self, entry: ShapeEntry) -> None:
         """Take the shape's registry entry: its limits, or that it is gone. What it has buffered is dropped then."""

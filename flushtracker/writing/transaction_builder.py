@@ -28,7 +28,9 @@ class TransactionPart:
 
 
 class TransactionBuilder:
-    """Builds the transactions of one shape; ``items`` are those of the open transaction that are held back.
+    """Builds the transactions of one shape. ``items`` are those of the open transaction that ``txn`` keeps back.
+
+    With ``txn_fragment`` there are some only if the unit was ``txn`` before; the next part begins with them.
 
     ``cursor`` is at first where the shape's log ends, ``None`` if it is empty.
     """
@@ -40,7 +42,6 @@ class TransactionBuilder:
 
     def add(self, event: ShapeChangesEvent) -> TransactionPart | None:
         """Take an event whose place is next; returns what is to be written now, if anything."""
-        # Items may be held here with either unit: it may have changed since.
         self.items += new_items(event, self.cursor)
         self.cursor = cursor_after(event)
         if self._write_unit == "txn" and event.commit is None:

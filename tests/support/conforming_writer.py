@@ -6,18 +6,25 @@ writes it; the job's own configuration is made from it.
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 
 from flushtracker.cli import main
+from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.kafka.kafka_config import load_kafka_config
+from flushtracker.writers import upkeep_thread
 from flushtracker.writing.log_row import COMMIT
+from flushtracker.writing.merge_plan import MergeSettings
 
 
 def write(config: Path, data: Path) -> int:
-    """Run the job until it is killed."""
+    """Run the job until it is killed; its upkeep merges every two files at once."""
+    upkeep_thread._PERIOD_S = 0.3  # type: ignore[misc]
+    settings = MergeSettings(merge_files=2)
+    upkeep_thread.ShapeLogUpkeep = partial(ShapeLogUpkeep, settings=settings)  # type: ignore[assignment,attr-defined,misc]
     kafka = load_kafka_config(config)
     file = data / "write_shapes.yaml"
     file.write_text(

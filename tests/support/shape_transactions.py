@@ -20,6 +20,8 @@ class Transactions:
     rng: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311  a test
     items: dict[int, tuple[LogItem, ...]] = field(default_factory=dict)
     _last: LogOffset | None = None
+    _ending_elsewhere: set[int] = field(default_factory=set)
+    """The transactions whose last change is not the shape's: however they are cut, the commit has its offset."""
 
     def grow(self, count: int) -> None:
         """Add transactions with one to six items."""
@@ -32,6 +34,8 @@ class Transactions:
                 LogItem(LogOffset(lsn, op), "insert", f'"t"/"{lsn}-{op}"', {"v": "x" * self.rng.randint(0, 30)})
                 for op in ops
             )
+            if self.rng.random() < 0.3:
+                self._ending_elsewhere.add(lsn)
 
     def restart(self) -> None:
         """The next event is a start, as after a start of capture."""
@@ -42,7 +46,7 @@ class Transactions:
         for lsn in lsns:
             evens = sorted({item.offset.op_offset & ~1 for item in self.items[lsn]})
             ends = sorted({*self.rng.sample(evens, self.rng.randint(0, len(evens) - 1)), evens[-1]})
-            if self.rng.random() < 0.3:
+            if lsn in self._ending_elsewhere:
                 ends.append(ends[-1] + 2)  # a commit that brings nothing
             begin = -1
             for number, end in enumerate(ends if lsn != lsns[-1] else ends[:until]):

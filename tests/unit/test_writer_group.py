@@ -167,3 +167,32 @@ def test_shape_flushes_by_its_own_limits() -> None:
     assert group.handle_batch([commit], [], 100) == [ShapeBatch("a")]
     (ended,) = group.handle_batch([], [], 200)
     assert ended.durable == LogOffset.last_of(1000)
+
+
+def test_open_transaction_that_txn_kept_back_is_written_if_the_unit_becomes_txn_fragment() -> None:
+    """Its items are in the state, and the events that brought them do not come again."""
+    stream = Transactions(rng=random.Random(3))  # noqa: S311  a transaction in several fragments
+    stream.grow(1)
+    *first, last = stream.events(list(stream.items))
+    assert first[0].items
+    group = WriterGroup(SOURCE, WriterSettings("txn"))
+    assert group.handle_batch(first, [], 0) == [ShapeBatch("a")]
+    again = WriterGroup(SOURCE, WriterSettings("txn_fragment"), group.pack())
+    (batch,) = again.handle_batch([last], [], 0)
+    assert _heads(batch.rows) == stream.expected_rows()
+
+
+def test_lost_commit_is_a_gap_though_the_log_ends_with_the_last_item() -> None:
+    """A chunk ends there, the checkpoint is lost, and so is the event of the commit: readers would wait for its row."""
+    stream = Transactions()
+    stream.grow(2)
+    first, second = stream.items
+    events = [event for event in stream.events([first, second]) if event.last_log_offset.tx_offset == second]
+    last = stream.items[first][-1].offset
+    ends = {(SOURCE, "a"): LogEnd(last, LogOffset.before_all(), 0)}
+    group = WriterGroup(SOURCE, WriterSettings(ends=ends))
+    (batch,) = group.handle_batch([replace(events[0], follows=last)], [], 0)
+    assert (batch.rows, batch.gap is None) == ([], False)
+    stream.restart()
+    (healed,) = group.handle_batch(stream.events([first, second]), [], 0)
+    assert _heads(healed.rows) == [row for row in stream.expected_rows() if row[:2] > last]

@@ -1,0 +1,418 @@
+"""The writers' job as one deterministic machine: capture, topic, state, log, claims, notifier and crashes, from a seed.
+
+The pure parts are production code: ``WriterGroup``, ``LogClaim`` on a table of one number, ``unknown_ends``,
+``last_rows``. What Spark and the programs around them do is a few lines each here, in the same order as in
+``write_shapes_query`` and ``write_driver``. A history is a list of seeds, one for each action.
+
+After each step: the log has each change once; each append is in offset order; nothing is notified that the log has not.
+In the end the log is complete, chunks never go back, and the last notification of each shape is its end.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.delta.log_claim import LogClaim, LogRows
+from flushtracker.errors import SinkError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.writers.log_ends import LogEnds, last_rows, unknown_ends
+from flushtracker.writing.log_row import COMMIT, LogRow
+from flushtracker.writing.shape_writer import LogEnd
+from flushtracker.writing.transaction_builder import WriteUnit
+from flushtracker.writing.writer_group import WriterGroup, WriterSettings
+from tests.support.shape_transactions import SOURCE, Transactions
+
+GROUPS: Final = 2
+SHAPES: Final = ("a", "b", "c")
+
+Key = tuple[str, str]
+Record = ShapeChangesEvent | ShapeEntry
+
+
+class _KilledError(Exception):
+    """The process dies here."""
+
+
+class Log:
+    """The shape log, and as much of a Delta table as ``LogClaim`` asks for."""
+
+    table_uri = "log"
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[LogRow]] = {shape_id: [] for shape_id in SHAPES}
+        self.version = 0
+
+    def copy(self) -> "Log":
+        log = Log()
+        log.rows, log.version = {shape_id: list(rows) for shape_id, rows in self.rows.items()}, self.version
+        return log
+
+    def append(self, version: int, rows: dict[str, list[LogRow]]) -> None:
+        """As delta-spark does: without an error, nothing is appended if the version is not greater."""
+        if version <= self.version:
+            return
+        self.version = version
+        for shape_id, new in rows.items():
+            log = self.rows[shape_id]
+            log += new
+            offsets = [row[:2] for row in log]
+            assert offsets == sorted(set(offsets)), f"shape {shape_id}: {offsets}"
+
+    def end(self, shape_id: str) -> LogEnd | None:
+        rows = self.rows[shape_id]
+        commits = [LogOffset(*row[:2]) for row in rows if row.operation == COMMIT]
+        if not rows:
+            return None
+        last_txn = max(commits, default=LogOffset.before_all())
+        return LogEnd(LogOffset(*rows[-1][:2]), last_txn, max(row.chunk for row in rows))
+
+    def ends(self) -> LogEnds:
+        return {(SOURCE, shape_id): end for shape_id in SHAPES if (end := self.end(shape_id)) is not None}
+
+    # What LogClaim asks of a DeltaTable.
+
+    def update_incremental(self) -> None:
+        """Always current."""
+
+    def transaction_version(self, _app_id: str) -> int:
+        return self.version
+
+    def schema(self) -> None:
+        """Nothing is checked against it."""
+
+    def history(self) -> list[dict[str, str]]:
+        return []
+
+    def create_write_transaction(self, *_arguments: Any, commit_properties: Any, **_options: Any) -> None:
+        (transaction,) = commit_properties.app_transactions
+        assert transaction.version > self.version
+        self.version = transaction.version
+
+
+class Claim(LogClaim):
+    """A claim whose rows are looked up in the log in memory."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)  # type: ignore[arg-type]
+        self.log = log
+
+    def _has_row(self, _source: str, shape_id: str, offset: LogOffset) -> bool:
+        return offset in [row[:2] for row in self.log.rows[shape_id]]
+
+
+@dataclass
+class Checkpoint:
+    """The committed states by group, where each batch ends in the topic, and the job's own file."""
+
+    states: list[tuple[bytes | None, ...]] = field(default_factory=lambda: [(None,) * GROUPS])
+    plans: list[int] = field(default_factory=lambda: [0])
+    claim: int | None = None
+    ends: LogEnds = field(default_factory=dict)
+
+    @property
+    def batch_id(self) -> int:
+        return len(self.states) - 2
+
+    def copy(self) -> "Checkpoint":
+        return replace(self, states=list(self.states), plans=list(self.plans), ends=dict(self.ends))
+
+
+class Writers:
+    """One process of the job, from its start on a checkpoint; ``step`` is called between any two of its steps."""
+
+    def __init__(self, simulation: "WriterSimulation", checkpoint: Checkpoint, step: Callable[[], None]) -> None:
+        self._simulation, self.checkpoint, self.log = simulation, checkpoint, simulation.log
+        durable: dict[Key, LogOffset | None] = {}
+        for packed in checkpoint.states[-1]:
+            group = WriterGroup(SOURCE, simulation.settings, packed)
+            durable |= {(SOURCE, shape_id): offset for shape_id, offset in group.durable().items()}
+        step()
+        self.claim = Claim(self.log)
+        rows: LogRows = last_rows(durable)
+        number = self.claim.take(checkpoint.claim, rows)
+        step()
+        ends = checkpoint.ends
+        if not self.claim.knows(checkpoint.claim, checkpoint.batch_id):
+            ends = self.log.ends()
+        ends = unknown_ends(ends, durable)
+        checkpoint.claim, checkpoint.ends = number, ends
+        step()
+        known = {key: offset for key, offset in durable.items() if offset is not None and offset.tx_offset >= 0}
+        simulation.notify(known | {key: end.last_offset for key, end in ends.items()})
+        self.settings = replace(simulation.settings, ends=ends)
+
+    def run_batch(self, until: int, now_ms: int, rng: Random, step: Callable[[], None]) -> None:
+        """A batch that reads the topic up to ``until``, unless it is planned already."""
+        checkpoint = self.checkpoint
+        batch_id = checkpoint.batch_id + 1
+        if len(checkpoint.plans) == batch_id + 1:
+            checkpoint.plans.append(until)
+        first, until = checkpoint.plans[batch_id : batch_id + 2]
+        records = self._simulation.topic[first:until]
+        self.claim.require()
+        states: list[bytes | None] = []
+        rows: dict[str, list[LogRow]] = {}
+        durable: dict[Key, LogOffset] = {}
+        for number, packed in enumerate(checkpoint.states[-1]):
+            mine = [record for record in records if _group(_shape_of(record)) == number]
+            if not mine and not (self.settings.hold and packed):
+                states.append(packed)
+                continue
+            changes = [record for record in mine if isinstance(record, ShapeChangesEvent)]
+            entries = [record for record in mine if isinstance(record, ShapeEntry)]
+            group = WriterGroup(SOURCE, self.settings, packed)
+            for batch in group.handle_batch(rng.sample(changes, len(changes)), entries, now_ms):
+                rows[batch.shape_id] = batch.rows
+                if batch.durable is not None:
+                    durable[SOURCE, batch.shape_id] = batch.durable
+            states.append(group.pack())
+        step()
+        if any(rows.values()):
+            version = self.claim.version_of(batch_id)
+            self.log.append(version, rows)
+            step()
+            self.claim.require(version)
+        step()
+        self._simulation.notify(durable)
+        step()
+        checkpoint.states.append(tuple(states))
+
+
+def _group(shape_id: str) -> int:
+    return SHAPES.index(shape_id) % GROUPS
+
+
+def _shape_of(record: Record) -> str:
+    return record.shape_id if isinstance(record, ShapeChangesEvent) else record.definition.id
+
+
+class WriterSimulation:
+    """One history in progress; ``run`` plays ``actions`` of them and then to the end without further faults."""
+
+    def __init__(self, seed: int, actions: int = 40) -> None:
+        self.rng = rng = Random(seed)  # noqa: S311  a reproducible history
+        self._actions = actions
+        self.settings = WriterSettings(rng.choice(_UNITS), hold=rng.random() < 0.5)
+        self.topic: list[Record] = []
+        self.log = Log()
+        self.shapes = {shape_id: Transactions(shape_id, rng) for shape_id in SHAPES}
+        self.removed: set[str] = set()
+        self.notified: dict[str, LogOffset] = {}
+        self.counts = dict.fromkeys(("batches", "kills", "fenced", "restored", "refused", "gaps", "rows"), 0)
+        self._sent: dict[str, list[int]] = {shape_id: [] for shape_id in SHAPES}
+        self._now_ms = 0
+        self._checkpoint = Checkpoint()
+        self._backups: list[Checkpoint] = []
+        self._older_logs: list[Log] = []
+        self._current: Writers | None = None
+        for shape_id in SHAPES:
+            limits = FlushPolicy(rng.choice([None, 20, 200]), rng.choice([None, 100]), rng.choice([None, 50]))
+            self.topic.append(self._entry(shape_id, limits))
+
+    def run(self) -> None:
+        names = list(_WEIGHTS)
+        for name in self.rng.choices(names, list(_WEIGHTS.values()), k=self._actions):
+            getattr(self, f"_{name}")()
+        self._finish()
+        self.counts["rows"] = sum(len(rows) for rows in self.log.rows.values())
+
+    # Capture and the topic
+
+    def _publish(self) -> None:
+        shape_id = self.rng.choice(SHAPES)
+        stream = self.shapes[shape_id]
+        if shape_id in self.removed:
+            return
+        stream.grow(self.rng.randint(1, 3))
+        self._send(shape_id, [lsn for lsn in stream.items if lsn not in self._sent[shape_id]])
+
+    def _send(self, shape_id: str, lsns: list[int], *, lose: bool = False) -> None:
+        """Send transactions; sometimes capture's connection ends in the last one, and it is sent again, cut anew."""
+        stream = self.shapes[shape_id]
+        is_cut = bool(lsns) and self.rng.random() < 0.3
+        events = list(stream.events(lsns, until=1 if is_cut else None))
+        if lose and events:
+            del events[self.rng.randrange(len(events))]
+            self.counts["gaps"] += 1
+        self.topic += events
+        self._sent[shape_id] += lsns
+        if is_cut:
+            self._restart_capture_of(shape_id)
+
+    def _restart_capture_of(self, shape_id: str) -> None:
+        """Everything that is not notified wholly, or more, is sent again, beginning with a start."""
+        durable = self.notified.get(shape_id, LogOffset.before_all())
+        confirmed = durable.tx_offset - (durable.op_offset < OP_INFINITY)
+        stream = self.shapes[shape_id]
+        stream.restart()
+        from_lsn = self.rng.choice([0, confirmed])
+        if shape_id not in self.removed:
+            again = [lsn for lsn in self._sent[shape_id] if lsn > from_lsn]
+            self.topic += stream.events(again)
+
+    def _restart_capture(self) -> None:
+        for shape_id in SHAPES:
+            self._restart_capture_of(shape_id)
+
+    def _repeat(self) -> None:
+        """A producer's duplicate."""
+        if self.topic:
+            self.topic.append(self.rng.choice(self.topic))
+
+    def _lose(self) -> None:
+        shape_id = self.rng.choice(SHAPES)
+        stream = self.shapes[shape_id]
+        if shape_id not in self.removed:
+            stream.grow(2)
+            self._send(shape_id, [lsn for lsn in stream.items if lsn not in self._sent[shape_id]], lose=True)
+
+    def _remove(self) -> None:
+        shape_id = self.rng.choice(SHAPES)
+        if shape_id not in self.removed and len(self.removed) < len(SHAPES) - 1:
+            self.removed.add(shape_id)
+            self.topic.append(self._entry(shape_id, FlushPolicy(), removed_at=LogOffset(10**6, 0)))
+
+    @staticmethod
+    def _entry(shape_id: str, limits: FlushPolicy, removed_at: LogOffset | None = None) -> ShapeEntry:
+        definition = ShapeDefinition(shape_id, ("public", "t"), flush=limits)
+        return ShapeEntry(SOURCE, definition, 1, LogOffset(900, 0), removed_at)
+
+    # Processes and checkpoints
+
+    def _batch(self) -> None:
+        """A batch, in a quarter of which the process dies between two steps."""
+        self._run(self._interrupt_at(self._die, 8) if self.rng.random() < 0.25 else lambda: None)
+
+    def _take_over(self) -> None:
+        """Another process starts on a checkpoint of its own while this one is in a batch, which then goes on."""
+        backup = self._checkpoint.copy() if self.rng.random() < 0.5 else Checkpoint()
+        # An older process on the same checkpoint is fenced by Spark's own files, too.
+        self._run(self._interrupt_at(lambda: self._start(backup), 6))
+
+    def _run(self, step: Callable[[], None]) -> None:
+        try:
+            if self._current is None:
+                self._current = Writers(self, self._checkpoint, step)
+            writers = self._current
+            first = writers.checkpoint.plans[-1]
+            self._now_ms += self.rng.choice([10, 150, 2000])
+            writers.run_batch(self.rng.randint(first, len(self.topic)), self._now_ms, self.rng, step)
+            self.counts["batches"] += 1
+            if self._current is not writers:
+                del writers.checkpoint.states[-1]  # Fenced, it would not commit more than this batch.
+        except _KilledError:
+            self.counts["kills"] += 1
+            self._current = None
+        except SinkError as error:
+            if "fenced" not in str(error):
+                raise
+            self.counts["fenced"] += 1
+
+    def _start(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._current = Writers(self, checkpoint, lambda: None)
+
+    def _interrupt_at(self, action: Callable[[], None], steps: int) -> Callable[[], None]:
+        left = self.rng.randrange(steps)
+
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                action()
+
+        return step
+
+    def _die(self) -> None:
+        raise _KilledError
+
+    def _backup(self) -> None:
+        self._backups.append(self._checkpoint.copy())
+        self._older_logs.append(self.log.copy())
+
+    def _restore(self) -> None:
+        """An operator restores a copy of the checkpoint, or has none."""
+        self._checkpoint = self.rng.choice(self._backups).copy() if self._backups else Checkpoint()
+        self._current = None
+        self.counts["restored"] += 1
+
+    def _change_unit(self) -> None:
+        """An operator edits ``write_unit``, and restarts the job."""
+        self.settings = replace(self.settings, write_unit=self.rng.choice(_UNITS))
+        self._current = None
+
+    def _roll_log_back(self) -> None:
+        """An operator restores a backup of the log, the job refuses it, and the newer one is found again.
+
+        Only if the backup lacks the last row of all that the state knows: that is what the job looks for.
+        """
+        older = self.rng.choice([*self._older_logs, Log()])
+        states = [WriterGroup(SOURCE, self.settings, packed).durable() for packed in self._checkpoint.states[-1]]
+        offsets = [(offset, shape) for state in states for shape, offset in state.items() if offset is not None]
+        offset, shape_id = max(offsets, default=(LogOffset.before_all(), "a"))
+        if offset.tx_offset < 0 or offset in [row[:2] for row in older.rows[shape_id]]:
+            return
+        self._current, newer, self.log = None, self.log, older.copy()
+        with pytest.raises(SinkError, match="is older than the checkpoint"):
+            Writers(self, self._checkpoint.copy(), lambda: None)
+        self.counts["refused"] += 1
+        self.log = newer
+
+    # Checks
+
+    def notify(self, durable: dict[Key, LogOffset]) -> None:
+        for (_, shape_id), offset in durable.items():
+            assert offset in [row[:2] for row in self.log.rows[shape_id]], f"{shape_id} at {offset} is not in the log"
+            self.notified[shape_id] = max(offset, self.notified.get(shape_id, offset))
+
+    def _finish(self) -> None:
+        self.notified.clear()  # The tracker has lost its checkpoint: what is resent must be said again.
+        self._restart_capture()
+        self._now_ms += 100_000
+        for _ in range(3):
+            if self._current is None or self._current.checkpoint is not self._checkpoint:
+                self._current = Writers(self, self._checkpoint, lambda: None)
+            self._current.run_batch(len(self.topic), self._now_ms, self.rng, lambda: None)
+            self._now_ms += 100_000
+        for shape_id in set(SHAPES) - self.removed:
+            rows, stream = self.log.rows[shape_id], self.shapes[shape_id]
+            sent = {lsn: stream.items[lsn] for lsn in self._sent[shape_id]}
+            assert [row[:3] for row in rows] == replace(stream, items=sent).expected_rows(), shape_id
+            if rows:
+                assert self.notified[shape_id] == rows[-1][:2], f"{shape_id} is notified up to {self.notified}"
+        for rows in self.log.rows.values():
+            chunks = [row.chunk for row in rows]
+            assert chunks == sorted(chunks), "a chunk goes back"
+
+
+_UNITS: Final[tuple[WriteUnit, WriteUnit]] = ("txn", "txn_fragment")
+_WEIGHTS: Final = {
+    "publish": 30,
+    "batch": 35,
+    "restart_capture": 4,
+    "repeat": 4,
+    "lose": 2,
+    "remove": 1,
+    "take_over": 6,
+    "backup": 4,
+    "restore": 3,
+    "change_unit": 2,
+    "roll_log_back": 2,
+}
+
+
+def histories(first: int, step: int, end: int) -> Iterator[WriterSimulation]:
+    """Every ``step``-th history, played."""
+    for seed in range(first, end, step):
+        simulation = WriterSimulation(seed)
+        try:
+            simulation.run()
+        except AssertionError as error:
+            raise AssertionError(f"history {seed}: {error}") from error
+        yield simulation

@@ -1,0 +1,237 @@
+"""Which writer may append to a shape log: writers that take, append, stall, die and return, on a real Delta table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from flushtracker.delta.log_claim import APP_ID, LogClaim
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import SinkError
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.shape_log_rows import SOURCE, append, arrow, item
+
+
+@dataclass
+class Appender:
+    """Appends as delta-spark does: it skips a version that is not greater than the last, in silence.
+
+    A commit that meets another one with the same app id fails; deltalake refuses it just as delta-spark does.
+    """
+
+    path: str
+    table: DeltaTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = DeltaTable(self.path)
+
+    def append(self, version: int, offset: tuple[int, int], meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.table.update_incremental()
+        if version <= (self.table.transaction_version(APP_ID) or 0):
+            return
+        meanwhile()
+        properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
+        write_deltalake(self.table, arrow([item(offset, "insert")]), mode="append", commit_properties=properties)
+
+
+@dataclass
+class Checkpoint:
+    """What a naive checkpoint keeps: its claim, its last batch, and all of the log's rows that it knows of."""
+
+    claim: int | None = None
+    batch_id: int = -1
+    rows: set[tuple[int, int]] = field(default_factory=set)
+
+
+class Writer:
+    """A process of the job on a checkpoint, and what is naively true of it."""
+
+    def __init__(self, path: str, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.appender = Appender(path)
+        self.claim = LogClaim(create_shape_log(path))
+        number = self.claim.take(checkpoint.claim)
+        log = log_rows(path)
+        if self.claim.knows(checkpoint.claim, checkpoint.batch_id):
+            assert log == checkpoint.rows, "it does not know all of the log"
+        checkpoint.rows |= log
+        checkpoint.claim = number
+
+    def append(self, offset: tuple[int, int], meanwhile: Callable[[], object] = lambda: None) -> None:
+        """The append of the next batch, as ``WriteDriver`` does it; the batch is not committed yet."""
+        version = self.claim.version_of(self.checkpoint.batch_id + 1)
+        try:
+            self.appender.append(version, offset, meanwhile)
+        except CommitFailedError as error:
+            self.claim.require()
+            raise SinkError(str(error)) from error
+        self.claim.require(version)
+
+    def commit(self, offset: tuple[int, int] | None) -> None:
+        self.checkpoint.batch_id += 1
+        if offset is not None:
+            self.checkpoint.rows.add(offset)
+
+
+def log_rows(path: str) -> set[tuple[int, int]]:
+    rows = table_rows(DeltaTable(path), ["tx_offset", "op_offset"]).to_pylist()
+    assert len({tuple(row.values()) for row in rows}) == len(rows)
+    return {(row["tx_offset"], row["op_offset"]) for row in rows}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    create_shape_log(str(tmp_path / "log"))
+    return str(tmp_path / "log")
+
+
+class World:
+    """Writers on two checkpoints, each of which may be fenced at any moment, and their appends."""
+
+    def __init__(self, path: str, rng: Random) -> None:
+        self.path, self.rng = path, rng
+        self.checkpoints = [Checkpoint(), Checkpoint()]
+        self.writers: list[Writer] = []
+        self.accepted: list[Writer] = []
+        self.claimed: list[Writer] = []
+        self.refused = 0
+        self._tx = 1000
+
+    def step(self) -> None:
+        kind = self.rng.random()
+        if kind < 0.25 or not self.writers:
+            self.start()
+        elif kind < 0.35 and len(self.writers) > 1:
+            self.writers.remove(self.rng.choice(self.writers))
+        else:
+            self.batch()
+
+    def start(self) -> None:
+        checkpoint = self.rng.choice(self.checkpoints)
+        # Spark lets one query use a checkpoint; the fencing of two on one is the tests' of the job.
+        self.writers = [writer for writer in self.writers if writer.checkpoint is not checkpoint]
+        self.writers.append(Writer(self.path, checkpoint))
+        self.claimed.append(self.writers[-1])
+
+    def batch(self) -> None:
+        """A batch with rows, or without; in a quarter of them, another writer does something in the middle."""
+        writer = self.rng.choice(self.writers)
+        others = [other for other in self.writers if other is not writer]
+        meanwhile: Callable[[], object] = lambda: None  # noqa: E731
+        if self.rng.random() < 0.25:
+            meanwhile = self.start_other(writer)
+        elif others and self.rng.random() < 0.2:
+            meanwhile = lambda: self.append(others[0])  # noqa: E731
+        offset = self.append(writer, meanwhile) if self.rng.random() < 0.8 else None
+        is_fenced = writer not in self.writers or (offset is None and writer is not self.claimed[-1])
+        if not is_fenced and self.rng.random() < 0.8:
+            writer.commit(offset)
+        elif writer in self.writers:
+            self.writers.remove(writer)  # It dies between the append and the commit of its batch.
+
+    def start_other(self, writer: Writer) -> Callable[[], object]:
+        (other,) = (checkpoint for checkpoint in self.checkpoints if checkpoint is not writer.checkpoint)
+
+        def start() -> None:
+            self.writers = [each for each in self.writers if each.checkpoint is not other]
+            self.writers.append(Writer(self.path, other))
+            self.claimed.append(self.writers[-1])
+
+        return start
+
+    def append(self, writer: Writer, meanwhile: Callable[[], object] = lambda: None) -> tuple[int, int] | None:
+        self._tx += 10
+        offset = (self._tx, 0)
+        before = log_rows(self.path)
+        try:
+            writer.append(offset, meanwhile)
+        except SinkError:
+            assert writer is not self.claimed[-1], "the last writer that claimed the log is fenced"
+            assert offset not in log_rows(self.path), "a fenced writer's rows are in the log"
+            self.refused += 1
+            self.writers = [each for each in self.writers if each is not writer]
+            return None
+        assert writer is self.claimed[-1], "an older claim's append follows a newer claim"
+        assert log_rows(self.path) >= before | {offset}
+        self.accepted.append(writer)
+        return offset
+
+
+def test_no_append_follows_a_newer_claim_and_no_checkpoint_knows_less_than_it_says(tmp_path: Path) -> None:
+    """Random writers on two checkpoints, against a model that compares whole logs."""
+    refused = accepted = 0
+    for seed in range(25):
+        path = str(tmp_path / str(seed))
+        create_shape_log(path)
+        world = World(path, Random(seed))  # noqa: S311  reproducible
+        for _ in range(20):
+            world.step()
+        refused += world.refused
+        accepted += len(world.accepted)
+    assert refused > 20
+    assert accepted > 60
+
+
+def _meanwhile(table: DeltaTable, action: Callable[[], object]) -> Any:
+    """The table, on which ``action`` happens between the look at the last version and the claim."""
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> Any:
+            if name == "create_write_transaction":
+                action()
+            return getattr(table, name)
+
+    return Interrupted()
+
+
+def test_claims_of_the_same_moment_are_one_claim(path: str) -> None:
+    """The other writer is told; with both claims equal, neither would ever be fenced."""
+    first = LogClaim(create_shape_log(path))
+    second = LogClaim(_meanwhile(create_shape_log(path), first.take))
+    with pytest.raises(SinkError, match=r"has been fenced: another writer started on shape log .* at the same moment"):
+        second.take()
+    first.require()
+
+
+def test_append_of_the_process_before_cannot_slip_in_before_the_claim(path: str) -> None:
+    """The checkpoint would not know its rows, and its replayed batch would write them again."""
+    before = Writer(path, Checkpoint())
+    before.append((1000, 0))
+    before.commit((1000, 0))
+    claim = LogClaim(_meanwhile(create_shape_log(path), lambda: before.append((1010, 0))))
+    with pytest.raises(SinkError, match="or wrote to it, at the same moment"):
+        claim.take(before.checkpoint.claim)
+    claim = LogClaim(create_shape_log(path))
+    claim.take(before.checkpoint.claim)
+    assert not claim.knows(before.checkpoint.claim, before.checkpoint.batch_id)
+
+
+def test_append_between_two_looks_at_the_log_is_not_overlooked(path: str) -> None:
+    """What the checkpoint knows is judged by the version that the claim follows, not by an earlier one."""
+    before = Writer(path, Checkpoint())
+    before.append((1000, 0))
+    before.commit((1000, 0))
+    claim = LogClaim(create_shape_log(path))
+    before.append((1010, 0))  # The new process has read the checkpoint already.
+    claim.take(before.checkpoint.claim)
+    assert not claim.knows(before.checkpoint.claim, before.checkpoint.batch_id)
+
+
+def test_log_restored_from_before_the_claim_or_from_after_it_is_refused(path: str) -> None:
+    """A permanent job keeps its claim for months, so a backup mostly has the claim, and lacks rows."""
+    checkpoint = Checkpoint()
+    writer = Writer(path, checkpoint)
+    writer.append((1000, 0))
+    row = (SOURCE, "users", LogOffset(1000, 0))
+    LogClaim(create_shape_log(path)).take(checkpoint.claim, [row])
+    for claim, rows in ((checkpoint.claim, [(SOURCE, "users", LogOffset(1010, 0))]), (100, [row])):
+        with pytest.raises(SinkError, match="is older than the checkpoint"):
+            LogClaim(create_shape_log(path)).take(claim, rows)
+    append(path, [item((1010, 0), "insert")])
+    LogClaim(create_shape_log(path)).take(checkpoint.claim, [(SOURCE, "users", LogOffset(1010, 0))])

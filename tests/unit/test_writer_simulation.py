@@ -1,0 +1,19 @@
+"""A thousand random histories of the writers' job, with crashes and second writers at every step."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.writer_simulation import histories
+
+_HISTORIES = 1000
+_PARTS = 10
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_every_change_is_in_the_log_once_and_only_what_is_there_is_notified(part: int) -> None:
+    """Whatever dies, is fenced, restored, resent, lost or removed; in the end everything is there, and notified."""
+    counts: Counter[str] = Counter()
+    for simulation in histories(part, _PARTS, _HISTORIES):
+        counts.update(simulation.counts)
+    assert min(counts.values()) > 10, counts
