@@ -18,6 +18,8 @@ from flushtracker.shapes.table_binding import TableBinding, publication_reason, 
 from flushtracker.shapes.type_binding import user_types
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
+_UNFLAGGED: Final = {"full", "nothing"}
+"""Replica identities of which the flags of the columns do not tell the key."""
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
@@ -113,8 +115,8 @@ class ServerTables:
         relations = [table.relation for table in facts.partitions] or [facts.relation]
         partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
         primary_key = definition.primary_key
-        # Under REPLICA IDENTITY FULL every column is flagged as key, under NOTHING none; otherwise the flags are the key.
-        if primary_key is None and any(relation.replica_identity in {"full", "nothing"} for relation in relations):
+        # Under REPLICA IDENTITY FULL every column is flagged as key, and under NOTHING none.
+        if primary_key is None and any(relation.replica_identity in _UNFLAGGED for relation in relations):
             primary_key = facts.primary_key or None
         resolved = replace(definition, primary_key=primary_key, partitions=partitions)
         types = user_types(binding.types)

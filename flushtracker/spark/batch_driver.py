@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row
 
 from flushtracker import errors
 from flushtracker.errors import FencedError, FlushtrackerError
-from flushtracker.spark.committed_state import START_OVER
+from flushtracker.spark.committed_state import TRACKING, Remedies
 from flushtracker.spark.group_state import ERROR
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,8 @@ class BatchDriver:
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, remedies: Remedies = TRACKING) -> None:
+        self._remedies = remedies
         self.lock = Lock()
         self.failure: BaseException | None = None
         self.last_batch_id: int | None = None
@@ -61,7 +62,7 @@ class BatchDriver:
             raise FencedError(
                 f"the checkpoint continues with batch {batch_id}, but its last committed state is that of batch "
                 f"{self.expected_batch_id - 1}, so this driver has been fenced by another driver, or the checkpoint "
-                f"is incomplete: let only one driver run, restore a complete copy, or {START_OVER}"
+                f"is incomplete: let only one driver run, restore a complete copy, or {self._remedies.start_over}"
             )
         self.require_not_fenced()
         self.last_batch_id = batch_id

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import StateError
-from flushtracker.spark.committed_state import START_OVER
+from flushtracker.spark.committed_state import TRACKING, Remedies
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.tracking.recovery_plan import RecoveryPlan
@@ -23,14 +23,13 @@ logger = logging.getLogger(__name__)
 
 _FILE: Final = "flushtracker.json"
 _VERSION: Final = 1
-RECOVER: Final = "change it back, set state.checkpoint to a new path, or start once with --recover"
 
 
 class CheckpointOrigin:
     """The file in ``checkpoint``; every method raises ``StateError`` if the storage fails."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str, remedy: str = RECOVER) -> None:
-        self._remedy = remedy
+    def __init__(self, spark: SparkSession, checkpoint: str, remedies: Remedies = TRACKING) -> None:
+        self._remedies = remedies
         self._checkpoint = checkpoint
         try:
             self._files = HadoopFiles(spark, checkpoint)
@@ -77,13 +76,13 @@ class CheckpointOrigin:
             written, starts = parse_origin(content)
         except ValueError as error:
             raise StateError(
-                f"{self._checkpoint}/{_FILE} is malformed: {error}; restore it, or {START_OVER}"
+                f"{self._checkpoint}/{_FILE} is malformed: {error}; restore it, or {self._remedies.start_over}"
             ) from error
         for name in sorted({*written, *identity}):
             if written.get(name) != identity.get(name):
                 raise StateError(
                     f"checkpoint {self._checkpoint} was made for {_key(name)} {written.get(name)}, but {_key(name)} "
-                    f"is now {identity.get(name)}; {self._remedy}"
+                    f"is now {identity.get(name)}; {self._remedies.change_back}"
                 )
         return starts
 

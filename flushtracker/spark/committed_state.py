@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Row, SparkSession
 
@@ -16,8 +16,21 @@ logger = logging.getLogger(__name__)
 _OPERATOR_STATE: Final = "state/0"
 """Has a folder for each partition of the query's only stateful operator."""
 
-START_OVER: Final = (
-    "restart capture, which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)"
+
+class Remedies(NamedTuple):
+    """What to do about a checkpoint: one that was made for something else, or one that cannot be used."""
+
+    change_back: str
+    start_over: str
+
+
+TRACKING: Final = Remedies(
+    "change it back, set state.checkpoint to a new path, or start once with --recover",
+    "restart capture, which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)",
+)
+WRITING: Final = Remedies(
+    "change it back, or set state.checkpoint to a new path: the log itself says where to continue",
+    "set state.checkpoint to a new path: the log itself says where to continue",
 )
 
 
@@ -39,7 +52,9 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
     return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
 
 
-def read_state_rows(spark: SparkSession, checkpoint: str, shape_groups: int, field: str) -> tuple[int, list[Row]]:
+def read_state_rows(
+    spark: SparkSession, checkpoint: str, shape_groups: int, field: str, remedies: Remedies = TRACKING
+) -> tuple[int, list[Row]]:
     """The last committed batch, -1 if there is none, and a row ``(source, shape_group, field)`` of each group.
 
     Raises:
@@ -56,25 +71,26 @@ def read_state_rows(spark: SparkSession, checkpoint: str, shape_groups: int, fie
         partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
     except JAVA_ERRORS as error:
         raise StateError(
-            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or {START_OVER}"
+            f"the state in checkpoint {checkpoint} cannot be read: {java_reason(error)}; restore it, or "
+            f"{remedies.start_over}"
         ) from error
-    _refuse_other_shape_groups(rows, checkpoint, shape_groups)
+    _refuse_other_shape_groups(rows, checkpoint, shape_groups, remedies)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
     if partitions != wanted:
         # Spark keeps the number that the checkpoint has.
         logger.warning(
             "shuffle_partitions stays %d, as in the checkpoint; to change it to %d, %s",
-            *(partitions, wanted, START_OVER),
+            *(partitions, wanted, remedies.start_over),
         )
     return batch_id, rows
 
 
-def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: int) -> None:
+def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: int, remedies: Remedies) -> None:
     """With another number, shapes would be looked up in other groups, and their pending flushes forgotten."""
     for written in {row["shape_groups"] for row in rows} - {shape_groups}:
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
-            f"{shape_groups}; set it back to {written}, or {START_OVER}"
+            f"{shape_groups}; set it back to {written}, or {remedies.start_over}"
         )
 
 

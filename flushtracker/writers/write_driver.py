@@ -18,6 +18,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import SCHEMA
 from flushtracker.errors import SinkError
 from flushtracker.spark.batch_driver import BatchDriver, raise_first_error
+from flushtracker.spark.committed_state import WRITING
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.notifier import Notifier
@@ -35,7 +36,7 @@ class WriteDriver(BatchDriver):
     def __init__(
         self, path: str, claim: LogClaim, registry: RegistryTable, notifier: Notifier, first_batch_id: int
     ) -> None:
-        super().__init__()
+        super().__init__(WRITING)
         self.expected_batch_id = first_batch_id
         self._path = path
         self._claim = claim

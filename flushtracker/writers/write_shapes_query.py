@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.delta.log_claim import LogClaim
 from flushtracker.delta.registry_table import RegistryTable
@@ -14,7 +15,7 @@ from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.errors import DecodeError
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
-from flushtracker.spark.committed_state import read_state_rows
+from flushtracker.spark.committed_state import WRITING, read_state_rows
 from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.query_run import await_end, start_query
@@ -36,7 +37,10 @@ _KAFKA_OPTIONS: Final = {
     # An event has a hundred rows or more.
     "maxOffsetsPerTrigger": "20000",
 }
-_REMEDY: Final = "change it back, or set state.checkpoint to a new path: the log itself says where to continue"
+_UNREADABLE_RECORD: Final = (
+    "delete the records of its partition up to this one (kafka-delete-records.sh), restart capture, which sends again "
+    "what is not confirmed, and start again"
+)
 
 
 def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
@@ -62,7 +66,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     streams = open_streams(spark, config.transport, _KAFKA_OPTIONS)
     # Spark keeps its timers in the state only with `flush: hold`, so it cannot read the one as the other.
     identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
-    CheckpointOrigin(spark, checkpoint, _REMEDY).open(identity)
+    CheckpointOrigin(spark, checkpoint, WRITING).open(identity)
     batch_id, durable = _committed_writers(spark, checkpoint, config)
     claim = LogClaim(table)
     ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
@@ -84,7 +88,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
             with UpkeepThread(config.sink):
                 await_end(query, driver, stop, config, retry)
         except DecodeError as error:
-            raise DecodeError(f"{error}: {streams.remedies[DecodeError.__name__]}") from error
+            is_kafka = isinstance(config.transport, KafkaTransport)
+            remedy = _UNREADABLE_RECORD if is_kafka else streams.remedies[DecodeError.__name__]
+            raise DecodeError(f"{error}: {remedy}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
 
 
@@ -92,7 +98,7 @@ def _committed_writers(
     spark: SparkSession, checkpoint: str, config: WriteConfig
 ) -> tuple[int, dict[tuple[str, str], LogOffset | None]]:
     """The last committed batch, and how far each shape was durable then; ``None`` for a removed one."""
-    batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, "packed")
+    batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, "packed", WRITING)
     settings = WriterSettings(config.write_unit)
     durable: dict[tuple[str, str], LogOffset | None] = {}
     for row in rows:
