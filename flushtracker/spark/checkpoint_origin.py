@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _FILE: Final = "flushtracker.json"
 _VERSION: Final = 1
+_KEYS: Final = {"log": "sink.log", "flush": "flush"}
+"""Where the configuration names what is not a stream."""
 RECOVER: Final = "change it back, set state.checkpoint to a new path, or start once with --recover"
 
 
@@ -81,6 +83,11 @@ class CheckpointOrigin:
             ) from error
         for name in sorted({*written, *identity}):
             if written.get(name) != identity.get(name):
+                if name in _KEYS:
+                    raise StateError(
+                        f"checkpoint {self._checkpoint} was made for {_KEYS[name]} {written.get(name)}, which is now "
+                        f"{identity.get(name)}; {self._remedy}"
+                    )
                 raise StateError(
                     f"checkpoint {self._checkpoint} was made for source.{name} {written.get(name)}, but source.{name} "
                     f"is now {identity.get(name)}; {self._remedy}"

@@ -52,7 +52,8 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     table = create_shape_log(config.sink.log, config.sink.storage_options)
     registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
     streams = open_streams(spark, config.transport)
-    identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})"}
+    # Spark's state has other columns with `hold`, and what shapes hold back would wait for their next change without.
+    identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
     CheckpointOrigin(spark, checkpoint, _REMEDY).open(identity)
     batch_id, durable = _committed_writers(spark, checkpoint, config)
     claim = LogClaim(table)
