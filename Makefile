@@ -8,6 +8,7 @@ READY  := $(VENV)/.ready
 # How much `make soak` plays.
 HISTORIES ?= 1000000
 INPUTS    ?= 10000000
+KILLS     ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test soak unit mutants bench check format jars brokerjars dist clean distclean python java
@@ -31,7 +32,7 @@ demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker a
 test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
 
-soak: java $(READY) jars brokerjars ## a million simulated histories, ten million mutated inputs, then 200 kills under load; takes hours
+soak: java $(READY) jars brokerjars ## a million simulated histories, ten million mutated inputs, then 300 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
@@ -39,6 +40,9 @@ soak: java $(READY) jars brokerjars ## a million simulated histories, ten millio
 	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
+	$(BIN)/flushtracker conformance --kills $(KILLS) --timeout 120 --data data/soak \
+	  --writer '$(BIN)/python -m tests.support.conforming_writer write {config} {data}' \
+	  --dump '$(BIN)/python -m tests.support.conforming_writer dump {data}'
 
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit

@@ -1,15 +1,24 @@
-"""A full disk under the checkpoint or the ack table: a clear error, and with free space again a clean restart."""
+"""A full disk under a checkpoint, ack table or shape log: a clear error, and with free space again a clean restart."""
 
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 _ROOT: Final = Path(__file__).parents[2]
+
+
+def _results(part: str, folder: Path) -> Any:
+    command = ["unshare", "-rm", sys.executable, "-m", "tests.support.small_disk", part, str(folder)]
+    done = subprocess.run(
+        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, check=False, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -21,13 +30,17 @@ _ROOT: Final = Path(__file__).parents[2]
 )
 def test_full_disk_ends_the_job_and_loses_no_ack(tmp_path: Path, part: str, exit_code: int, message: str) -> None:
     """While the disk is full, no ack appears without its state and its row; afterwards all acks are there."""
-    command = ["unshare", "-rm", sys.executable, "-m", "tests.support.small_disk", part, str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, check=False, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
-    first, full, last = json.loads(done.stdout)
+    first, full, last = _results(part, tmp_path)
     assert (first[0], first[2]) == (0, [2000])
     assert (full[0], full[2]) == (exit_code, [2000]), full[1]
     assert re.fullmatch(f"flushtracker track: {message}", full[1]), full[1]
     assert (last[0], last[2]) == (0, [2000, 3000, 4000])
+
+
+def test_full_disk_under_the_shape_log_ends_the_writers_job_before_it_notifies(tmp_path: Path) -> None:
+    """It has claimed the log, and cannot append to it; afterwards nothing is lost, and all is notified."""
+    first, full, last, boundaries = _results("log", tmp_path)
+    assert first == [0, first[1], True, boundaries[0]]
+    assert (full[0], full[2:]) == (5, [False, boundaries[0]])
+    assert re.fullmatch(r"flushtracker write: shape log \S+/disk/log cannot be written: .*No space left.*", full[1])
+    assert last == [0, last[1], True, boundaries[2]]

@@ -23,8 +23,8 @@ from flushtracker.writing.merge_plan import MergeSettings
 def write(config: Path, data: Path) -> int:
     """Run the job until it is killed; its upkeep merges every two files at once."""
     upkeep_thread._PERIOD_S = 0.3  # type: ignore[misc]
-    settings = MergeSettings(merge_files=2)
-    upkeep_thread.ShapeLogUpkeep = partial(ShapeLogUpkeep, settings=settings)  # type: ignore[assignment,attr-defined]
+    upkeep = partial(ShapeLogUpkeep, settings=MergeSettings(merge_files=2))
+    upkeep_thread.ShapeLogUpkeep = upkeep  # type: ignore[assignment,attr-defined]
     kafka = load_kafka_config(config)
     file = data / "write_shapes.yaml"
     file.write_text(
