@@ -21,20 +21,18 @@
 A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Final
-
-# Unicode's control characters and line breaks (categories Cc, Zl and Zp), and what no UTF-8 text can hold.
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class FlushtrackerError(Exception):
-    """Root of all errors raised on purpose. The message is one line, fit for a terminal."""
+    """Root of all errors raised on purpose. The message is one :func:`printable` line, whatever names it quotes."""
 
     exit_code = 1
     shape_id: str | None = None
     """The shape that caused the error, if there is exactly one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class ConfigError(FlushtrackerError):
@@ -118,9 +116,14 @@ def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters, line breaks and half surrogate pairs escaped, so that it cannot forge a line.
+    """The text on one line, with each character escaped that would not be seen as itself, so that it forges nothing.
+
+    These are the characters that ``str.isprintable`` excludes: control and format characters, such as a line break, a
+    byte order mark or a change of the writing direction, spaces but the usual one, and half surrogate pairs.
 
     >>> print(printable("naïve\\n2026-01-01 ack advanced"))
     naïve\\n2026-01-01 ack advanced
     """
-    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

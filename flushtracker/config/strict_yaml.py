@@ -1,8 +1,7 @@
 """Strict reading of configuration files: every key is known, every value has its type, every error has its line.
 
-A file is read as a tree of YAML nodes and never turned into objects, so that no tag can construct anything, an alias
-costs nothing until it is accessed, and each value keeps its line. The caller reads the keys of a :class:`YamlMapping`
-one by one, by type.
+The caller reads the keys of a :class:`YamlMapping` one by one, by type, from the nodes of
+:mod:`~flushtracker.config.yaml_tree`.
 
 ``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show the text of the
 file, ``${NAME}`` itself, never the variable's value: it may be a secret.
@@ -14,15 +13,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import yaml
 
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.config.yaml_tree import Place, line_of, read_tree, shortened
 from flushtracker.errors import ConfigError, ShapeError
 
-_SHOWN_LENGTH: Final = 60
-_FACT_LENGTH: Final = 200
 _WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _VARIABLE: Final = re.compile(r"(?P<escaped>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
 
@@ -46,35 +44,10 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMappi
     """Read a file that contains a YAML mapping.
 
     Raises:
-        ConfigError: the file cannot be read, or is not UTF-8, not YAML, empty, or not a mapping.
+        ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    place = _Place(str(path), environ)
-    text = _read_text(path, place)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        fact = ", ".join(_shortened(part, _FACT_LENGTH) for part in (error.context, error.problem) if part)
-        place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        place.refuse(line, f"not YAML: it contains the control character U+{error.character:04X}", error)
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply") from error
-    if node is None:
-        raise ConfigError(f"{path} is empty")
-    if not isinstance(node, yaml.MappingNode):
-        place.refuse(_line(node), "expected a mapping of keys to values")
-    return YamlMapping(node, place, "", 1)
-
-
-def _read_text(path: Path, place: "_Place") -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        place.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
+    place = Place(str(path), environ)
+    return YamlMapping(read_tree(path, place), place, "", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +68,7 @@ class YamlMapping:
     ``line`` is where it starts. Each reader raises :class:`ConfigError` naming the file, the line and the key.
     """
 
-    def __init__(self, node: yaml.MappingNode, place: "_Place", name: str, line: int) -> None:
+    def __init__(self, node: yaml.MappingNode, place: Place, name: str, line: int) -> None:
         self.line = line
         self._place = place
         self._name = name
@@ -103,14 +76,14 @@ class YamlMapping:
         self._values: dict[str, tuple[int, yaml.Node]] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                place.refuse(_line(key_node), f"{name or 'the file'} has a key that is not a string")
+                place.refuse(line_of(key_node), f"{name or 'the file'} has a key that is not a string")
             key = key_node.value
             if not key.isprintable():
                 fact = f"{name or 'the file'} has the key {_quoted(key)}, with a character that cannot be printed"
-                place.refuse(_line(key_node), fact)
+                place.refuse(line_of(key_node), fact)
             if key in self._values:
-                place.refuse(_line(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
-            self._values[key] = (_line(key_node), value)
+                place.refuse(line_of(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
+            self._values[key] = (line_of(key_node), value)
 
     def renamed(self, name: str) -> "YamlMapping":
         """The same mapping under another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
@@ -188,7 +161,7 @@ class YamlMapping:
     def mappings(self, key: str) -> tuple["YamlMapping", ...]:
         """A required list of mappings; it may be empty."""
         items = self._items(key)
-        return tuple(self._mapping(f"{self._label(key)}[{i}]", _line(node), node) for i, node in enumerate(items))
+        return tuple(self._mapping(f"{self._label(key)}[{i}]", line_of(node), node) for i, node in enumerate(items))
 
     def optional_texts(self, key: str) -> tuple[YamlText, ...] | None:
         """A list of distinct, non-empty strings, or ``None`` if the key is absent. The list may be empty."""
@@ -196,7 +169,7 @@ class YamlMapping:
             return None
         label = self._label(key)
         items = enumerate(self._items(key))
-        texts = tuple(self._text(f"{label}[{i}]", _line(node), node, empty=False) for i, node in items)
+        texts = tuple(self._text(f"{label}[{i}]", line_of(node), node, empty=False) for i, node in items)
         seen = set()
         for text in texts:
             if text.value in seen:
@@ -224,7 +197,7 @@ class YamlMapping:
         return self._values[key][0]
 
     def _label(self, key: str) -> str:
-        shown = _shortened(key)
+        shown = shortened(key)
         return f"{self._name}{self._separator}{shown}" if self._name else shown
 
     def _required(self, key: str) -> tuple[int, yaml.Node]:
@@ -271,38 +244,16 @@ class YamlMapping:
                 self._place.refuse(line, f"{label} contains a ${{ that is not ${{NAME}}; write a literal one as $${{")
             name = found["name"]
             if name not in self._place.environ:
-                self._place.refuse(line, f"{label} names the environment variable {_shortened(name)}, which is not set")
+                self._place.refuse(line, f"{label} names the environment variable {shortened(name)}, which is not set")
             return self._place.environ[name]
 
         return _VARIABLE.sub(expansion, text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The file that messages name, and the variables that its values may refer to."""
-
-    file: str
-    environ: Mapping[str, str]
-
-    def error(self, line: int, fact: str) -> ConfigError:
-        return ConfigError(f"{self.file} line {line}: {fact}")
-
-    def refuse(self, line: int, fact: str, cause: Exception | None = None) -> NoReturn:
-        raise self.error(line, fact) from cause
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
-
-
 def _kind(node: yaml.Node) -> str:
-    return _TYPE_NAMES.get(node.tag, f"a node with the unknown tag {_shortened(node.tag.removeprefix(_YAML))}")
+    return _TYPE_NAMES.get(node.tag, f"a node with the unknown tag {shortened(node.tag.removeprefix(_YAML))}")
 
 
 def _quoted(text: str) -> str:
     """``text`` on one line and of bounded length, whatever the file contains."""
-    return repr(_shortened(text))
-
-
-def _shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
-    return text if len(text) <= length else text[:length] + "…"
+    return repr(shortened(text))

@@ -52,7 +52,7 @@ def _csv_field(value: object) -> str:
 
 
 def write_table(rows: pa.Table, out: TextIO, *, header: bool = True) -> None:
-    """Columns side by side, for a terminal: control characters are escaped."""
+    """Columns side by side, for a terminal: characters that cannot be printed are escaped."""
     lines = [[_cell(row, name) for name in rows.column_names] for row in rows.to_pylist()]
     if header:
         lines.insert(0, [printable(name) for name in rows.column_names])

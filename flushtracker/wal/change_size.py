@@ -13,12 +13,12 @@ def change_bytes(change: Change) -> int:
     per_row = relation_row_bytes(change.relation)
     match change:
         case Insert():
-            return CHANGE_BYTES + per_row + _values_bytes(change.new)
+            return CHANGE_BYTES + per_row + values_bytes(change.new)
         case Delete():
-            return CHANGE_BYTES + per_row + _values_bytes(change.old)
+            return CHANGE_BYTES + per_row + values_bytes(change.old)
         case Update():
-            size = CHANGE_BYTES + per_row + _values_bytes(change.new)
-            return size if change.old is None else size + per_row + _values_bytes(change.old)
+            size = CHANGE_BYTES + per_row + values_bytes(change.new)
+            return size if change.old is None else size + per_row + values_bytes(change.old)
         case Truncate():
             return CHANGE_BYTES
 
@@ -33,5 +33,6 @@ def utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _values_bytes(row: Row) -> int:
+def values_bytes(row: Row) -> int:
+    """The bytes of a row's values in UTF-8; NULL has none."""
     return sum(utf8_bytes(value) for value in row.values() if value is not None)

@@ -140,7 +140,10 @@ def _relation(reader: MessageReader) -> RelationMessage:
     identity = _REPLICA_IDENTITIES.get(reader.number(U8, "a replica identity"))
     if identity is None:
         raise reader.error("a replica identity: d, n, f or i", reader.position - 1)
-    columns = tuple(_column(reader) for _ in range(reader.count(I16, "a number of columns")))
+    count, start = reader.count(I16, "a number of columns"), reader.position
+    columns = tuple(_column(reader) for _ in range(count))
+    if len({column.name for column in columns}) < count:
+        raise reader.error("columns with different names", start, found="a name twice")
     return RelationMessage(Relation(relation_id, schema, name, identity, columns))
 
 

@@ -9,7 +9,7 @@ from struct import error as StructError  # noqa: N812  # a class, despite its lo
 from typing import Final
 
 from flushtracker.errors import DecodeError
-from flushtracker.wal.change_size import CHANGE_BYTES, relation_row_bytes
+from flushtracker.wal.change_size import CHANGE_BYTES, relation_row_bytes, values_bytes
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Update
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import RowMessage
@@ -43,10 +43,11 @@ class RowReader:
         old: Row | None = None
         if operation != "Insert" and kind in (b"K", b"O"):
             old, position, old_size = self._row(message, _FIRST + 1)
-            size += old_size
             if kind == b"K":
-                # The server sends NULL for every other column, whatever its value.
+                # The server sends NULL for every other column, whatever its value. Only what is kept is counted.
                 old = {name: old[name] for name in self._key_columns if name in old}
+                old_size = self._row_bytes + values_bytes(old)
+            size += old_size
         if operation == "Delete":
             if old is None:
                 raise self._error(message, _FIRST, "an old row, K or O")

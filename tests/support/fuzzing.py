@@ -16,6 +16,8 @@ from flushtracker.errors import FlushtrackerError
 
 MAX_BYTES: Final = 4096
 """Longer inputs are cut, so that the bound on time is one on each input."""
+MAX_S: Final = 0.1
+"""The bound on the CPU time of reading an input."""
 MAX_MEMORY: Final = 2_000_000, 500
 """Bytes that reading may take: so many, and so many for each byte of the input."""
 
@@ -31,8 +33,6 @@ class Target:
     error: type[FlushtrackerError]
     weight: int
     """The target's share of a run's inputs, in hundredths: the cheaper to read, the more."""
-    max_s: float = 0.1
-    """The bound on the CPU time of reading an input."""
     change: Callable[[Random, bytes], bytes] | None = None
     """What else may change a sample: its structure, not just its bytes. Used for half of the inputs."""
 
@@ -95,7 +95,7 @@ def check_time(target: Target, data: bytes) -> Finding | None:
         took_s.append(time.thread_time() - started)
         if fact is not None:
             return Finding(target.name, data, fact)
-        if took_s[-1] <= target.max_s:
+        if took_s[-1] <= MAX_S:
             return None
     return Finding(target.name, data, f"takes {min(took_s):.3f} s")
 

@@ -98,12 +98,13 @@ PURE_LIBRARY: Final = frozenset(
 
 EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.strict_yaml", "os"): "fills ${NAME} from the environment, so that secrets stay out of files",
-    ("config.strict_yaml", "pathlib"): "reads the one file that it is given",
-    ("config.job_config", "pathlib"): "names the file that strict_yaml reads",
-    ("config.write_config", "pathlib"): "names the file that strict_yaml reads",
+    ("config.yaml_tree", "pathlib"): "reads the one file that it is given",
+    ("config.strict_yaml", "pathlib"): "names the file that yaml_tree reads",
+    ("config.job_config", "pathlib"): "names the file that yaml_tree reads",
+    ("config.write_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.storage_path", "os"): "follows symbolic links, to see where a path leads",
     ("config.storage_path", "urllib"): "decodes a file: URI",
-    ("shapes.shapes_file", "pathlib"): "names the file that strict_yaml reads",
+    ("shapes.shapes_file", "pathlib"): "names the file that yaml_tree reads",
 }
 """(module, import) pairs outside ``PURE_LIBRARY`` that pure code may have, each with its reason."""
 

@@ -208,6 +208,17 @@ def test_the_old_row_counts_too() -> None:
     assert alone > 500
 
 
+def test_a_value_that_a_key_row_should_not_have_is_neither_kept_nor_counted() -> None:
+    """The server sends NULL there, unless the relation's flags and the row disagree on the key."""
+    with_value, without = ("1", "x" * 300, None), ("1", None, None)
+    rows = [row_messages.delete(7, key=with_value), row_messages.update(7, ("2", "y", None), key=with_value)]
+    plain = [row_messages.delete(7, key=without), row_messages.update(7, ("2", "y", None), key=without)]
+    limit = sum(bytes_of(fragment) for fragment in fragments_of(BEGIN, *plain, COMMIT))
+    fragments = fragments_of(BEGIN, *rows, COMMIT, max_batch_bytes=limit)
+    assert fragments == fragments_of(BEGIN, *plain, COMMIT)
+    assert len(fragments) == 1
+
+
 @given(
     contents=st.lists(st.lists(st.sampled_from([None, 0, 1, 50, 99, 100, 101, 300, 1000]), max_size=25), max_size=4),
     max_batch_size=st.sampled_from([1, 2, 3, 5, 100]),

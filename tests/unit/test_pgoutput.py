@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -187,6 +188,21 @@ def test_a_malformed_message_is_refused_with_the_byte_and_what_was_expected(data
     """The message has the type, the byte, the length, what was expected and what was found."""
     with pytest.raises(DecodeError, match=f"^pgoutput {complaint}"):
         read(data)
+
+
+def test_a_relation_that_has_a_column_twice_is_refused() -> None:
+    """A row could keep only one of the two values."""
+    column = b"\0id\0" + pack(">Ii", 20, -1)
+    with pytest.raises(DecodeError, match="Relation: byte 17 of 41 should be columns with different names, found a na"):
+        read(b"R" + pack(">I", 7) + b"public\0t\0d" + pack(">h", 2) + column * 2)
+
+
+def test_a_table_whose_name_has_a_control_character_forges_no_message() -> None:
+    """PostgreSQL allows all characters but NUL in a name."""
+    reader = RowReader(replace(wide(1), schema="a\nb", name="t\x7f\ufeff"))
+    with pytest.raises(DecodeError) as caught:
+        reader.change(row_messages.insert(7, ()), AT)
+    assert str(caught.value).startswith(r"a row of a\nb.t\x7f\ufeff has 0 values, but the relation has 1 columns; ")
 
 
 def test_a_negative_number_of_values_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Reading YAML strictly: each refusal names the file, the line and the key."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,10 @@ def test_no_message_shows_the_value_of_a_variable(tmp_path: Path) -> None:
         ("a: 1\nb: \x07\n", "x.yaml line 2: not YAML: it contains the control character U+0007"),
         ("a: 1\n[x]: 2\n", "x.yaml line 2: the file has a key that is not a string"),
         (b"a: 1\nb: \xff\n", "x.yaml line 2: not UTF-8 text"),
-        ("a: " + "[" * 5000, "x.yaml is nested too deeply"),
+        ("a: " + "[" * 5000, "x.yaml line 1: more than 50 lists and mappings are nested in each other"),
+        ("a:\n" + "- " * 5000, "x.yaml line 2: more than 50 lists and mappings are nested in each other"),
+        ("a: " + "{k: " * 5000, "x.yaml line 1: more than 50 lists and mappings are nested in each other"),
+        ("a: 1\n" + "? " * 5000, "x.yaml line 2: more than 50 lists and mappings are nested in each other"),
     ],
 )
 def test_anything_but_a_yaml_mapping_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
@@ -247,6 +251,16 @@ def test_messages_are_short_whatever_the_file_has(tmp_path: Path, text: str) -> 
         root = read_yaml(file)
         root.text("a") if "a" in root else root.allow("a")
     assert len(str(caught.value)) < len(str(file)) + 400
+
+
+def test_thousands_of_open_brackets_are_refused_before_they_cost_anything(tmp_path: Path) -> None:
+    """PyYAML would take seconds for them, quadratic in their number; fifty levels are more than any file has."""
+    (tmp_path / "x.yaml").write_text("a: " + "[" * 100_000)
+    started = time.thread_time()
+    with pytest.raises(ConfigError, match="more than 50 lists and mappings"):
+        read_yaml(tmp_path / "x.yaml")
+    assert time.thread_time() - started < 0.1
+    assert "a" in read(tmp_path, "a: " + "[" * 49 + "]" * 49)
 
 
 def test_nested_aliases_cost_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""A configuration file as a tree of YAML nodes, read in a bounded time.
+
+The nodes are never turned into objects, so that no tag can construct anything, an alias costs nothing until it is
+accessed, and each value keeps its line.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import yaml
+
+from flushtracker.errors import ConfigError
+
+_MAX_LEVELS: Final = 50
+"""Without a limit, PyYAML takes a time that is quadratic in the number of open brackets, and recurses by levels."""
+_SHOWN_LENGTH: Final = 60
+_FACT_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file that messages name, and the variables that its values may refer to."""
+
+    file: str
+    environ: Mapping[str, str]
+
+    def error(self, line: int, fact: str) -> ConfigError:
+        return ConfigError(f"{self.file} line {line}: {fact}")
+
+    def refuse(self, line: int, fact: str, cause: Exception | None = None) -> NoReturn:
+        raise self.error(line, fact) from cause
+
+
+def read_tree(path: Path, place: Place) -> yaml.MappingNode:
+    """The file's mapping.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
+    """
+    text = _read_text(path, place)
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except _TooDeepError as error:
+        place.refuse(error.line, f"more than {_MAX_LEVELS} lists and mappings are nested in each other", error)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        fact = ", ".join(shortened(part, _FACT_LENGTH) for part in (error.context, error.problem) if part)
+        place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        place.refuse(line, f"not YAML: it contains the control character U+{error.character:04X}", error)
+    if node is None:
+        raise ConfigError(f"{path} is empty")
+    if not isinstance(node, yaml.MappingNode):
+        place.refuse(line_of(node), "expected a mapping of keys to values")
+    return node
+
+
+def line_of(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
+    """``text`` of bounded length, whatever the file contains."""
+    return text if len(text) <= length else text[:length] + "…"
+
+
+def _read_text(path: Path, place: Place) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        place.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
+
+
+class _TooDeepError(Exception):
+    """More than ``_MAX_LEVELS`` levels on ``line``."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class _Loader(yaml.SafeLoader):
+    """Counts the open brackets and the indentations while it splits the text into tokens, before any recursion."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  PyYAML's name
+        super().fetch_flow_collection_start(TokenClass)
+        self._check_level()
+
+    def add_indent(self, column: int) -> bool:
+        is_new = super().add_indent(column)
+        if is_new:
+            self._check_level()
+        return is_new
+
+    def _check_level(self) -> None:
+        if self.flow_level + len(self.indents) > _MAX_LEVELS:
+            raise _TooDeepError(self.line + 1)
