@@ -146,6 +146,23 @@ def test_log_restored_from_a_backup_is_refused(spark: SparkSession, tmp_path: Pa
         job.run(spark)
 
 
+def test_log_restored_to_an_earlier_append_of_the_same_claim_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A permanent job claims the log once; a nightly backup has the claim, and lacks the day's rows."""
+    job, load = WriteFolder(tmp_path / "job"), Load()
+    load.write(job)
+    job.run(spark)
+    for file in sorted((job.root / "log" / "_delta_log").glob("*.json"))[-1:]:
+        assert '"add"' in file.read_text()
+        file.rename(tmp_path / file.name)
+        for sums in file.parent.glob(f".{file.stem}*"):
+            sums.unlink()
+        file.with_suffix(".crc").unlink(missing_ok=True)
+    said = job.notified()
+    with pytest.raises(SinkError, match="is older than the checkpoint"):
+        job.run(spark)
+    assert job.notified() == said
+
+
 def test_second_writer_fences_the_first_before_it_writes_or_says_anything(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
