@@ -1,0 +1,45 @@
+"""The command ``flushtracker``: its subcommands, their arguments, and the exit codes of each.
+
+A subcommand's program is imported only when it runs: ``--help`` needs no Spark, and each program only its own extra.
+``jobs/*.py`` call :func:`main` with the name of their subcommand.
+"""
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from flushtracker import __version__
+from flushtracker.cli.commands import COMMANDS, Command
+from flushtracker.process.program import run_program
+
+_DESCRIPTION: Final = """\
+The largest LSN that a PostgreSQL replication slot may confirm while many
+writers flush at their own pace.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv``, by default the process's own, and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    command: Command = arguments.command
+    if problem := command.check(arguments):
+        arguments.parser.error(problem)
+    return run_program(f"flushtracker {command.name}", partial(command.run, arguments), verbose=arguments.verbose)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="flushtracker", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"flushtracker {__version__}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog=f"exit codes: {command.exit_codes}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(command=command, parser=subparser)
+    return parser

@@ -1,0 +1,191 @@
+"""The arguments of each subcommand."""
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from flushtracker.wal.log_offset import LogOffset
+
+Parser: TypeAlias = argparse.ArgumentParser
+
+
+def add_track(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker track``."""
+    _add_config(parser, "such as conf/track_flushes.yaml")
+    parser.add_argument(
+        "--recover",
+        action="store_true",
+        help="set the checkpoint aside and start over with what capture sent since its last start; for one start only",
+    )
+    parser.add_argument(
+        "--abandon",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="with --recover: skip everything from a source for which capture will never run again; may be repeated",
+    )
+    _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
+
+
+def check_track(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with how the arguments of ``flushtracker track`` are combined, if anything."""
+    return "--abandon is only valid with --recover" if arguments.abandon and not arguments.recover else None
+
+
+def add_write(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker write``."""
+    _add_config(parser, "such as conf/write_shapes.yaml")
+    _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
+
+
+def add_capture(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker capture``."""
+    _add_config(parser, "such as conf/capture.yaml")
+    parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
+    parser.add_argument(
+        "--new-epoch", action="store_true", help="continue as a new source, after the server was restored"
+    )
+    _add_verbose(parser, "log in more detail, and print tracebacks of errors")
+
+
+def add_topics(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker topics``."""
+    _add_config(parser, "such as conf/kafka.yaml")
+    parser.add_argument("--create", action="store_true", help="create missing topics")
+    _add_verbose(parser)
+
+
+def add_replay(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker replay``."""
+    add = parser.add_argument
+    add(
+        "--recording",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="a directory with frames.bin.gz, or the file itself",
+    )
+    add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
+    output = parser.add_mutually_exclusive_group(required=True)
+    output.add_argument("--out", type=Path, metavar="DIR", help="write the streams as files")
+    output.add_argument("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml: publish to its topics")
+    add("--source", type=_name, default="recording/1/shapes", metavar="NAME", help="default: %(default)s")
+    add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes per fragment (default: %(default)s)")
+    add("--max-tx-size", type=_limit, metavar="N", help="changes per transaction; more is an error (default: no limit)")
+    add(
+        "--fragments-per-file",
+        type=_limit,
+        default=20,
+        metavar="N",
+        help="at least this many fragments per file, or confirmed together by Kafka (default: %(default)s)",
+    )
+    add("--rate", type=_limit, metavar="N", help="approximate fragments per second (default: no limit)")
+    _add_verbose(parser)
+
+
+def add_report(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker report``."""
+    _add_config(parser, "the configuration of `flushtracker track`")
+    parser.add_argument("--source", metavar="NAME", help="the source to report on, if the table has several")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s"
+    )
+    _add_verbose(parser)
+
+
+def add_read(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker read``."""
+    add = parser.add_argument
+    add("shape", type=_name, metavar="SHAPE", help="the shape's id")
+    add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
+    add(
+        "--shapes",
+        metavar="PATH",
+        help="the registry table: sink.shapes of the writer (default: PATH of --log + _shapes)",
+    )
+    add("--source", type=_name, metavar="NAME", help="the shape's source, if it has several")
+    add("--log-rows", action="store_true", help="print the shape's log instead of its rows")
+    add("--at", type=_offset, metavar="LSN+OP", help="print the rows as of this offset, such as 16/B374D848+inf")
+    add("--after", type=_offset, metavar="LSN+OP", help="with --log-rows: only what follows this offset")
+    add("--follow", action="store_true", help="go on, and print what is written, until Ctrl-C")
+    add("--typed", action="store_true", help="cast the rows' values to the types of the table's columns")
+    add("--format", choices=("table", "jsonl", "csv"), default="table", help="default: %(default)s")
+    add("--even-if-ended", action="store_true", help="read a shape that was removed or has ended, if its log is there")
+    _add_verbose(parser)
+
+
+def check_read(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with how the arguments of ``flushtracker read`` are combined, if anything."""
+    if arguments.at is not None and (arguments.follow or arguments.log_rows):
+        return "--at is only valid without --follow and --log-rows"
+    if arguments.after is not None and not arguments.log_rows:
+        return "--after is only valid with --log-rows"
+    return "--typed is only valid without --log-rows" if arguments.typed and arguments.log_rows else None
+
+
+def add_verify(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker verify``."""
+    add = parser.add_argument
+    add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
+    add("--recording", type=Path, required=True, metavar="DIR", help="the recording that was replayed")
+    add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
+    _add_verbose(parser)
+
+
+def add_conformance(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker conformance``."""
+    add = parser.add_argument
+    add("--writer", required=True, metavar="COMMAND", help="runs the writer until it is killed")
+    add("--dump", required=True, metavar="COMMAND", help="prints what is stored, as JSON lines; see docs/writers.md")
+    add("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml (default: a broker on this machine)")
+    add("--kills", type=_limit, default=20, metavar="N", help="rounds that end with a kill (default: %(default)s)")
+    add("--timeout", type=_limit, default=60, metavar="S", help="seconds to notify something (default: %(default)s)")
+    add("--seed", type=_limit, default=1, metavar="N", help="of the random changes and moments (default: %(default)s)")
+    add(
+        "--data",
+        type=Path,
+        default=Path("data/conformance"),
+        metavar="DIR",
+        help="each run makes a directory in it, with the writer's log and data (default: %(default)s)",
+    )
+    _add_verbose(parser)
+
+
+def add_demo(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker demo``."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("data/demo"),
+        metavar="DIR",
+        help="directory for all data and logs, emptied at the start (default: %(default)s)",
+    )
+    parser.add_argument("--seconds", type=_limit, metavar="N", help="stop N seconds after everything has started")
+    _add_verbose(parser)
+
+
+def _add_config(parser: Parser, example: str) -> None:
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=example)
+
+
+def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:
+    parser.add_argument("--verbose", action="store_true", help=effect)
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a name is needed")
+    return text
+
+
+def _offset(text: str) -> LogOffset:
+    try:
+        return LogOffset.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

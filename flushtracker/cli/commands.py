@@ -1,0 +1,236 @@
+"""The subcommands: what each does, its exit codes, and the program that it runs."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+from flushtracker.cli.arguments import (
+    Parser,
+    add_capture,
+    add_conformance,
+    add_demo,
+    add_read,
+    add_replay,
+    add_report,
+    add_topics,
+    add_track,
+    add_verify,
+    add_write,
+    check_read,
+    check_track,
+)
+from flushtracker.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: ``run(arguments)`` of the module ``program``, which needs ``extra``, returns the exit code."""
+
+    name: str
+    program: str
+    extra: str
+    description: str
+    exit_codes: str
+    add_arguments: Callable[[Parser], None]
+    check: Callable[[argparse.Namespace], str | None] = lambda _: None
+    """What is wrong with how the arguments are combined, if anything."""
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the description, for the list of subcommands."""
+        return " ".join(self.description.partition("\n\n")[0].split())
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Import the program and run it; raises ``ConfigError`` if one of its packages is not installed."""
+        try:
+            program = import_module(self.program)
+        except ModuleNotFoundError as error:
+            package = (error.name or str(error)).partition(".")[0]
+            if not self.extra or package == "flushtracker":
+                raise
+            raise ConfigError(f"{package} is not installed; run: pip install 'flushtracker[{self.extra}]'") from error
+        exit_code: int = program.run(arguments)
+        return exit_code
+
+
+COMMANDS: Final = (
+    Command(
+        "track",
+        "flushtracker.spark.program",
+        "spark",
+        """\
+Track flushes: fragments and flush notifications in, transaction-aligned LSN
+acks in a Delta table out.
+
+Starts Spark itself; on a cluster, run jobs/track_flushes.py with spark-submit.
+""",
+        """0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
+1 unexpected error; 2 the configuration or the machine; 3 bad input: a gap, or
+an unreadable fragment; 4 the checkpoint; 5 a Delta table; 6 Kafka is
+unavailable
+""",
+        add_track,
+        check_track,
+    ),
+    Command(
+        "capture",
+        "flushtracker.capture.program",
+        "capture",
+        """\
+Capture WAL: a PostgreSQL slot in, fragments and shape changes out to Kafka,
+and the acks back to the slot.
+
+One process reads one slot. After a restart it continues from the slot's
+confirmed LSN; everything after that is sent again.
+""",
+        """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
+configuration, the shapes or the topics; 3 the stream cannot be read; 5 the ack
+table; 6 Kafka; 7 PostgreSQL, including a slot that is lost or whose history
+differs
+""",
+        add_capture,
+    ),
+    Command(
+        "write",
+        "flushtracker.writers.program",
+        "spark",
+        """\
+Write shapes: shape changes in, their logs in a Delta table and flush
+notifications out.
+
+A notification is sent after its rows are durable. Starts Spark itself; on a
+cluster, run jobs/write_shapes.py with spark-submit.
+""",
+        """0 done, or stopped by SIGTERM or Ctrl-C after the running batch;
+1 unexpected error; 2 the configuration or the machine; 3 an unreadable event;
+4 the checkpoint; 5 a Delta table, or another writer has the log; 6 Kafka is
+unavailable
+""",
+        add_write,
+    ),
+    Command(
+        "topics",
+        "flushtracker.capture.topics",
+        "",
+        """\
+Check the Kafka topics of the streams, and create missing ones.
+
+Reports everything that is wrong with the topics named in the configuration.
+With --create it creates missing ones with the right settings. It never alters
+or deletes an existing topic.
+""",
+        """0 all topics are correct; 1 unexpected error; 2 a topic is
+missing or wrong, the arguments or the configuration; 6 Kafka is unavailable, or
+refuses a request
+""",
+        add_topics,
+    ),
+    Command(
+        "replay",
+        "flushtracker.replay.program",
+        "",
+        """\
+Replay a recording of PostgreSQL's WAL as the streams of `capture`.
+
+Decodes the recording, routes its changes to the shapes, and writes the
+streams fragments, shape_changes and shapes: as directories of files below
+DIR, or to the Kafka topics that FILE names.
+
+The streams start with the recording, so they must be empty: no files in the
+directories, no records in the topic of fragments. The topics must exist with
+the right settings; see `flushtracker topics`.
+""",
+        """0 done; 1 unexpected error; 2 the arguments, the shapes, the output
+or the topics; 3 a bad recording; 6 Kafka is unavailable, or refuses a request
+""",
+        add_replay,
+    ),
+    Command(
+        "report",
+        "flushtracker.report.program",
+        "report",
+        """\
+Report how the ack advanced and which shape held it back, as tables and a plot.
+
+Fails unless the last ack is the last commit. Needs no Java.
+""",
+        """0 the last ack is the last commit; 1 it is not, or an unexpected
+error; 2 the arguments or the configuration; 3 an unreadable fragment; 5 no ack
+table, or an empty one
+""",
+        add_report,
+    ),
+    Command(
+        "read",
+        "flushtracker.read.program",
+        "read",
+        """\
+Read a shape from the shape log: its rows, or its log.
+
+Prints whole transactions only, on stdout; how far they go is printed on stderr.
+With --follow it looks for more every second: of the log it prints what is new,
+of the rows all, whenever they have changed. Needs no Java.
+""",
+        """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
+2 the arguments, no such shape, or one that was removed or has ended; 3 the log
+cannot be folded, or a value does not have its type; 5 a Delta table
+""",
+        add_read,
+        check_read,
+    ),
+    Command(
+        "verify",
+        "flushtracker.verify.program",
+        "read",
+        """\
+Verify a shape log against the recording that it was written from.
+
+For each shape, folding its log must give its query over the table, which is
+made from the recording's changes alone. Needs no Java.
+""",
+        """0 every shape is equal; 1 one is not, or an unexpected error;
+2 the arguments, the shapes, or one that the log does not have; 3 a bad
+recording, or a log that cannot be folded; 5 a Delta table
+""",
+        add_verify,
+    ),
+    Command(
+        "conformance",
+        "flushtracker.conformance.program",
+        "",
+        """\
+Test a writer of shapes against the contract of docs/writers.md.
+
+Feeds it random changes, cut and resent in many ways, kills it at random
+moments, starts it again, and compares what it has notified with what it has
+stored. In both commands, {config} and {data} become the paths of a Kafka
+configuration and of an empty directory for the writer's data.
+
+The topics are new ones, on the brokers of FILE. They are left there.
+""",
+        """0 the writer keeps every rule; 1 it breaks one, or an unexpected
+error; 2 the arguments, the configuration or a command that cannot be used; 6
+Kafka is unavailable, or refuses a request
+""",
+        add_conformance,
+    ),
+    Command(
+        "demo",
+        "flushtracker.demo.program",
+        "demo",
+        """\
+Run everything on this machine, with a live view: a PostgreSQL server, a Kafka
+broker, capture, tracker, writers and a workload.
+
+The view shows how far the WAL is written, received, acknowledged and confirmed,
+how much of it the slot retains, and which shape holds back the ack. Ctrl-C
+stops everything.
+""",
+        """0 stopped by Ctrl-C, SIGTERM or --seconds; 2 the arguments or the
+machine; otherwise the exit code of the part that failed
+""",
+        add_demo,
+    ),
+)
