@@ -33,7 +33,7 @@ def recorded_batches(ticks_per_batch: int) -> tuple[list[list[Event]], int]:
                 now_ms = max(now_ms, int(committed_at.timestamp() * 1000))
         flushes = [*writers.take(tick.shape_changes, now_ms), *writers.advance(now_ms)]
         batches[-1] += [*tick.fragments, *flushes, *(writers.restart() if number % 10 == 9 else [])]
-    batches.append([*writers.flush_all()])
+    batches[-1] += writers.flush_all()
     assert replay.counts.last_commit is not None
     return batches, replay.counts.last_commit.tx_offset
 
