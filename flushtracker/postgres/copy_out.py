@@ -1,0 +1,41 @@
+"""``copied_rows``: the result of a query by COPY, in the order and the memory of what has arrived.
+
+psycopg2 can only push the rows of a copy; a consumer that takes its time, as Spark's does, must pull them. Only what
+fits into libpq's buffer is in memory then, and the server waits.
+"""
+
+import select
+from collections.abc import Iterator
+from typing import Final
+
+from flushtracker.postgres import libpq
+from flushtracker.postgres.connection import Connection
+
+_ROWS_PER_READ: Final = 1_000
+
+
+def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
+    """The rows of ``COPY (query) TO STDOUT``, as they arrive, each with its line break.
+
+    The connection can be used again after the last row; if the caller stops before, it must be closed.
+
+    Raises:
+        PostgresUnavailableError: the connection is lost, or the server has canceled the query.
+        PostgresError: the server rejects the query, or a row of it.
+    """
+    pgconn, socket = connection.pgconn_ptr, connection.fileno()
+    libpq.send_query(pgconn, f"COPY ({query}) TO STDOUT")
+    while libpq.is_busy(pgconn):
+        select.select([socket], [], [])
+        libpq.consume(pgconn)
+    libpq.require_copy_out(pgconn)
+    while True:
+        rows, is_end = libpq.read_frames(pgconn, _ROWS_PER_READ)
+        if rows:
+            yield rows
+        if is_end:
+            break
+        if not rows:
+            select.select([socket], [], [])
+    if error := libpq.end_error(pgconn):
+        raise error
