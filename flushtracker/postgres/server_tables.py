@@ -16,6 +16,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
 from flushtracker.shapes.type_binding import user_types
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 _UNFLAGGED: Final = {"full", "nothing"}
@@ -29,7 +30,6 @@ the server resends what is unconfirmed, so shorter would only cause more of that
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
-_XIDS: Final = 2**32
 
 
 class ServerTables:
@@ -62,7 +62,7 @@ class ServerTables:
             PostgresUnavailableError: it is not visible within seconds; after a reconnect the server resends it.
         """
         deadline = time.monotonic() + _VISIBILITY_TIMEOUT_S
-        while not is_visible(current_snapshot(self._connection), xid):
+        while not current_snapshot(self._connection).sees(xid):
             if time.monotonic() > deadline:
                 raise PostgresUnavailableError(
                     f"transaction {xid} has committed but is not visible yet: it is waiting for a synchronous standby, "
@@ -124,23 +124,7 @@ class ServerTables:
         return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
 
 
-def current_snapshot(connection: Connection) -> str:
-    """The current snapshot as PostgreSQL writes it: ``xmin:xmax:xid,xid,…``; the xids listed are in progress."""
+def current_snapshot(connection: Connection) -> MvccSnapshot:
+    """The snapshot of the transaction, or of this statement."""
     ((snapshot,),) = rows(connection, "SELECT txid_current_snapshot()::text")
-    return str(snapshot)
-
-
-def is_visible(snapshot: str, xid: int) -> bool:
-    """Whether ``xid``, unless it was rolled back, is visible in ``snapshot``.
-
-    A snapshot's ids have 64 bits; ``xid``, from the stream, has 32, and is within 2**31 of them.
-
-    >>> [is_visible("100:105:100,103", xid) for xid in (99, 100, 102, 103, 105, 106)]
-    [True, False, True, False, False, False]
-    >>> is_visible("4294967290:4294967300:4294967297", 1), is_visible("4294967290:4294967300:4294967297", 4294967295)
-    (False, True)
-    """
-    _, xmax, running = snapshot.split(":")
-    if (xid - int(xmax)) % _XIDS < _XIDS // 2:
-        return False
-    return xid not in {int(text) % _XIDS for text in running.split(",") if text}
+    return MvccSnapshot.parse(snapshot)
