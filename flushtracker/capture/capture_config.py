@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
+from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
-
-_SECRETS: Final = ("password", "sslpassword")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +72,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
 
 def _slot(postgres: YamlMapping) -> SlotConfig:
     postgres.allow("connection", "slot", "publication")
-    connection = postgres.mapping("connection")
-    for name in _SECRETS:
-        if name in connection and "${" not in connection.text(name, empty=True).shown:
-            raise connection.error(name, "is in plain text; use a variable, ${NAME}, or a passfile")
-    return SlotConfig(
-        SecretOptions(connection.scalars()), postgres.text("slot").value, postgres.text("publication").value
-    )
+    return SlotConfig(read_connection(postgres), postgres.text("slot").value, postgres.text("publication").value)
 
 
 def _intervals(intervals: YamlMapping | None) -> Intervals:

@@ -68,6 +68,16 @@ _SETTINGS: Final = {
 }
 # An empty search path makes the texts of regclass and its like independent of it, as in PostgreSQL's subscriber.
 _REPLICATION_SETTINGS: Final = {**_SETTINGS, "search_path": ""}
+_SNAPSHOT_SETTINGS: Final = {
+    **_REPLICATION_SETTINGS,
+    "application_name": "flushtracker_snapshot",
+    # An error rather than rows that a policy leaves out: the stream has them.
+    "row_security": "off",
+    # While others read, the transaction that exports a snapshot is idle.
+    "idle_in_transaction_session_timeout": "0",
+    "statement_timeout": "0",
+}
+_TRANSACTION_TIMEOUT_SINCE: Final = 170_000
 
 
 def connect(options: Mapping[str, str]) -> Connection:
@@ -85,6 +95,17 @@ def connect(options: Mapping[str, str]) -> Connection:
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
     """Open a connection for logical replication; raises as :func:`connect` does."""
     return _with_settings(_connect(options, ReplicationConnection), _REPLICATION_SETTINGS)
+
+
+def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
+    """Open an ordinary connection whose texts are those of the replication stream; raises as :func:`connect` does.
+
+    Its transactions may take any time, and no row-level policy leaves out rows of a table.
+    """
+    connection = _connect(options, Connection)
+    connection.autocommit = True
+    has_timeout = connection.server_version >= _TRANSACTION_TIMEOUT_SINCE
+    return _with_settings(connection, _SNAPSHOT_SETTINGS | ({"transaction_timeout": "0"} if has_timeout else {}))
 
 
 def limit_statements(connection: Connection, *, statement_timeout_s: float, lock_timeout_s: float) -> None:

@@ -12,6 +12,8 @@ from flushtracker.postgres import libpq
 from flushtracker.postgres.connection import Connection
 
 _ROWS_PER_READ: Final = 1_000
+# With TLS, bytes may have been taken from the socket that libpq has not read yet, which select does not see.
+_POLL_S: Final = 0.1
 
 
 def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
@@ -26,7 +28,7 @@ def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
     pgconn, socket = connection.pgconn_ptr, connection.fileno()
     libpq.send_query(pgconn, f"COPY ({query}) TO STDOUT")
     while libpq.is_busy(pgconn):
-        select.select([socket], [], [])
+        select.select([socket], [], [], _POLL_S)
         libpq.consume(pgconn)
     libpq.require_copy_out(pgconn)
     while True:
@@ -36,6 +38,6 @@ def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
         if is_end:
             break
         if not rows:
-            select.select([socket], [], [])
+            select.select([socket], [], [], _POLL_S)
     if error := libpq.end_error(pgconn):
         raise error

@@ -12,6 +12,19 @@ def base_source(system_id: str, timeline: int, slot: str) -> str:
     return f"{system_id}/{timeline}/{slot}"
 
 
+def server_and_slot(source: str) -> tuple[str, str]:
+    """The server that a source is of, ``<system identifier>/<timeline>``, and its slot.
+
+    >>> server_and_slot("7301/1/shapes"), server_and_slot("7301/1/shapes/2")
+    (('7301/1', 'shapes'), ('7301/1', 'shapes'))
+
+    Raises:
+        ValueError: this is not the name of a source that capture reads.
+    """
+    system_id, timeline, slot, *_ = source.split("/")
+    return f"{system_id}/{timeline}", slot
+
+
 def in_epoch(base: str, epoch: int) -> str:
     """Return the name of the source ``base`` in the given epoch. The first epoch, 0, leaves the name unchanged.
 

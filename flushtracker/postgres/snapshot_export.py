@@ -1,0 +1,135 @@
+"""``exported_table``: a snapshot of a table that other connections can read in.
+
+TRUNCATE, and what rewrites a table, are not MVCC-safe: a snapshot that was taken before one of them finds the table
+empty after it. So the table and its partitions are locked, in the weakest mode, before the snapshot is taken; to lock
+takes no snapshot. From then on the catalog does not change what the snapshot shows, either. A reader
+(:mod:`flushtracker.postgres.range_reader`) has the same locks before it imports the snapshot, which fails once this
+transaction has ended. So whoever could import it needs this transaction no longer.
+
+The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg2 import sql
+
+from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError, listed
+from flushtracker.postgres.catalog import Catalog, TableFacts
+from flushtracker.postgres.connection import Connection, limit_statements, rows
+from flushtracker.postgres.slot import read_slot, wal_end
+from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.shapes.type_binding import user_types
+from flushtracker.wal.changes import Relation, TableName
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+
+STATEMENT_TIMEOUT_S: Final = 30.0
+"""Of queries to the catalog, in addition to the time that they may wait for a lock."""
+
+_SERVER: Final = """
+SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identifier || '/' ||
+  ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END
+FROM pg_control_system()
+"""
+_EXPORT: Final = "SELECT pg_export_snapshot(), txid_current_snapshot()::text"
+_UNLOCKED: Final = """
+SELECT t.oid::regclass::text FROM unnest(%s::oid[]) AS t(oid) WHERE NOT EXISTS (
+  SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation = t.oid
+)
+"""
+_PAGES: Final = """
+SELECT t.oid::bigint, pg_relation_size(t.oid::regclass) / current_setting('block_size')::bigint
+FROM unnest(%s::oid[]) AS t(oid)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A table that has rows of its own: the table, or a partition. ``pages``: its size when the snapshot was taken."""
+
+    relation: Relation
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTable:
+    """A table in an exported snapshot.
+
+    ``snapshot_id`` is for ``SET TRANSACTION SNAPSHOT``, ``visible`` is the same snapshot, and ``lsn`` the end of the
+    WAL after it was taken.
+    """
+
+    snapshot_id: str
+    visible: MvccSnapshot
+    lsn: int
+    binding: TableBinding
+    leaves: tuple[Leaf, ...]
+
+
+def primary_server(connection: Connection) -> str:
+    """The server's system identifier and timeline, as the names of its sources begin.
+
+    Raises:
+        PostgresError: it is a standby, whose snapshots do not list the transactions in progress.
+    """
+    ((is_standby, server),) = rows(connection, _SERVER)
+    if is_standby:
+        info = connection.info
+        raise PostgresError(
+            f"the server at {info.host} port {info.port} is a standby, whose snapshots do not say which transactions "
+            "are in progress; name the primary in postgres.connection"
+        )
+    return str(server)
+
+
+@contextmanager
+def exported_table(
+    connection: Connection, table: TableName, oid: int, *, slot: str, publication: str, lock_timeout_s: float
+) -> Iterator[ExportedTable]:
+    """Lock the table with this OID and export a snapshot of it; both last until the body ends.
+
+    Raises:
+        ShapeError: there is no such table any more.
+        PostgresUnavailableError: it is not to be had at the moment, such as when a lock takes too long.
+        PostgresError: the server refuses, or has no such slot or publication in this database.
+    """
+    limit_statements(
+        connection, statement_timeout_s=STATEMENT_TIMEOUT_S + lock_timeout_s, lock_timeout_s=lock_timeout_s
+    )
+    # Only the database of the slot has the rows that its stream has.
+    read_slot(connection, slot)
+    rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        name = sql.Identifier(*table)
+        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
+        yield _export(connection, table, oid, publication)
+    finally:
+        if not connection.closed:
+            rows(connection, "ROLLBACK")
+
+
+def _export(connection: Connection, table: TableName, oid: int, publication: str) -> ExportedTable:
+    ((snapshot_id, visible),) = rows(connection, _EXPORT)
+    lsn = wal_end(connection)
+    binding = read_bindings(connection, publication, [oid]).get(oid)
+    if binding is None:
+        raise ShapeError(f"table {'.'.join(table)} was dropped")
+    oids = [partition.oid for partition in binding.partitions] if binding.is_partitioned else [oid]
+    if unlocked := [name for (name,) in rows(connection, _UNLOCKED, (oids,))]:
+        raise PostgresUnavailableError(
+            f"table {'.'.join(table)} got the partition {listed(unlocked)} while it was being locked; try again"
+        )
+    facts = Catalog(connection).table(table)
+    if facts is None or facts.oid != oid:
+        raise ShapeError(f"table {'.'.join(table)} is not the same table as when the shape was bound to it")
+    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, binding, _leaves(connection, facts, binding, oids))
+
+
+def _leaves(connection: Connection, facts: TableFacts, binding: TableBinding, oids: Collection[int]) -> tuple[Leaf, ...]:
+    pages = dict(rows(connection, _PAGES, (list(oids),)))
+    types = user_types(binding.types)
+    tables = facts.partitions if binding.is_partitioned else (facts,)
+    return tuple(Leaf(leaf.relation.with_types(types), pages[leaf.oid]) for leaf in tables if leaf.oid in pages)
