@@ -48,6 +48,19 @@ def add_capture(parser: Parser) -> None:
     _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
 
+def add_snapshot(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker snapshot``."""
+    _add_config(parser, "such as conf/snapshot_shapes.yaml")
+    parser.add_argument("shapes", nargs="*", type=_name, metavar="SHAPE", help="only these; default: all that lack one")
+    parser.add_argument("--again", action="store_true", help="also if a shape has one, which is replaced")
+    _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
+
+
+def check_snapshot(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with how the arguments of ``flushtracker snapshot`` are combined, if anything."""
+    return "--again needs the shapes, by their ids" if arguments.again and not arguments.shapes else None
+
+
 def add_topics(parser: Parser) -> None:
     """Add the arguments of ``flushtracker topics``."""
     _add_config(parser, "such as conf/kafka.yaml")

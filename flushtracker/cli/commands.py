@@ -14,11 +14,13 @@ from flushtracker.cli.arguments import (
     add_read,
     add_replay,
     add_report,
+    add_snapshot,
     add_topics,
     add_track,
     add_verify,
     add_write,
     check_read,
+    check_snapshot,
     check_track,
 )
 from flushtracker.errors import ConfigError
@@ -109,6 +111,25 @@ cluster, run jobs/write_shapes.py with spark-submit.
 unavailable
 """,
         add_write,
+    ),
+    Command(
+        "snapshot",
+        "flushtracker.snapshots.program",
+        "snapshot",
+        """\
+Take snapshots: the rows that a table already has into the logs of its shapes.
+
+Takes those of all shapes that lack one, or with an interval as trigger goes on
+and looks for new shapes. A snapshot is one commit of the shape log: readers
+see none or all of it. Starts Spark itself; on a cluster, run
+jobs/snapshot_shapes.py with spark-submit.
+""",
+        """0 done, or stopped by SIGTERM or Ctrl-C; 1 unexpected error;
+2 the configuration, the machine, no such shape, or one that cannot have a
+snapshot; 5 a Delta table; 7 PostgreSQL
+""",
+        add_snapshot,
+        check_snapshot,
     ),
     Command(
         "topics",

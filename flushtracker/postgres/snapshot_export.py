@@ -6,7 +6,9 @@ takes no snapshot. From then on the catalog does not change what the snapshot sh
 (:mod:`flushtracker.postgres.range_reader`) has the same locks before it imports the snapshot, which fails once this
 transaction has ended. So whoever could import it needs this transaction no longer.
 
-The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot.
+The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot. So is the
+server's clock, while an advisory lock keeps other exports of the table away: of two exports, the later one by this
+clock has the later snapshot, which contains all that the earlier one contains.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,6 +27,7 @@ from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation, TableName
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.wal.source_name import server_and_slot
 
 STATEMENT_TIMEOUT_S: Final = 30.0
 """Of queries to the catalog, in addition to the time that they may wait for a lock."""
@@ -35,6 +38,10 @@ SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identi
 FROM pg_control_system()
 """
 _EXPORT: Final = "SELECT pg_export_snapshot(), txid_current_snapshot()::text"
+_CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+# Of the whole database, so the first number keeps it apart from those of others; the second is the table's OID.
+_EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s, (%s::bigint - 2147483648)::int)"
+_LOCK_CLASS: Final = 1_718_383_475
 _UNLOCKED: Final = """
 SELECT t.oid::regclass::text FROM unnest(%s::oid[]) AS t(oid) WHERE NOT EXISTS (
   SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation = t.oid
@@ -58,13 +65,14 @@ class Leaf:
 class ExportedTable:
     """A table in an exported snapshot.
 
-    ``snapshot_id`` is for ``SET TRANSACTION SNAPSHOT``, ``visible`` is the same snapshot, and ``lsn`` the end of the
-    WAL after it was taken.
+    ``snapshot_id`` is for ``SET TRANSACTION SNAPSHOT``, and ``visible`` is the same snapshot. ``lsn`` is the end of the
+    WAL after it was taken, and ``taken_us`` the server's time then, in µs since 1970.
     """
 
     snapshot_id: str
     visible: MvccSnapshot
     lsn: int
+    taken_us: int
     binding: TableBinding
     leaves: tuple[Leaf, ...]
 
@@ -87,33 +95,48 @@ def primary_server(connection: Connection) -> str:
 
 @contextmanager
 def exported_table(
-    connection: Connection, table: TableName, oid: int, *, slot: str, publication: str, lock_timeout_s: float
+    connection: Connection, source: str, table: TableName, oid: int, *, publication: str, lock_timeout_s: float
 ) -> Iterator[ExportedTable]:
     """Lock the table with this OID and export a snapshot of it; both last until the body ends.
 
+    ``connection`` is used for nothing else, and closed afterwards.
+
     Raises:
         ShapeError: there is no such table any more.
-        PostgresUnavailableError: it is not to be had at the moment, such as when a lock takes too long.
-        PostgresError: the server refuses, or has no such slot or publication in this database.
+        PostgresUnavailableError: a lock cannot be had at the moment, or the connection is lost.
+        PostgresError: the server refuses, or it or the database is not that of ``source``.
     """
     limit_statements(
         connection, statement_timeout_s=STATEMENT_TIMEOUT_S + lock_timeout_s, lock_timeout_s=lock_timeout_s
     )
-    # Only the database of the slot has the rows that its stream has.
-    read_slot(connection, slot)
+    _require_source(connection, source)
+    ((is_exclusive,),) = rows(connection, _EXCLUSIVE, (_LOCK_CLASS, oid))
+    if not is_exclusive:
+        raise PostgresUnavailableError(
+            f"another snapshot of table {'.'.join(table)} is being taken; let only one job run"
+        )
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    try:
-        name = sql.Identifier(*table)
-        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
-        yield _export(connection, table, oid, publication)
-    finally:
-        if not connection.closed:
-            rows(connection, "ROLLBACK")
+    name = sql.Identifier(*table)
+    rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
+    yield _export(connection, table, oid, publication)
+
+
+def _require_source(connection: Connection, source: str) -> None:
+    """Check that this is the server and the database whose WAL has the source's transactions."""
+    server, slot = server_and_slot(source)
+    if (found := primary_server(connection)) != server:
+        raise PostgresError(
+            f"the server is {found} (system identifier and timeline), and source {source} is of {server}; name its "
+            "primary in postgres.connection"
+        )
+    # Raises an error if it is in another database, which may be a copy of this one, with the same tables.
+    read_slot(connection, slot)
 
 
 def _export(connection: Connection, table: TableName, oid: int, publication: str) -> ExportedTable:
     ((snapshot_id, visible),) = rows(connection, _EXPORT)
     lsn = wal_end(connection)
+    ((taken_us,),) = rows(connection, _CLOCK)
     binding = read_bindings(connection, publication, [oid]).get(oid)
     if binding is None:
         raise ShapeError(f"table {'.'.join(table)} was dropped")
@@ -125,10 +148,13 @@ def _export(connection: Connection, table: TableName, oid: int, publication: str
     facts = Catalog(connection).table(table)
     if facts is None or facts.oid != oid:
         raise ShapeError(f"table {'.'.join(table)} is not the same table as when the shape was bound to it")
-    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, binding, _leaves(connection, facts, binding, oids))
+    leaves = _leaves(connection, facts, binding, oids)
+    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, binding, leaves)
 
 
-def _leaves(connection: Connection, facts: TableFacts, binding: TableBinding, oids: Collection[int]) -> tuple[Leaf, ...]:
+def _leaves(
+    connection: Connection, facts: TableFacts, binding: TableBinding, oids: Collection[int]
+) -> tuple[Leaf, ...]:
     pages = dict(rows(connection, _PAGES, (list(oids),)))
     types = user_types(binding.types)
     tables = facts.partitions if binding.is_partitioned else (facts,)

@@ -9,7 +9,6 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from flushtracker.config.job_config import QueryConfig
 from flushtracker.errors import FlushtrackerError
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
@@ -19,7 +18,7 @@ STOP_TIMEOUT_S: Final = 60.0
 """Longer than an orderly stop takes, which waits for the running batch for half of it."""
 
 
-def run_job(name: str, config: QueryConfig, job: Callable[[SparkSession, Event], None], *, verbose: bool) -> int:
+def run_job(name: str, shuffle_partitions: int, job: Callable[[SparkSession, Event], None], *, verbose: bool) -> int:
     """Run ``flushtracker NAME`` until the job ends by itself, or on SIGTERM or Ctrl-C.
 
     Raises:
@@ -32,7 +31,7 @@ def run_job(name: str, config: QueryConfig, job: Callable[[SparkSession, Event],
     set_on_signals(stop)
     exit_if_hung(f"flushtracker {name}", stop.is_set, STOP_TIMEOUT_S)
     try:
-        spark = start_session(f"flushtracker {name}", config.state.shuffle_partitions, verbose=verbose)
+        spark = start_session(f"flushtracker {name}", shuffle_partitions, verbose=verbose)
     except FlushtrackerError:
         if stop.is_set():  # The signal ended the JVM too, before its handler was set.
             return 0

@@ -12,5 +12,8 @@ def run(arguments: argparse.Namespace) -> int:
     recovery = Recovery(tuple(arguments.abandon)) if arguments.recover else None
     config = load_config(arguments.config)
     return run_job(
-        "track", config, lambda spark, stop: track_flushes(spark, config, stop, recovery), verbose=arguments.verbose
+        "track",
+        config.state.shuffle_partitions,
+        lambda spark, stop: track_flushes(spark, config, stop, recovery),
+        verbose=arguments.verbose,
     )

@@ -10,4 +10,9 @@ from flushtracker.writers.write_shapes_query import write_shapes
 def run(arguments: argparse.Namespace) -> int:
     """Write until everything is read, or until SIGTERM or Ctrl-C."""
     config = load_write_config(arguments.config)
-    return run_job("write", config, lambda spark, stop: write_shapes(spark, config, stop), verbose=arguments.verbose)
+    return run_job(
+        "write",
+        config.state.shuffle_partitions,
+        lambda spark, stop: write_shapes(spark, config, stop),
+        verbose=arguments.verbose,
+    )

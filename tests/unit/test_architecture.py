@@ -42,6 +42,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka"}),
     "spark": frozenset({*PURE, "process", "jvm", "delta", "kafka"}),
     "writers": frozenset({*PURE, "files", "delta", "kafka", "spark"}),
+    "snapshots": frozenset({*PURE, "delta", "postgres", "spark"}),
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
     "report": frozenset({*PURE, "files", "delta"}),
     "read": frozenset({*PURE, "process", "delta"}),
@@ -62,8 +63,8 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta"}),
-    "pyarrow": frozenset({"delta", "spark", "read"}),
-    "pyspark": frozenset({"spark", "writers"}),
+    "pyarrow": frozenset({"delta", "spark", "snapshots", "read"}),
+    "pyspark": frozenset({"spark", "writers", "snapshots"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"spark", "writers", "delta"}),
     "rich": frozenset({"report", "demo"}),
@@ -101,6 +102,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.yaml_tree", "pathlib"): "reads the one file that it is given",
     ("config.strict_yaml", "pathlib"): "names the file that yaml_tree reads",
     ("config.job_config", "pathlib"): "names the file that yaml_tree reads",
+    ("config.snapshot_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.write_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.storage_path", "os"): "follows symbolic links, to see where a path leads",
     ("config.storage_path", "urllib"): "decodes a file: URI",
@@ -268,6 +270,13 @@ def test_executors_import_their_functions_without_the_drivers_packages(module: s
     """Executors have pyspark, pandas, pyarrow, and what ``--py-files`` ships: this package and sortedcontainers."""
     available = {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}
     done = import_without(THIRD_PARTY.keys() - available, module)
+    assert done.returncode == 0, done.stderr
+
+
+def test_executors_read_tables_with_psycopg2_alone() -> None:
+    """Besides the packages that all executors have; nothing that compiles a condition, such as sqlglot."""
+    available = {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers", "psycopg2"}
+    done = import_without(THIRD_PARTY.keys() - available, "snapshots.read_ranges")
     assert done.returncode == 0, done.stderr
 
 

@@ -16,12 +16,25 @@ from flushtracker.cli import main
 from tests.support.import_blocker import run_without
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
-COMMANDS: Final = ("track", "capture", "write", "topics", "replay", "report", "read", "verify", "conformance", "demo")
+COMMANDS: Final = (
+    "track",
+    "capture",
+    "write",
+    "snapshot",
+    "topics",
+    "replay",
+    "report",
+    "read",
+    "verify",
+    "conformance",
+    "demo",
+)
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
     "flushtracker.spark.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
     "flushtracker.writers.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
+    "flushtracker.snapshots.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "psycopg2"},
     "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.capture.topics": set[str](),
     "flushtracker.replay.program": set[str](),

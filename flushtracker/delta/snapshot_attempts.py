@@ -1,0 +1,25 @@
+"""Which snapshots the shapes of a log have."""
+
+from collections.abc import Mapping
+
+from deltalake.exceptions import DeltaError
+
+from flushtracker.delta.shape_log import open_shape_log, unreadable
+from flushtracker.delta.shape_log_files import ShapeKey
+from flushtracker.delta.storage import literal, query_rows
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writing.shape_snapshot import SNAPSHOT
+
+
+def snapshot_attempts(log: str, storage_options: Mapping[str, str]) -> dict[ShapeKey, int]:
+    """The last attempt of each shape that has a snapshot; raises ``SinkError``."""
+    tx, op = LogOffset.last_before_real_offsets()
+    query = (
+        f"SELECT source, shape_id, MAX(chunk) AS attempt FROM rows WHERE tx_offset = {tx:d} AND op_offset = {op:d} "  # noqa: S608
+        f"AND operation = {literal(SNAPSHOT)} GROUP BY source, shape_id"
+    )
+    try:
+        found = query_rows(open_shape_log(log, storage_options), query).to_pylist()
+    except (DeltaError, OSError) as error:
+        raise unreadable(log, error) from error
+    return {(row["source"], row["shape_id"]): row["attempt"] for row in found}

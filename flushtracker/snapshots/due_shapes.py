@@ -1,0 +1,105 @@
+"""Which shapes need a snapshot, by the registry table and the shape log."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.delta.registry_table import Registry
+from flushtracker.errors import ConfigError, ShapeEndedError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.source_name import server_and_slot
+
+SHAPES_PER_ATTEMPT: Final = 250
+"""Each adds a plan, and its rows to the one commit; the table is read once for each anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableShapes:
+    """Shapes of one source on one table, which are read in one snapshot; ``table`` is as the registry has it."""
+
+    source: str
+    table: TableBinding
+    shapes: tuple[ShapeEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DueShapes:
+    """``waiting``: the shapes that capture has not yet said a snapshot may be taken of."""
+
+    tables: tuple[TableShapes, ...]
+    waiting: tuple[str, ...]
+
+
+def due_shapes(
+    registry: Registry,
+    taken: Collection[tuple[str, str]],
+    server: str,
+    shape_ids: Collection[str] = (),
+    again: Collection[str] = (),
+) -> DueShapes:
+    """The shapes of this server that have no snapshot, or are to have another one ``again``.
+
+    If there are any ``shape_ids``, only these.
+    """
+    tables, waiting = defaultdict[tuple[str, int], list[ShapeEntry]](list), list[str]()
+    for entry in _shapes(registry, server):
+        shape_id = entry.definition.id
+        if (shape_ids and shape_id not in shape_ids) or ((entry.source, shape_id) in taken and shape_id not in again):
+            continue
+        if entry.starts_visible and registry.table_of(entry) is not None:
+            tables[entry.source, entry.table_oid].append(entry)
+        else:
+            waiting.append(shape_id)
+    return DueShapes(tuple(_parts(registry, tables)), tuple(waiting))
+
+
+def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> None:
+    """Check the shapes that a user names.
+
+    Raises:
+        ShapeEndedError: one was removed or has ended.
+        ConfigError: there is none of that name on this server, or it is defined without a snapshot.
+    """
+    known = {entry.definition.id for entry in _shapes(registry, server)}
+    for shape_id in shape_ids:
+        if shape_id in known:
+            continue
+        entries = [registry.shape(source, shape_id) for source in registry.sources_of(shape_id)]
+        of_server = [entry for entry in entries if entry is not None and _server_of(entry) == server]
+        if not of_server:
+            raise ConfigError(
+                f"the registry has no shape {shape_id} of server {server}; check its id, and postgres.connection"
+            )
+        for entry in of_server:
+            if entry.removed_at is not None:
+                how = "was removed by its owner" if entry.ended_because is None else f"ended: {entry.ended_because}"
+                raise ShapeEndedError(f"shape {shape_id} of source {entry.source} {how}, so it needs no snapshot")
+        raise ConfigError(f"shape {shape_id} has snapshot: false; define it under a new id, with snapshot: true")
+
+
+def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
+    """The live shapes of the server that have, or will have, a snapshot."""
+    for written in registry.entries.values():
+        entry = written.entry
+        is_live = isinstance(entry, ShapeEntry) and entry.removed_at is None
+        if is_live and entry.definition.snapshot and _server_of(entry) == server:
+            yield entry
+
+
+def _server_of(entry: ShapeEntry) -> str | None:
+    try:
+        return server_and_slot(entry.source)[0]
+    except ValueError:  # not capture's
+        return None
+
+
+def _parts(registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]]) -> Iterator[TableShapes]:
+    for (source, _), entries in sorted(tables.items()):
+        entries.sort(key=lambda entry: entry.definition.id)
+        for first in range(0, len(entries), SHAPES_PER_ATTEMPT):
+            part = entries[first : first + SHAPES_PER_ATTEMPT]
+            table = registry.table_of(part[0])
+            if table is not None:
+                yield TableShapes(source, table, tuple(part))
