@@ -8,6 +8,7 @@ import select
 from collections.abc import Iterator
 from typing import Final
 
+from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres import libpq
 from flushtracker.postgres.connection import Connection
 
@@ -25,7 +26,10 @@ def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
         PostgresUnavailableError: the connection is lost, or the server has canceled the query.
         PostgresError: the server rejects the query, or a row of it.
     """
-    pgconn, socket = connection.pgconn_ptr, connection.fileno()
+    pgconn = connection.pgconn_ptr
+    if pgconn is None:
+        raise PostgresUnavailableError("the connection is closed")
+    socket = connection.fileno()
     libpq.send_query(pgconn, f"COPY ({query}) TO STDOUT")
     while libpq.is_busy(pgconn):
         select.select([socket], [], [], _POLL_S)

@@ -83,7 +83,7 @@ class RangeReader:
 
         ``where`` is SQL that the caller has checked.
         """
-        conditions = [] if where is None else [sql.SQL("({}\n)").format(sql.SQL(where))]
+        conditions: list[sql.Composable] = [] if where is None else [sql.SQL("({}\n)").format(sql.SQL(where))]
         # Without a condition on ctid, an index may be used.
         if pages.first > 0:
             conditions.append(sql.SQL(f"ctid >= '({pages.first:d},0)'::tid"))

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.shape_log import SCHEMA
-from flushtracker.errors import SinkError
+from flushtracker.errors import FlushtrackerError, SinkError
 from flushtracker.snapshots.read_plan import ReadPlan
 from flushtracker.snapshots.read_ranges import SCHEMA as READ_SCHEMA
 from flushtracker.snapshots.read_ranges import range_failure, read_function
@@ -28,7 +28,7 @@ _TYPES: Final = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]":
 class ShapeReadError(Exception):
     """The rows of one shape cannot be read, by its place in the plan; those of others can."""
 
-    def __init__(self, shape: int, reason: Exception) -> None:
+    def __init__(self, shape: int, reason: FlushtrackerError) -> None:
         super().__init__(str(reason))
         self.shape, self.reason = shape, reason
 

@@ -83,8 +83,9 @@ def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
     """The live shapes of the server that have, or will have, a snapshot."""
     for written in registry.entries.values():
         entry = written.entry
-        is_live = isinstance(entry, ShapeEntry) and entry.removed_at is None
-        if is_live and entry.definition.snapshot and _server_of(entry) == server:
+        if not isinstance(entry, ShapeEntry) or entry.removed_at is not None:
+            continue
+        if entry.definition.snapshot and _server_of(entry) == server:
             yield entry
 
 

@@ -63,7 +63,7 @@ class SnapshotLoop:
             self._waiting = due.waiting
             if due.waiting:
                 logger.info("%s shapes=%s", _WAITING, listed(due.waiting, 10))
-        failed = {
+        failed: dict[str, FlushtrackerError] = {
             shape_id: PostgresUnavailableError(_WAITING) for shape_id in due.waiting if shape_id in self._shape_ids
         }
         for group in due.tables:

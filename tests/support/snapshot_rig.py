@@ -1,0 +1,99 @@
+"""A server with a publication and a slot, and the log and the registry of shapes on its tables, without capture."""
+
+import json
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import yaml
+from deltalake import DeltaTable
+
+from flushtracker.config.snapshot_config import SnapshotConfig, load_snapshot_config
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.storage import table_rows
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.server_tables import ServerTables
+from flushtracker.postgres.snapshot_export import primary_server
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.changes import Row
+from flushtracker.wal.log_offset import LogOffset
+
+SLOT = "shapes"
+
+
+@dataclass
+class SnapshotRig:
+    """``folder`` gets the tables and the configuration."""
+
+    server: LocalPostgres
+    folder: Path
+    settings: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.server.execute(
+            "CREATE PUBLICATION shapes FOR ALL TABLES", f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')"
+        )
+        with closing(self.server.connect()) as connection:
+            self.source = f"{primary_server(connection)}/{SLOT}"
+        self.log, self.shapes = str(self.folder / "log"), str(self.folder / "log_shapes")
+        create_shape_log(self.log)
+        self._registry = RegistryTable(self.shapes, create=True)
+
+    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+        """As capture resolves it."""
+        with closing(self.server.connect()) as connection:
+            return ServerTables(connection, "shapes").resolve(definition)
+
+    def define(self, *definitions: ShapeDefinition, starts_visible: bool = True) -> list[ShapeEntry]:
+        """Register shapes, as the writers' job does what capture has published."""
+        entries: list[ShapeEntry] = []
+        bindings: dict[int, TableBinding] = {}
+        for definition in definitions:
+            resolved, binding = self.resolve(definition)
+            bindings[binding.oid] = binding
+            entries.append(
+                ShapeEntry(
+                    self.source,
+                    replace(resolved, snapshot=definition.snapshot is not False),
+                    binding.oid,
+                    LogOffset(1, 0),
+                    starts_visible=starts_visible,
+                )
+            )
+        self.register([*(TableEntry(self.source, binding) for binding in bindings.values()), *entries])
+        return entries
+
+    def register(self, entries: Iterable[ShapeEntry | TableEntry]) -> None:
+        self._registry.append([entry.to_json() for entry in entries], datetime.now(timezone.utc))
+
+    def config_file(self, **postgres: object) -> Path:
+        """The configuration, with further keys of ``postgres``."""
+        path = self.folder / "snapshot.yaml"
+        settings = {
+            "postgres": {"connection": dict(self.server.options), "publication": "shapes", **postgres},
+            "sink": {"log": self.log, "shapes": self.shapes},
+            **self.settings,
+        }
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    def config(self, **postgres: object) -> SnapshotConfig:
+        return load_snapshot_config(self.config_file(**postgres))
+
+    def rows(self, shape_id: str) -> list[dict[str, object]]:
+        """The rows of a shape's log, by attempt and offset."""
+        rows = [row for row in table_rows(DeltaTable(self.log), ["*"]).to_pylist() if row["shape_id"] == shape_id]
+        return sorted(rows, key=lambda row: (row["chunk"], row["tx_offset"], row["op_offset"]))
+
+    def items(self, shape_id: str) -> list[Row]:
+        """The values of a shape's snapshot, which must be whole, in the order of their keys."""
+        *items, end = self.rows(shape_id)
+        assert end["operation"] == "snapshot"
+        assert len({row["op_offset"] for row in items}) == len(items)
+        assert {row["operation"] for row in items} <= {"insert"}
+        return [json.loads(str(row["value"])) for row in sorted(items, key=lambda row: str(row["key"]))]
