@@ -1,0 +1,161 @@
+"""Snapshots of shapes that are added while clients change their tables: right at every moment, not just at the end."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.snapshot_config import SnapshotConfig, TablesConfig
+from flushtracker.config.write_config import LogConfig
+from flushtracker.errors import PostgresUnavailableError
+from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import connect_for_snapshot
+from flushtracker.postgres.snapshot_export import exported_table
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.snapshots import table_snapshot
+from flushtracker.snapshots.read_ranges import RangeError, read_function
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
+from tests.support.brokers import Broker
+from tests.support.capture_rig import DEADLINE_S, CaptureRig, RunningCapture, shape
+from tests.support.snapshot_judge import Verdict, judge, transactions
+from tests.support.snapshot_workload import NAMES, TABLES, Workload
+from tests.support.waiting import wait_until
+
+_ROUNDS: Final = 2
+_SETTLE_S: Final = 0.3
+_Taken = tuple[str, ShapeSnapshot, list[tuple[str, str]]]
+
+
+class Stage:
+    """A server whose tables are changed all the time, and capture."""
+
+    def __init__(self, rig: CaptureRig, seed: int) -> None:
+        self.rig = rig
+        self.rng = random.Random(seed)  # noqa: S311  repeatable
+        self.defined = [shape(f"whole {name}", f"public.{name}", snapshot=False) for name in NAMES]
+        self.taken: list[_Taken] = []
+        rig.define(*self.defined)
+        rig.create()
+        self.capture: RunningCapture = rig.start()
+        rig.wait(lambda: len(rig.registry()) == len(NAMES), "the shapes of the whole tables")
+
+    def add_shapes(self) -> list[str]:
+        """Two shapes on each table, one of them with a condition; returns their ids."""
+        number = len(self.defined)
+        added = [shape(f"{name} {number}", f"public.{name}") for name in NAMES]
+        added += [shape(f"{name} {number} some", f"public.{name}", where="grp < 3") for name in NAMES]
+        self.defined += added
+        self.rig.define(*self.defined)
+        return [each["id"] for each in added]
+
+    def await_visible(self, shape_ids: list[str]) -> None:
+        def are_visible() -> bool:
+            registry = self.rig.registry()
+            return all(name in registry and registry[name].starts_visible for name in shape_ids)
+
+        self.rig.wait(are_visible, f"capture to know that the starts of {shape_ids} are visible")
+
+    def take(self, shape_id: str) -> None:
+        """Take a snapshot; while a TRUNCATE waits for a table, no other connection can lock it, so try again."""
+
+        def is_taken() -> bool:
+            try:
+                self._take(shape_id)
+            except (PostgresUnavailableError, RangeError) as error:
+                if "could not obtain lock" not in str(error):
+                    raise
+                return False
+            return True
+
+        wait_until(is_taken, f"a snapshot of {shape_id}", DEADLINE_S)
+
+    def _take(self, shape_id: str) -> None:
+        """The parts of the job, but without Spark."""
+        entry, bound = self._entries(shape_id)
+        options = SecretOptions(self.rig.server.options)
+        log = str(self.rig.folder / "log")
+        config = SnapshotConfig(TablesConfig(options, "shapes"), LogConfig(log, log))
+        with (
+            closing(connect_for_snapshot(options)) as connection,
+            exported_table(
+                connection, entry.source, bound.table, bound.oid, publication="shapes", lock_timeout_s=20
+            ) as exported,
+        ):
+            # Whatever commits from here on, and however late a range is read.
+            time.sleep(self.rng.random() * _SETTLE_S)
+            attempt = exported.taken_us
+            reads = table_snapshot._reads(entry, bound, exported)
+            plan = table_snapshot._plan(config, connection, exported, attempt, (reads,))
+            tasks = pa.RecordBatch.from_pydict({"id": list(range(len(plan.tasks)))})
+            batches = list(read_function(plan, lambda _: None)(iter([tasks])))
+        found = [
+            (key, value)
+            for batch in batches
+            for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        ]
+        self.taken.append((shape_id, ShapeSnapshot(attempt, exported.visible, exported.lsn), found))
+
+    def _entries(self, shape_id: str) -> tuple[ShapeEntry, TableBinding]:
+        entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]
+        entry = self.rig.registry()[shape_id]
+        tables = {each.binding.oid: each.binding for each in entries if isinstance(each, TableEntry)}
+        return entry, tables[entry.table_oid]
+
+    def verdicts(self) -> Iterator[tuple[str, Verdict]]:
+        """Judge each snapshot by all that was routed."""
+        events = self.rig.changes()
+        whole = {name: transactions(events, f"whole {name}") for name in NAMES}
+        for shape_id, snapshot, region in self.taken:
+            table = whole[shape_id.partition(" ")[0]]
+            is_in: Callable[..., bool] = (lambda row: int(row["grp"]) < 3) if "some" in shape_id else lambda _: True
+            yield shape_id, judge(snapshot, region, transactions(events, shape_id), table, is_in)
+
+
+@pytest.fixture
+def stage(
+    request: pytest.FixtureRequest,
+    postgres: LocalPostgres,
+    broker: Broker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> Iterator[Stage]:
+    postgres.execute(*TABLES)
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    yield Stage(rig, request.param)
+    rig.close()
+
+
+@pytest.mark.parametrize("stage", range(2), indirect=True)
+def test_every_state_after_a_snapshot_is_one_of_the_table(stage: Stage) -> None:
+    """Shapes are added, their snapshots taken, late and again, and capture is restarted, while clients work."""
+    rig = stage.rig
+    workload = Workload(rig.server, stage.rng.randrange(1000))
+    try:
+        for _ in range(_ROUNDS):
+            time.sleep(1)
+            added = stage.add_shapes()
+            if stage.rng.random() < 0.5:
+                stage.capture.stop()
+                stage.capture = rig.start()
+            stage.await_visible(added)
+            for shape_id in added:
+                stage.take(shape_id)
+            stage.take(stage.rng.choice(added))
+        time.sleep(1)
+    finally:
+        workload.stop()
+    rig.wait_for_commits(rig.commit_lsn("SELECT pg_log_standby_snapshot()"))
+    contained = compared = 0
+    for shape_id, verdict in stage.verdicts():
+        assert not verdict.faults, f"{shape_id}: {len(verdict.faults)} faults, first {verdict.faults[:3]}"
+        contained, compared = contained + verdict.contained, compared + verdict.compared
+    assert contained > 0
+    assert compared > len(stage.taken)
+    assert all(entry.removed_at is None for entry in rig.registry().values())

@@ -1,0 +1,118 @@
+"""Clients that change tables at random, in all the ways that a snapshot could be wrong about."""
+
+import random
+import time
+from contextlib import closing
+from threading import Event, Thread
+from typing import Final
+
+import psycopg2
+from psycopg2.extensions import cursor as Cursor  # noqa: N812  psycopg2 names a class so
+
+from flushtracker.local.postgres import LocalPostgres
+
+TABLES: Final = (
+    "CREATE TABLE rows (id int PRIMARY KEY, grp int NOT NULL, note text)",
+    "ALTER TABLE rows REPLICA IDENTITY FULL",
+    "CREATE TABLE parts (id int PRIMARY KEY, grp int NOT NULL, note text) PARTITION BY RANGE (id)",
+    "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (MINVALUE) TO (60)",
+    # Its columns are in another order.
+    "CREATE TABLE parts_high (note text, grp int NOT NULL, id int PRIMARY KEY)",
+    "ALTER TABLE parts ATTACH PARTITION parts_high FOR VALUES FROM (60) TO (MAXVALUE)",
+    "ALTER TABLE parts_low REPLICA IDENTITY FULL",
+    "ALTER TABLE parts_high REPLICA IDENTITY FULL",
+    "CREATE TABLE keyless (id int, grp int NOT NULL, note text)",
+    "ALTER TABLE keyless REPLICA IDENTITY FULL",
+    "CREATE SEQUENCE ids",
+)
+NAMES: Final = ("rows", "parts", "keyless")
+_IDS: Final = 120
+_CLIENTS: Final = 5
+_TRUNCATE_SHARE: Final = 0.01
+_ROLLBACK_SHARE: Final = 0.1
+_SAVEPOINT_SHARE: Final = 0.2
+_HOLD_SHARE: Final = 0.05
+_NOTES: Final = (None, "", "a\tb", "é\\n", "x" * 40)
+_INSERT: Final = (
+    "INSERT INTO {table} (id, grp, note) SELECT {new}, %(grp)s, %(note)s "
+    "WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE {place} = {id})"
+)
+_CHANGES: Final = (
+    _INSERT,
+    _INSERT,
+    _INSERT,
+    "UPDATE {table} SET grp = %(grp)s WHERE {place} = {id}",
+    "UPDATE {table} SET note = %(note)s WHERE {place} BETWEEN {id} AND {id} + 3",
+    # Another key, in the partitioned table perhaps in the other partition.
+    "UPDATE {table} SET id = {new} WHERE {place} = {id}",
+    "DELETE FROM {table} WHERE {place} = {id}",
+)
+
+
+class Workload:
+    """Runs the clients until :meth:`stop`, which raises what has failed; each client has a seed of its own."""
+
+    def __init__(self, server: LocalPostgres, seed: int) -> None:
+        self._server = server
+        self._stop = Event()
+        self.errors: list[Exception] = []
+        self.committed = 0
+        self._threads = [
+            Thread(target=self._run, args=(f"{seed}/{client}",), daemon=True) for client in range(_CLIENTS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        if self.errors:
+            raise self.errors[0]
+
+    def _run(self, seed: str) -> None:
+        rng = random.Random(seed)  # noqa: S311  repeatable
+        try:
+            with closing(self._server.connect()) as connection:
+                connection.autocommit = False
+                with connection, connection.cursor() as cursor:
+                    # Such commits become visible before the server flushes them.
+                    cursor.execute(f"SET synchronous_commit = {rng.choice(['on', 'on', 'off'])}")
+                while not self._stop.is_set():
+                    self._transact(connection, rng)
+        except Exception as error:  # noqa: BLE001  raised by stop
+            self.errors.append(error)
+
+    def _transact(self, connection: psycopg2.extensions.connection, rng: random.Random) -> None:
+        try:
+            with connection.cursor() as cursor:
+                for _ in range(rng.randrange(1, 6)):
+                    self._statement(cursor, rng)
+                if rng.random() < _HOLD_SHARE:
+                    self._stop.wait(rng.random())
+            if rng.random() < _ROLLBACK_SHARE:
+                connection.rollback()
+            else:
+                connection.commit()
+                self.committed += 1
+        except (psycopg2.errors.UniqueViolation, psycopg2.errors.DeadlockDetected):
+            connection.rollback()
+        time.sleep(rng.random() * 0.02)
+
+    def _statement(self, cursor: Cursor, rng: random.Random) -> None:
+        """One statement, or one in a subtransaction, which may be rolled back."""
+        table = rng.choice(NAMES)
+        if rng.random() < _TRUNCATE_SHARE:
+            cursor.execute(f"TRUNCATE {table}")
+            return
+        # The keyless table's ids are unique, too: a row that is there twice is one in a log.
+        new, place = ("nextval('ids')", f"id %% {_IDS}") if table == "keyless" else (f"{rng.randrange(_IDS)}", "id")
+        text = rng.choice(_CHANGES).format(table=table, new=new, place=place, id=rng.randrange(_IDS))
+        row = {"grp": rng.randrange(5), "note": rng.choice(_NOTES)}
+        is_nested = rng.random() < _SAVEPOINT_SHARE
+        if is_nested:
+            cursor.execute("SAVEPOINT here")
+        cursor.execute(text, row)
+        if is_nested:
+            cursor.execute("ROLLBACK TO here" if rng.random() < _ROLLBACK_SHARE else "RELEASE here")
