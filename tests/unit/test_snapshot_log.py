@@ -22,7 +22,7 @@ from flushtracker.writing.merge_plan import MergeSettings
 from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import Row, append, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
-from tests.unit.test_shape_log_reader import register, shape_entry
+from tests.unit.test_shape_log_reader import register, wanted_entry
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SETTINGS: Final = MergeSettings(merge_files=2, files_per_run=2, least_file_bytes=1)
@@ -137,8 +137,7 @@ class Play:
         for _ in range(12):
             self.world.step()
         self.world.start()
-        entry = shape_entry(starts_after=LogOffset(self.world.starts_after or 0, 0), starts_visible=True)
-        register(log, replace(entry, definition=replace(entry.definition, snapshot=True)))
+        register(log, replace(wanted_entry(), starts_after=LogOffset(self.world.starts_after or 0, 0)))
         self.reader, self.follower = ShapeLogReader(log), Follower(ShapeLogReader(log))
         self.upkeep = ShapeLogUpkeep(log, settings=_SETTINGS)
         self.appended: list[Row] = []
