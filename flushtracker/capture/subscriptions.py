@@ -3,10 +3,10 @@
 Every change to a shape is published as its registry entry, and confirmed, before it takes effect. So a later process
 knows of it, and routes resent transactions to the same shapes as the first time.
 
-- A shape *starts after* the byte before the end of the server's WAL at the time it is added: everything that any
-  process has routed committed before that end, and the next commit record may start exactly there. Only for a new
+- A shape *starts after* the byte before the end of the server's flushed WAL at the time it is added: everything that
+  any process has routed committed before that end, and the next commit record may start exactly there. Only for a new
   source, for which nothing was routed yet, does it start at the slot's position.
-- A shape is *removed at* the end of the server's WAL; the router then sends it nothing more.
+- A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more.
 - What each table was like when its shapes were bound to it is recorded, too. Whenever the server describes a table
   again, after each connection and at intervals, the catalog is compared with that; a shape that a schema change makes
   impossible to keep is *ended*: removed, with a reason (:mod:`flushtracker.shapes.table_binding`).

@@ -12,7 +12,7 @@ class Tables(Transactions, Protocol):
     """Queries to the server; each raises ``PostgresUnavailableError`` if the connection is lost."""
 
     def wal_end(self) -> int:
-        """The current end of the WAL: everything sent so far committed before it."""
+        """The current end of the flushed WAL: everything sent so far committed before it. It survives a crash."""
 
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         """The definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""

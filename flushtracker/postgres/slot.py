@@ -13,7 +13,7 @@ PLUGIN: Final = "pgoutput"
 # The columns depend on the server's version; as JSON, missing ones are no error.
 _SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
 _WAL_END: Final = """
-SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
 _MAY_REPLICATE: Final = """
 SELECT rolsuper OR rolreplication OR EXISTS (
@@ -39,7 +39,10 @@ class SlotFacts:
 
 
 def wal_end(connection: Connection) -> int:
-    """The current end of the server's WAL: whatever commits later has a commit LSN at or above it."""
+    """The current end of the server's flushed WAL: what it has sent committed before that.
+
+    The WAL after it may not survive a crash, and then other commits get its LSNs.
+    """
     return parse_lsn(rows(connection, _WAL_END)[0][0])
 
 

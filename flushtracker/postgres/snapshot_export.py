@@ -21,11 +21,12 @@ from psycopg2 import sql
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, limit_statements, rows
-from flushtracker.postgres.slot import read_slot, wal_end
+from flushtracker.postgres.slot import read_slot
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation, TableName
+from flushtracker.wal.lsn import parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.source_name import server_and_slot
 
@@ -38,6 +39,7 @@ SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identi
 FROM pg_control_system()
 """
 _EXPORT: Final = "SELECT pg_export_snapshot(), txid_current_snapshot()::text"
+_WAL_END: Final = "SELECT pg_current_wal_insert_lsn()::text"
 _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # Of the whole database, so the first number keeps it apart from those of others; the second is the table's OID.
 _EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s, (%s::bigint - 2147483648)::int)"
@@ -135,7 +137,7 @@ def _require_source(connection: Connection, source: str) -> None:
 
 def _export(connection: Connection, table: TableName, oid: int, publication: str) -> ExportedTable:
     ((snapshot_id, visible),) = rows(connection, _EXPORT)
-    lsn = wal_end(connection)
+    lsn = parse_lsn(rows(connection, _WAL_END)[0][0])
     ((taken_us,),) = rows(connection, _CLOCK)
     binding = read_bindings(connection, publication, [oid]).get(oid)
     if binding is None:

@@ -55,6 +55,26 @@ def test_capture_continues_after_a_server_restart(rig: CaptureRig, how: str) -> 
     assert [event.start for event in rig.fragments()].count(True) == 2
 
 
+def test_a_new_shape_gets_what_commits_after_a_crash_that_lost_wal(rig: CaptureRig) -> None:
+    """A shape starts after WAL that is flushed: what was not is gone, and other commits get its LSNs."""
+    rig.server.execute("CREATE TABLE other (note text)", "ALTER SYSTEM SET wal_writer_delay = '10 s'")
+    rig.server.execute("SELECT pg_reload_conf()")
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    rig.server.execute(
+        "SET synchronous_commit = off; INSERT INTO other SELECT repeat('x', 100) FROM generate_series(1, 2000)"
+    )
+    rig.define(shape("users"), shape("new", "public.users", snapshot=False))
+    rig.wait(lambda: "new" in rig.registry(), "the new shape")
+    lost = rig.commit_lsn()
+    rig.server.kill()
+    rig.server.start()
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert max(event.lsn for event in rig.fragments() if event.xid is not None) < lost
+    assert rig.operations("new") == ["insert"]
+
+
 def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
     """Writes to another database advance the end of the WAL; if nothing is written, a heartbeat does."""
     rig.settings["intervals"]["heartbeat"] = "100 ms"
