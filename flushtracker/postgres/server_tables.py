@@ -12,6 +12,7 @@ from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
@@ -62,7 +63,7 @@ class ServerTables:
             PostgresUnavailableError: it is not visible within seconds; after a reconnect the server resends it.
         """
         deadline = time.monotonic() + _VISIBILITY_TIMEOUT_S
-        while not current_snapshot(self._connection).sees(xid):
+        while not self.snapshot().sees(xid):
             if time.monotonic() > deadline:
                 raise PostgresUnavailableError(
                     f"transaction {xid} has committed but is not visible yet: it is waiting for a synchronous standby, "
@@ -70,6 +71,18 @@ class ServerTables:
                 )
             time.sleep(_VISIBILITY_POLL_S)
         return self._catalog.ancestors(oid)
+
+    def snapshot(self) -> MvccSnapshot:
+        """A snapshot taken now."""
+        return current_snapshot(self._connection)
+
+    def in_progress(self) -> dict[int, bool]:
+        """See :func:`flushtracker.postgres.transactions.in_progress`."""
+        return in_progress(self._connection)
+
+    def flush_wal(self, lsn: int) -> None:
+        """See :func:`flushtracker.postgres.transactions.flush_wal`."""
+        flush_wal(self._connection, lsn)
 
     def require_open(self) -> None:
         """Raise ``PostgresUnavailableError`` if the server has closed the connection."""
@@ -122,9 +135,3 @@ class ServerTables:
         types = user_types(binding.types)
         bound = [Shape(resolved).bind(relation.with_types(types)) for relation in relations]
         return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
-
-
-def current_snapshot(connection: Connection) -> MvccSnapshot:
-    """The snapshot of the transaction, or of this statement."""
-    ((snapshot,),) = rows(connection, "SELECT txid_current_snapshot()::text")
-    return MvccSnapshot.parse(snapshot)

@@ -100,8 +100,11 @@ def test_recovery_plan_in_a_checkpoint_is_read() -> None:
 
 def test_registry_entries_are_read_and_written_unchanged() -> None:
     """They outlive every process."""
-    texts = ("a", ("public", "t"), ("id",), "id > 1", "full", ("id",), (("public", "p"),), ("b",))
-    definition = ShapeDefinition(*texts, FlushPolicy(1, 2, 3), snapshot=True)
+    names = ("public", "t"), ("public", "p")
+    flush = FlushPolicy(1, 2, 3)
+    definition = ShapeDefinition(
+        "a", names[0], ("id",), "id > 1", "full", ("id",), names[1:], ("b",), flush, snapshot=True
+    )
     entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0), LogOffset(10, 0), "gone", starts_visible=True)
     old = replace(entry, definition=replace(definition, snapshot=False), starts_visible=False)
     assert parse_registry_entry(OLD_SHAPE_ENTRY) == old

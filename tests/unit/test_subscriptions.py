@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.subscriptions import SourceEntries, Subscriptions
+from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
 ROOT, LSN = 7, 1000
@@ -58,6 +60,15 @@ class ScriptedTables:
 
     def check_publication(self) -> str:
         return "1/1"
+
+    def snapshot(self) -> MvccSnapshot:
+        return MvccSnapshot(1_000_000, 1_000_000)
+
+    def in_progress(self) -> dict[int, bool]:
+        return {}
+
+    def flush_wal(self, lsn: int) -> None:
+        assert lsn >= 0
 
 
 class Source:
