@@ -22,9 +22,7 @@ from tests.support.waiting import wait_until
 
 USERS = ("public", "users")
 TABLE = "CREATE TABLE users (id int PRIMARY KEY, region text, name text)"
-ROWS = (
-    "INSERT INTO users SELECT n, CASE WHEN n % 3 = 0 THEN 'eu' ELSE 'us' END, 'user ' || n FROM generate_series(1, {}) n"
-)
+ROWS = "INSERT INTO users SELECT n, CASE WHEN n % 3 = 0 THEN 'eu' ELSE 'us' END, 'user ' || n FROM generate_series(1, {}) n"
 
 
 @pytest.fixture

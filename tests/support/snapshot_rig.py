@@ -36,7 +36,8 @@ class SnapshotRig:
 
     def __post_init__(self) -> None:
         self.server.execute(
-            "CREATE PUBLICATION shapes FOR ALL TABLES", f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')"
+            "CREATE PUBLICATION shapes FOR ALL TABLES",
+            f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')",
         )
         with closing(self.server.connect()) as connection:
             self.source = f"{primary_server(connection)}/{SLOT}"
