@@ -33,7 +33,8 @@ from tests.support.waiting import wait_until
 T: Final = ("public", "t")
 WHOLE: Final = PageRange(0, None)
 
-# Each type that has a text of its own kind, but xml, without which the server is built; text has what COPY, JSON and keys must escape.
+# Each type that has a text of its own kind, but xml, which the server is built without. The texts have all that
+# COPY, JSON and keys must escape.
 EVERY_TYPE: Final = (
     "CREATE SCHEMA odd",
     "CREATE TYPE odd.mood AS ENUM ('sad', 'it''s ok')",
@@ -47,13 +48,14 @@ EVERY_TYPE: Final = (
     place regclass, jp jsonpath, "large" text, twice int GENERATED ALWAYS AS (id * 2) STORED,
     PRIMARY KEY (id, "ke""y%s"))""",
     'ALTER TABLE odd."T%t" REPLICA IDENTITY FULL',
-    """INSERT INTO odd."T%t" VALUES (1, E'tab\\tnew\\nline\\\\ "q" ''s''\\r\\b\\f\\v\\x01\\x7f', true, -1, 9e18, 1.50, 0.1,
-    0.1::float8 + 0.2, 12.3, 'ab', '', '\\x00ff5c', '0044-03-15 BC', '2026-01-02 03:04:05.678', '1850-01-01 00:00+00',
+    """INSERT INTO odd."T%t" VALUES (1, E'tab\\tnew\\nline\\\\ "q" ''s''\\r\\b\\f\\v\\x01\\x7f', true, -1, 9e18, 1.50,
+    0.1, 0.1::float8 + 0.2, 12.3, 'ab', '', '\\x00ff5c', '0044-03-15 BC', '2026-01-02 03:04:05.678', '1850-01-01 00:00+00',
     '03:04', '03:04+02', '-1 year 2 days 03:04:05.6', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"a" : "\\u0001"}',
-    '{"b": [1, "\\\\"]}', '<a>&lt;</a>', '10.0.0.1/8', '08:00:2b:01:02:03', B'101', '(1,2)', '{1,NULL}',
+    '{"b": [1, "\\\\"]}', '10.0.0.1/8', '08:00:2b:01:02:03', B'101', '(1,2)', '{1,NULL}',
     E'{"a\\tb","\\\\\\\\","",NULL}', 'it''s ok', '{sad,"it''s ok"}', '(1,"a, ""b")', 'x@y', '[0.1,)', '[2026-01-01,)',
     'fat:2 cat', 'odd."T%t"', '$.a', repeat('large ☃ ', 100000))""",
-    """INSERT INTO odd."T%t" (id, "ke""y%s") VALUES (2, '\\N'), (3, ''), (4, E'\\\\.'), (5, 'Grüße 😀 \u2028'), (6, '\\t')""",
+    """INSERT INTO odd."T%t" (id, "ke""y%s") VALUES (2, '\\N'), (3, ''), (4, E'\\\\.'), (5, 'Grüße 😀 \u2028'),
+    (6, '\\t')""",
 )
 
 
@@ -62,10 +64,7 @@ def exported(
     server: LocalPostgres, table: TableName = T, *, lock_timeout_s: float = 10.0, **options: str
 ) -> Iterator[ExportedTable]:
     """The table in an exported snapshot, as long as the body runs."""
-    ((oid,),) = server.execute(
-        f"SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
-        f"WHERE nspname = '{table[0]}' AND relname = '{table[1]}'"
-    )
+    ((oid,),) = server.execute(f"SELECT max(oid::bigint) FROM pg_class WHERE relname = '{table[1]}'")  # noqa: S608
     with closing(connect_for_snapshot({**server.options, **options})) as connection:
         source = f"{primary_server(connection)}/shapes"
         with exported_table(
@@ -202,7 +201,7 @@ def test_what_is_not_mvcc_safe_waits_for_the_snapshot(server: LocalPostgres, sta
     server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     with exported(server) as found, closing(reader(server, found)) as early:
         thread = in_thread(server, statement)
-        with pytest.raises(PostgresUnavailableError, match='could not obtain lock on relation "public.t"'):
+        with pytest.raises(PostgresUnavailableError, match=r'could not obtain lock on relation "public\.t"'):
             reader(server, found)
         assert lines(early) == ["1"]
         assert thread.is_alive()
@@ -239,10 +238,13 @@ def test_lock_is_waited_for_as_long_as_configured(server: LocalPostgres) -> None
 def test_one_snapshot_of_a_table_at_a_time(server: LocalPostgres) -> None:
     """Otherwise the later attempt could have the earlier snapshot. Other tables are not affected."""
     server.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
-    with exported(server), exported(server, ("public", "other")):
-        with pytest.raises(PostgresUnavailableError, match=r"another snapshot of table public\.t is being taken"):
-            with exported(server):
-                pass
+    with (
+        exported(server),
+        exported(server, ("public", "other")),
+        pytest.raises(PostgresUnavailableError, match=r"another snapshot of table public\.t is being taken"),
+        exported(server),
+    ):
+        pass
     with exported(server):
         pass
 
@@ -316,22 +318,27 @@ def test_dropped_table_is_said_to_be_dropped(server: LocalPostgres) -> None:
 def test_other_servers_and_databases_are_refused(server: LocalPostgres) -> None:
     """A copy of the database has the same tables with the same OIDs, and other rows."""
     server.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE DATABASE copy TEMPLATE template0")
-    with pytest.raises(PostgresError, match=r"has plugin pgoutput and database postgres, not pgoutput and copy"):
-        with exported(server, dbname="copy"):
-            pass
-    with closing(connect_for_snapshot(server.options)) as connection:
-        with (
-            pytest.raises(PostgresError, match=r"and source 7301/1/shapes is of 7301/1; name its primary in postgres"),
-            exported_table(connection, "7301/1/shapes", T, 1, publication="shapes", lock_timeout_s=1),
-        ):
-            pass
+    with (
+        pytest.raises(PostgresError, match=r"has plugin pgoutput and database postgres, not pgoutput and copy"),
+        exported(server, dbname="copy"),
+    ):
+        pass
+    with (
+        closing(connect_for_snapshot(server.options)) as connection,
+        pytest.raises(PostgresError, match=r"and source 7301/1/shapes is of 7301/1; name its primary in postgres"),
+        exported_table(connection, "7301/1/shapes", T, 1, publication="shapes", lock_timeout_s=1),
+    ):
+        pass
 
 
 def test_standby_is_refused(server: LocalPostgres) -> None:
     """Its snapshots have no list of the transactions in progress."""
-    with server.standby(server.folder.parent / "standby") as standby, closing(standby.connect()) as connection:
-        with pytest.raises(PostgresError, match=r"is a standby, .*; name the primary in postgres\.connection"):
-            primary_server(connection)
+    with (
+        server.standby(server.folder.parent / "standby") as standby,
+        closing(standby.connect()) as connection,
+        pytest.raises(PostgresError, match=r"is a standby, .*; name the primary in postgres\.connection"),
+    ):
+        primary_server(connection)
 
 
 def test_select_on_the_table_and_its_partitions_is_all_that_is_needed(server: LocalPostgres) -> None:
@@ -362,17 +369,23 @@ def test_policies_leave_out_no_row(server: LocalPostgres) -> None:
         "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
         "INSERT INTO t VALUES (1)",
     )
-    with exported(server, user="snapshot") as found, closing(reader(server, found, user="snapshot")) as open_reader:
-        with pytest.raises(PostgresError, match="query would be affected by row-level security policy"):
-            lines(open_reader)
+    with (
+        exported(server, user="snapshot") as found,
+        closing(reader(server, found, user="snapshot")) as open_reader,
+        pytest.raises(PostgresError, match="query would be affected by row-level security policy"),
+    ):
+        lines(open_reader)
 
 
 def test_row_without_an_outcome_is_the_servers_error(server: LocalPostgres) -> None:
-    """It may come after rows that are fine; the connection can be used again."""
+    """It may come after rows that are fine."""
     server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT n FROM generate_series(-5000, 0) n")
-    with exported(server) as found, closing(reader(server, found)) as open_reader:
-        with pytest.raises(PostgresError, match=r"division by zero \(SQLSTATE 22012\)"):
-            lines(open_reader, where="10 / id < 1")
+    with (
+        exported(server) as found,
+        closing(reader(server, found)) as open_reader,
+        pytest.raises(PostgresError, match=r"division by zero \(SQLSTATE 22012\)"),
+    ):
+        lines(open_reader, where="10 / id < 1")
 
 
 def test_reader_with_much_to_read_holds_little(server: LocalPostgres) -> None:
