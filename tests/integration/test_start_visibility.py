@@ -123,14 +123,18 @@ def test_what_is_in_progress_is_listed_with_whether_it_may_have_committed(postgr
                 standby.commit("COMMIT PREPARED 'p'")
                 assert sorted(in_progress(connection).items()) == list(zip(sorted(found), [False, True], strict=True))
                 assert in_progress(plain) == dict.fromkeys(found, True)
-        assert in_progress(connection) == {}
+        wait_until(lambda: not in_progress(connection), "the end of both", DEADLINE_S)
 
 
 def test_the_wal_is_flushed_without_waiting_for_a_standby(postgres: LocalPostgres) -> None:
-    """Capture's one thread runs this, and would wait for as long as the standby is absent."""
-    postgres.execute(USERS)
+    """Capture's one thread runs this, and would wait for as long as the standby is absent; any role may."""
+    postgres.execute(USERS, "CREATE ROLE plain LOGIN")
     insert_lsn = "SELECT pg_current_wal_insert_lsn()::text"
-    with closing(postgres.connect()) as connection, AbsentStandby(postgres), open_transaction(postgres, INSERT_USER):
+    with (
+        closing(postgres.connect(user="plain")) as connection,
+        AbsentStandby(postgres),
+        open_transaction(postgres, INSERT_USER),
+    ):
         ((text,),) = rows(connection, insert_lsn)
         flush_wal(connection, parse_lsn(text))
         is_flushed = f"SELECT pg_current_wal_flush_lsn() > '{text}'"
