@@ -1,8 +1,8 @@
 """The snapshots' job on one table beside ``COPY`` of the same rows: ``python -m tests.bench.bench_snapshot [ROWS]``."""
 
 import argparse
-import logging
 import resource
+import sys
 import tempfile
 import threading
 import time
@@ -12,6 +12,7 @@ from threading import Event
 from typing import Final
 
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.process.program import log_to_stderr
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.snapshots.snapshot_loop import SnapshotLoop
 from flushtracker.spark.session import start_session
@@ -33,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_snapshot")
     parser.add_argument("rows", nargs="?", type=int, default=500_000)
     rows = parser.parse_args().rows
-    logging.basicConfig(level=logging.INFO)
+    log_to_stderr()
     spark = start_session("bench", 2)
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -64,8 +65,11 @@ def main() -> None:
             f"{written / 1e6:.0f}, {files}",
         ],
     ]
-    print(Table(f"Snapshot of {rows:,} rows", ["", "s", "rows/s", "worker's MB", "MB and files of the log"], lines))
-    print(f"driver's max RSS {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
+    title = (
+        f"Snapshot of {rows:,} rows; the driver used {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB"
+    )
+    table = Table(title, ["", "s", "rows/s", "worker's MB", "MB and files of the log"], lines)
+    sys.stdout.write(f"{table}\n")
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -92,12 +96,17 @@ class _WorkerMemory:
 
     def _watch(self) -> None:
         while not self._done.wait(_POLL_S):
-            for path in Path("/proc").glob("[0-9]*"):
-                try:
-                    if b"pyspark.daemon" in (path / "cmdline").read_bytes():
-                        self.largest = max(self.largest, int((path / "statm").read_text().split()[1]) * 4096)
-                except OSError:
-                    continue
+            self.largest = max([self.largest, *map(_worker_bytes, Path("/proc").glob("[0-9]*"))])
+
+
+def _worker_bytes(process: Path) -> int:
+    """The resident memory of a process, if it is one of Spark's Python workers."""
+    try:
+        if b"pyspark.daemon" not in (process / "cmdline").read_bytes():
+            return 0
+        return int((process / "statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:  # it has ended
+        return 0
 
 
 if __name__ == "__main__":
