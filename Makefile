@@ -55,6 +55,7 @@ bench: java $(READY) jars brokerjars ## run the benchmarks, with up to a million
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_rows
+	$(BIN)/python -m tests.bench.bench_snapshot
 
 check: $(READY) ## run ruff and mypy, in their strict settings
 	$(BIN)/ruff check .

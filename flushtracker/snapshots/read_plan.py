@@ -8,7 +8,7 @@ from flushtracker.postgres.range_reader import PageRange, page_ranges
 from flushtracker.snapshots.item_texts import ItemColumns
 from flushtracker.wal.changes import TableName
 
-PAGES_PER_RANGE: Final = 1024
+PAGES_PER_RANGE: Final = 512
 """Of usually 8 KiB: less than a second of reading, so that the progress can be seen."""
 
 _TASK_BITS: Final = 40

@@ -100,10 +100,11 @@ def test_abandon_without_recover_is_a_wrong_command_line(capsys: pytest.CaptureF
 def test_module_and_jobs_run_the_command() -> None:
     """``python -m flushtracker`` and each file in ``jobs/`` are the same command."""
     assert run_python("-m", "flushtracker", "track", "--help").stdout.startswith("usage: flushtracker track ")
-    for job, command in (("track_flushes", "track"), ("capture_wal", "capture"), ("write_shapes", "write")):
+    jobs = {"track_flushes": "track", "capture_wal": "capture", "write_shapes": "write", "snapshot_shapes": "snapshot"}
+    for job, command in jobs.items():
         done = run_python(f"jobs/{job}.py", "--help")
         assert (done.returncode, done.stdout.split()[:3]) == (0, ["usage:", "flushtracker", command]), done.stderr
-    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == {"track_flushes", "capture_wal", "write_shapes"}
+    assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == jobs.keys()
 
 
 @pytest.mark.parametrize("module", ["flushtracker.cli", *EXTRAS])

@@ -23,7 +23,7 @@ def server_text(where: str, relation: Relation) -> str:
     tokens = sqlglot.tokenize(where, dialect="postgres")
     names = [
         token
-        for before, token, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=True)
+        for before, token, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False)
         if before.token_type in _BEFORE_TYPE and token.token_type in _NAMES and not _is_dot(after)
     ]
     text = where
