@@ -30,9 +30,9 @@ from tests.support.loop_workload import LoopWorkload
 from tests.support.whole_loop import Part, WholeLoop
 
 _WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2, "broker": 1, "server": 1}
-_LONGEST_DELAY_S: Final = 18.0
-"""Longer than a driver takes to start, so that most kills are in the middle of its work, and some in its start."""
-_POLL_S: Final = 0.2
+_PROGRESS_CHANCE: Final = 0.6
+"""The probability that a kill waits until the slot has advanced since the last one; other kills may be in a start."""
+_LONGEST_DELAY_S: Final = 8.0
 _REST_EVERY: Final = 10
 
 
@@ -59,27 +59,19 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
         while killed.total() < kills:
             with LoopWorkload(loop.server, rng.randrange(1 << 30)) as workload:
                 for _ in range(min(_REST_EVERY, kills - killed.total())):
-                    delay_s = rng.uniform(0, _LONGEST_DELAY_S)
-                    _watch_for(watch, delay_s)
+                    if rng.random() < _PROGRESS_CHANCE:
+                        watch.await_lsn(watch.confirmed_lsn + 1)
+                    watch.sample_for(rng.uniform(0, _LONGEST_DELAY_S))
                     (part,) = rng.choices([*_WEIGHTS], [*_WEIGHTS.values()])
                     loop.kill(part)
                     killed[part] += 1
-                    _report(started, f"kill={killed.total()} part={part} delay={delay_s:.1f}s {_counts(watch)}")
+                    _report(started, f"kill={killed.total()} part={part} {_counts(watch)}")
             if workload.failure is not None:
                 raise workload.failure
             _report(started, f"at rest: {watch.rest()} {_counts(watch)}")
         assert watch.checked == loop.truth.transactions > kills
     counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
     _report(started, f"kills={kills} {counts} seed={seed} {_counts(watch)}: nothing lost, nothing confirmed early")
-
-
-def _watch_for(watch: LoopWatch, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        watch.sample()
-        if (left_s := deadline - time.monotonic()) <= 0:
-            return
-        time.sleep(min(_POLL_S, left_s))
 
 
 def _counts(watch: LoopWatch) -> str:

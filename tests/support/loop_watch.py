@@ -1,5 +1,6 @@
 """What must hold of the whole loop: at every moment, and when it has come to rest."""
 
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -20,7 +21,7 @@ from tests.support.whole_loop import WholeLoop
 _SOURCE: Final = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, (SELECT timeline_id FROM pg_control_checkpoint())
 """
-_REST_TIMEOUT_S: Final = 240
+_TIMEOUT_S: Final = 240
 _POLL_S: Final = 0.2
 
 
@@ -68,18 +69,30 @@ class LoopWatch:
             self._check_log(confirmed)
         self.samples += 1
 
+    def sample_for(self, seconds: float) -> None:
+        """Check again and again for this time, at least once."""
+        deadline = time.monotonic() + seconds
+        self.sample()
+        while (left_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(_POLL_S, left_s))
+            self.sample()
+
+    def await_lsn(self, lsn: int) -> None:
+        """Check again and again until the slot has confirmed everything before ``lsn``."""
+
+        def is_confirmed() -> bool:
+            self.sample()
+            return self.confirmed_lsn >= lsn
+
+        wait_until(is_confirmed, f"the slot at {format_lsn(lsn)}", _TIMEOUT_S, pause_s=_POLL_S)
+
     def rest(self) -> str:
         """Once nothing is written any more: wait until the slot is at the end, and check everything.
 
         Returns the outcome.
         """
         ((end,),) = self._loop.server.execute("SELECT pg_current_wal_insert_lsn()::text")
-
-        def is_confirmed() -> bool:
-            self.sample()
-            return self.confirmed_lsn >= parse_lsn(end)
-
-        wait_until(is_confirmed, f"the slot at {end}, the end", _REST_TIMEOUT_S, pause_s=_POLL_S)
+        self.await_lsn(parse_lsn(end))
         assert not self._unchecked
         self._check_ack_history()
         self._check_once()
