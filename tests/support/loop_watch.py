@@ -21,7 +21,7 @@ from tests.support.whole_loop import WholeLoop
 _SOURCE: Final = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, (SELECT timeline_id FROM pg_control_checkpoint())
 """
-_TIMEOUT_S: Final = 240
+_TIMEOUT_S: Final = 600
 _POLL_S: Final = 0.2
 
 
@@ -37,8 +37,8 @@ class Held:
 class LoopWatch:
     """Checks the slot, the ack table and the shape log against the server's transactions.
 
-    Each violation is an ``AssertionError``. The log is compared with the server's transactions only as far as the slot
-    has confirmed them; ``checked`` is how many of them there were.
+    Each violation is an ``AssertionError``. The log is compared with the server's transactions as far as the slot has
+    confirmed them: before ``confirmed_lsn``, the greatest that it has had, ``checked`` transactions so far.
     """
 
     def __init__(self, loop: WholeLoop) -> None:
@@ -47,9 +47,8 @@ class LoopWatch:
         self._source = base_source(system_id, timeline, SLOT)
         self._acks = AckReader(str(loop.rig.acks))
         self._unchecked: list[CommittedTransaction] = []
-        self._checked_lsn = self._first_lsn = loop.rig.confirmed_lsn()
-        self.confirmed_lsn = self._first_lsn
-        self.ack_lsn = -1
+        self._ack_lsn = -1
+        self._first_lsn = self.confirmed_lsn = loop.rig.confirmed_lsn()
         self.samples = 0
         self.checked = 0
 
@@ -57,16 +56,18 @@ class LoopWatch:
         """Check what must hold at every moment; the server must be up."""
         self._loop.raise_failure()
         # The slot first: whatever it confirms, the tables must have by then.
-        confirmed = self.confirmed_lsn = self._loop.rig.confirmed_lsn()
+        confirmed_lsn = self._loop.rig.confirmed_lsn()
         ack_lsn = self._acks.last_ack(self._source)
         if ack_lsn is not None:
-            assert ack_lsn >= self.ack_lsn, f"the ack went back from {self.ack_lsn} to {ack_lsn}"
-            self.ack_lsn = ack_lsn
-        bound = max(self._first_lsn, self.ack_lsn + 1)
-        assert confirmed <= bound, f"the slot is at {format_lsn(confirmed)}, past the ack, {format_lsn(bound)}"
+            assert ack_lsn >= self._ack_lsn, f"the ack went back from {self._ack_lsn} to {ack_lsn}"
+            self._ack_lsn = ack_lsn
+        bound = max(self._first_lsn, self._ack_lsn + 1)
+        assert confirmed_lsn <= bound, f"the slot is at {format_lsn(confirmed_lsn)}, past the ack, {format_lsn(bound)}"
         self._unchecked += self._loop.truth.read()
-        if confirmed > self._checked_lsn:
-            self._check_log(confirmed)
+        # A crash of the server may take the slot back.
+        if confirmed_lsn > self.confirmed_lsn:
+            self._check_log(confirmed_lsn)
+            self.confirmed_lsn = confirmed_lsn
         self.samples += 1
 
     def sample_for(self, seconds: float) -> None:
@@ -105,14 +106,13 @@ class LoopWatch:
         expected = {
             (shape_id, each.commit_lsn): Held(each.xid, count) for each in due for shape_id, count in each.items.items()
         }
-        found = self._held(self._checked_lsn, confirmed_lsn)
+        found = self._held(self.confirmed_lsn, confirmed_lsn)
         for shape_id, lsn in sorted({*expected, *found}):
             want, have = expected.get((shape_id, lsn)), found.get((shape_id, lsn))
             assert want == have, (
                 f"the slot has confirmed {format_lsn(confirmed_lsn)}; of the transaction at {format_lsn(lsn)} the log "
                 f"of shape {shape_id} has {have}, and should have {want}"
             )
-        self._checked_lsn = confirmed_lsn
         self.checked += len(due)
 
     def _held(self, first_lsn: int, end_lsn: int) -> dict[tuple[str, int], Held]:
@@ -122,14 +122,10 @@ class LoopWatch:
         columns = ["shape_id", "tx_offset", "xid", f"operation = '{COMMIT}' AS is_commit"]
         condition = f"tx_offset >= {first_lsn:d} AND tx_offset < {end_lsn:d}"
         rows = table_rows(DeltaTable(str(self._loop.log)), columns, condition)
+        groups = rows.group_by(["shape_id", "tx_offset", "xid"]).aggregate([("is_commit", "sum"), ([], "count_all")])
         found: dict[tuple[str, int], Held] = {}
-        for row in (
-            rows.group_by(["shape_id", "tx_offset", "xid"])
-            .aggregate([("is_commit", "sum"), ([], "count_all")])
-            .to_pylist()
-        ):
-            commits = row["is_commit_sum"]
-            key = row["shape_id"], row["tx_offset"]
+        for row in groups.to_pylist():
+            key, commits = (row["shape_id"], row["tx_offset"]), row["is_commit_sum"]
             assert key not in found, f"the log has the xids {found[key].xid} and {row['xid']} at {key}"
             found[key] = Held(row["xid"], row["count_all"] - commits, commits)
         return found
