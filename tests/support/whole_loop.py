@@ -78,6 +78,8 @@ class WholeLoop:
     def _start(self) -> None:
         """Every shape has all rows of its table, because nothing is written before capture has registered it."""
         self.rig.settings["max_batch_size"] = 20
+        # Each keepalive is a batch of the tracker.
+        self.rig.settings["intervals"]["keepalive"] = "1 second"
         self.rig.create()
         self.server.execute(*TABLES)
         self.truth.create()
