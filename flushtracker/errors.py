@@ -5,7 +5,8 @@
     FlushtrackerError                    exit 1
     ├── ConfigError                      exit 2   conf/*.yaml, the command line or the environment
     │   ├── ShapeError                            a shape's definition is refused
-    │   └── ShapeEndedError                       a shape was removed or has ended
+    │   ├── ShapeEndedError                       a shape was removed or has ended
+    │   └── SnapshotMissingError                  a shape's snapshot has not been taken yet
     ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
     │   └── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
     ├── GapError                         exit 3   a fragment does not connect to those before it
@@ -47,6 +48,10 @@ class ShapeError(ConfigError):
 
 class ShapeEndedError(ConfigError):
     """A shape that somebody wants to read was removed or has ended; the message says why."""
+
+
+class SnapshotMissingError(ConfigError):
+    """A shape that somebody wants to read has to begin with a snapshot, which has not been taken yet."""
 
 
 class DecodeError(FlushtrackerError):

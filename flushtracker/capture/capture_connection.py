@@ -25,6 +25,7 @@ _PROGRESS_LOG_S: Final = 10.0
 _CONTROL_CHECK_S: Final = 0.2
 """How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
 when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
+_START_CHECK_S: Final = 0.25
 
 
 class CaptureConnection:
@@ -47,6 +48,7 @@ class CaptureConnection:
         now_s = time.monotonic()
         self._keepalives = Timer(intervals.keepalive_ms / 1000, now_s)
         self._shape_checks = Timer(intervals.shapes_ms / 1000, now_s)
+        self._start_checks = Timer(_START_CHECK_S, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
         self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
@@ -96,7 +98,10 @@ class CaptureConnection:
             self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s) and self._source.subscriptions is not None:
             self._source.subscriptions.check_tables()
+            self._source.subscriptions.starts.prune()
             shapes.apply_file(self._source.subscriptions.apply_definitions)
+        if self._start_checks.is_due(now_s) and self._source.subscriptions is not None:
+            self._source.subscriptions.check_starts(now_s)
         if self._control_checks.is_due(now_s):
             self._tables.require_open()
         if self._heartbeats.is_due(now_s):

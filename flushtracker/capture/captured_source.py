@@ -12,7 +12,8 @@ from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.standby_status import StandbyStatus
-from flushtracker.capture.subscriptions import Subscriptions, Tables
+from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.tables import Tables
 from flushtracker.errors import SlotError, listed
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
@@ -87,7 +88,8 @@ class CapturedSource:
         subscriptions = self.subscriptions
         if subscriptions is None:
             subscriptions = Subscriptions(self.name, self._prior.entries, self.outbox, tables, confirmed_lsn)
-        subscriptions.tables = tables
+        else:
+            subscriptions.connect(tables, confirmed_lsn)
         subscriptions.check_publication()
         subscriptions.check_tables()
         if not self._has_begun:

@@ -72,6 +72,7 @@ class Collector:
             return
         if self._resend_check is not None:
             self._resend_check.handle_keepalive(wal_end)
+        self._subscriptions.starts.handle_keepalive(wal_end)
         self._keepalive_lsn = max(self._keepalive_lsn, wal_end)
 
     def publish_keepalive(self, commit_timestamp: str) -> bool:
@@ -105,6 +106,7 @@ class Collector:
         self._open = transaction
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
+        self._subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
 

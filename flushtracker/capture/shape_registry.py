@@ -120,7 +120,7 @@ def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
         raise ShapeError(
             f"shape {known.id!r} was removed at {entry.removed_at}; an id is never used twice, so use a new one"
         )
-    # If the definition states no key or partitions, the registered ones are from the catalog.
+    # What the definition does not state is from the catalog, or a default, when it was registered.
     differs = [
         name for name in ("table", "columns", "where", "replica") if getattr(known, name) != getattr(definition, name)
     ]
@@ -128,6 +128,8 @@ def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
         differs.append("primary_key")
     if not set(definition.partitions) <= set(known.partitions):
         differs.append("partitions")
+    if definition.snapshot not in {None, known.snapshot}:
+        differs.append("snapshot")
     if differs:
         raise ShapeError(
             f"shape {known.id!r} differs from its registered definition in {' and '.join(differs)}; a changed "

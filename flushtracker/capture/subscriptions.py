@@ -10,18 +10,22 @@ knows of it, and routes resent transactions to the same shapes as the first time
 - What each table was like when its shapes were bound to it is recorded, too. Whenever the server describes a table
   again, after each connection and at intervals, the catalog is compared with that; a shape that a schema change makes
   impossible to keep is *ended*: removed, with a reason (:mod:`flushtracker.shapes.table_binding`).
+- A shape with a snapshot is published again once its start is visible (:mod:`flushtracker.capture.start_visibility`).
 - A new *partition* is added to the shapes on its root before its first row is routed.
 - If the publication was altered, changes may not have been sent, and every shape ends.
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry
+from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.start_visibility import StartVisibility
+from flushtracker.capture.tables import Tables
+from flushtracker.errors import listed
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
@@ -34,54 +38,14 @@ from flushtracker.wal.log_offset import LogOffset
 logger = logging.getLogger(__name__)
 
 
-class Tables(Protocol):
-    """Queries to the server; each raises ``PostgresUnavailableError`` if the connection is lost."""
-
-    def wal_end(self) -> int:
-        """The current end of the WAL: everything sent so far committed before it."""
-
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
-        """The definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""
-
-    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
-        """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
-
-    def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
-        """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
-
-    def has_rows(self, oid: int) -> bool:
-        """Whether a table has, or has had, rows; never ``False`` for one that was attached with rows in it."""
-
-    def check_publication(self) -> str:
-        """The publication's version; raises ``PostgresError`` if it does not publish everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEntries:
-    """A source's entries in the registry; ``source`` is ``None`` until it has begun."""
-
-    source: SourceEntry | None = None
-    shapes: tuple[ShapeEntry, ...] = ()
-    tables: tuple[TableEntry, ...] = ()
-
-    def are_same(self, others: "SourceEntries") -> bool:
-        """Whether ``others`` are the same entries, in any order."""
-        return (self.source, set(self.shapes), set(self.tables)) == (
-            others.source,
-            set(others.shapes),
-            set(others.tables),
-        )
-
-
 class Subscriptions:
-    """The shapes of one source. ``tables`` may be replaced after a reconnect; then call :meth:`check_tables`.
+    """The shapes of one source. After a reconnect, call :meth:`connect` and then :meth:`check_tables`.
 
-    ``confirmed_lsn`` is the slot's: where shapes start until the source has begun.
+    ``confirmed_lsn`` is the slot's: where shapes start until the source has begun. Tell ``starts`` what arrives.
     """
 
     def __init__(self, source: str, entries: SourceEntries, outbox: Outbox, tables: Tables, confirmed_lsn: int) -> None:
         self.router = EventRouter()
-        self.tables = tables
         self._source = source
         self._outbox = outbox
         self._first_starts_after = LogOffset.just_before(confirmed_lsn)
@@ -96,6 +60,13 @@ class Subscriptions:
         for entry in self._registry.removed:
             self._publish_removal(entry)
         self._arrange_layers()
+        self.connect(tables, confirmed_lsn)
+
+    def connect(self, tables: Tables, confirmed_lsn: int) -> None:
+        """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
+        self.tables = tables
+        self.starts = StartVisibility(tables, confirmed_lsn)
+        self._wait_for_starts(self._registry.live)
 
     @property
     def entries(self) -> SourceEntries:
@@ -135,7 +106,8 @@ class Subscriptions:
             begun = self._source_entry is not None
             starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
             completed = [
-                ShapeEntry(self._source, definition, bound.oid, starts_after) for definition, bound in resolved
+                ShapeEntry(self._source, _with_snapshot_stated(definition), bound.oid, starts_after)
+                for definition, bound in resolved
             ]
             # A partition may have been created after a shape was completed from the catalog.
             added = [_with_partitions(entry, self._bindings[entry.table_oid]) for entry in completed]
@@ -146,7 +118,15 @@ class Subscriptions:
             for entry in added:
                 self.router.add_shape(entry.definition, starts_after.tx_offset)
                 logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
+            self._wait_for_starts(added)
         self._arrange_layers()
+
+    def check_starts(self, now_s: float) -> None:
+        """Publish the shapes whose starts have become visible; ``now_s`` is a monotonic time."""
+        visible = self.starts.check(now_s)
+        if visible:
+            self._put([replace(self._registry[shape_id], starts_visible=True) for shape_id in visible])
+            logger.info("start visible shape_ids=%s", listed(visible))
 
     def end_shapes(self, reasons: Mapping[str, str]) -> None:
         """Remove shapes that can no longer be delivered, by id, each with its reason; the others continue."""
@@ -279,8 +259,13 @@ class Subscriptions:
     def _remove(self, entries: Iterable[ShapeEntry]) -> None:
         for entry in entries:
             self.router.remove_shape(entry.definition.id)
+            self.starts.forget(entry.definition.id)
             self._publish_removal(entry)
             logger.info("shape removed shape_id=%s removed_at=%s", entry.definition.id, entry.removed_at)
+
+    def _wait_for_starts(self, entries: Iterable[ShapeEntry]) -> None:
+        waiting = [entry for entry in entries if entry.definition.snapshot and not entry.starts_visible]
+        self.starts.wait_for({entry.definition.id: entry.starts_after.tx_offset for entry in waiting})
 
     def _put(self, entries: Sequence[ShapeEntry]) -> None:
         published: Sequence[RegistryEntry] = entries
@@ -295,6 +280,11 @@ class Subscriptions:
 
     def _arrange_layers(self) -> None:
         self._outbox.layers = dependency_layers(entry.definition for entry in self._registry.live)
+
+
+def _with_snapshot_stated(definition: ShapeDefinition) -> ShapeDefinition:
+    """A shape that is added has a snapshot unless its definition says that it has none."""
+    return replace(definition, snapshot=definition.snapshot is not False)
 
 
 def _with_partitions(entry: ShapeEntry, binding: TableBinding) -> ShapeEntry:

@@ -171,11 +171,14 @@ Read a shape from the shape log: its rows, or its log.
 
 Prints whole transactions only, on stdout; how far they go is printed on stderr.
 With --follow it looks for more every second: of the log it prints what is new,
-of the rows all, whenever they have changed. Needs no Java.
+of the rows all, whenever they have changed. The log of a shape with a snapshot
+begins with that; --after 0/0+inf prints the changes alone. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
-2 the arguments, no such shape, or one that was removed or has ended; 3 the log
-cannot be folded, or a value does not have its type; 5 a Delta table
+2 the arguments, no such shape, one that was removed or has ended, or one whose
+snapshot has not been taken yet, or was taken again with changes that --follow
+has not printed; 3 the log cannot be folded, or a value does not have its type;
+5 a Delta table
 """,
         add_read,
         check_read,

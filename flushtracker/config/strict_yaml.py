@@ -122,13 +122,10 @@ class YamlMapping:
         """A whole number within its limits, or ``None`` if the key is absent."""
         if key not in self:
             return None
-        line, node = self._required(key)
-        # To YAML a plain ${NAME} is a string, but expanded it may be a number; a quoted "16" is always a string.
-        quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
-        scalar = self._scalar(self._label(key), line, node)
-        if quoted or not _WHOLE_NUMBER.fullmatch(scalar.value):
+        text = self._unquoted(key)
+        if text is None or not _WHOLE_NUMBER.fullmatch(text):
             raise self.wrong(key, "a whole number")
-        number = int(scalar.value)
+        number = int(text)
         if not at_least <= number <= at_most:
             limit = f"a number of at least {at_least}" if number < at_least else f"a number of at most {at_most}"
             raise self.wrong(key, limit)
@@ -138,6 +135,15 @@ class YamlMapping:
         """A whole number within its limits, or ``default`` if the key is absent."""
         number = self.optional_integer(key, at_least=at_least)
         return default if number is None else number
+
+    def optional_boolean(self, key: str) -> bool | None:
+        """``true`` or ``false``, or ``None`` if the key is absent."""
+        if key not in self:
+            return None
+        text = self._unquoted(key)
+        if text not in {"true", "false"}:
+            raise self.wrong(key, "true or false")
+        return text == "true"
 
     def optional_duration_ms(self, key: str) -> int | None:
         """A duration such as ``60 seconds`` in milliseconds, or ``None`` if the key is absent."""
@@ -199,6 +205,15 @@ class YamlMapping:
     def _label(self, key: str) -> str:
         shown = shortened(key)
         return f"{self._name}{self._separator}{shown}" if self._name else shown
+
+    def _unquoted(self, key: str) -> str | None:
+        """A value as text, expanded; ``None`` if it is in quotes.
+
+        To YAML a plain ${NAME} is a string, but expanded it may be a number; a quoted "16" is always a string.
+        """
+        line, node = self._required(key)
+        scalar = self._scalar(self._label(key), line, node)
+        return None if isinstance(node, yaml.ScalarNode) and node.style is not None else scalar.value
 
     def _required(self, key: str) -> tuple[int, yaml.Node]:
         if key not in self:

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from flushtracker.delta.shape_log import unreadable
-from flushtracker.delta.storage import literal, storage_reason, table_rows
+from flushtracker.delta.storage import literal, query_rows, storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
 
@@ -49,7 +49,7 @@ class LogClaim:
                 is older than the checkpoint: it has not got ``previous``, or one of the ``rows`` that were appended.
         """
         last = self._before = self._last_version()
-        if (previous is not None and last >> _BATCH_BITS < previous) or not all(self._has_row(*row) for row in rows):
+        if (previous is not None and last >> _BATCH_BITS < previous) or not all(self._reaches(*row) for row in rows):
             raise SinkError(
                 f"shape log {self._table.table_uri} is older than the checkpoint, which has written to a later "
                 "state of it; restore the newer log. What is missing was confirmed and is not sent again: without it, "
@@ -101,13 +101,18 @@ class LogClaim:
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.table_uri, error) from error
 
-    def _has_row(self, source: str, shape_id: str, offset: LogOffset) -> bool:
-        condition = (
-            f"source = {literal(source)} AND shape_id = {literal(shape_id)} "
-            f"AND tx_offset = {offset.tx_offset:d} AND op_offset = {offset.op_offset:d}"
+    def _reaches(self, source: str, shape_id: str, offset: LogOffset) -> bool:
+        """Whether the log has the row, or a later one of the shape: a merge may have deleted what a snapshot contains.
+
+        It never deletes the last row of a shape.
+        """
+        tx, op = offset
+        query = (
+            f"SELECT chunk FROM rows WHERE source = {literal(source)} AND shape_id = {literal(shape_id)} "  # noqa: S608
+            f"AND tx_offset >= {tx:d} AND (tx_offset > {tx:d} OR op_offset >= {op:d}) LIMIT 1"
         )
         try:
-            return bool(table_rows(self._table, ["chunk"], condition).num_rows)
+            return bool(query_rows(self._table, query).num_rows)
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.table_uri, error) from error
 

@@ -37,7 +37,10 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of the table's current version. ``first_id`` to ``last_id`` include all of its shapes' ids, if known."""
+    """A file of the table's current version. ``first_id`` to ``last_id`` include all of its shapes' ids, if known.
+
+    No row has a lesser ``tx_offset`` than ``first_tx``, if that is known.
+    """
 
     path: str
     bytes: int
@@ -45,6 +48,7 @@ class LogFile:
     modified_ms: int
     first_id: str | None
     last_id: str | None
+    first_tx: int | None
 
     @property
     def place(self) -> Place | None:
@@ -56,6 +60,11 @@ class LogFile:
     def run(self) -> int | None:
         """The run that it is part of; ``None`` for a file that was appended."""
         return None if self.place is None else self.place[0]
+
+    @property
+    def may_have_snapshot(self) -> bool:
+        """Whether rows may be those of shapes' snapshots, before every transaction."""
+        return self.first_tx is None or self.first_tx <= 0
 
     def may_have(self, shape_ids: Collection[str]) -> bool:
         first, last = self.first_id, self.last_id
@@ -80,6 +89,7 @@ class LogFiles:
                 modified_ms=row["modification_time"],
                 first_id=row.get("min.shape_id"),
                 last_id=row.get("max.shape_id"),
+                first_tx=row.get("min.tx_offset"),
             )
             for row in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         ]

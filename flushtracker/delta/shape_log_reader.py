@@ -2,7 +2,8 @@
 
 Each read uses one version of the table, so that it sees neither part of an append nor a row twice while the writer
 appends and files are compacted. Of that version it reads whole transactions only: up to the shape's greatest
-``commit`` row.
+``commit`` row, and of a shape with a snapshot, the snapshot's rows and what they do not contain
+(:mod:`flushtracker.delta.found_shape`).
 
 Values are PostgreSQL's text. ``typed`` columns are those of :mod:`flushtracker.delta.column_types`.
 """
@@ -15,15 +16,15 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.column_types import typed_column
+from flushtracker.delta.found_shape import FoundShape, require_readable
 from flushtracker.delta.registry_table import Registry, RegistryTable
 from flushtracker.delta.shape_log import SCHEMA, open_shape_log, unreadable
 from flushtracker.delta.storage import literal, query_rows
-from flushtracker.errors import ConfigError, ShapeEndedError
-from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.errors import ConfigError
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.writing.fold import Item, fold
 from flushtracker.writing.log_row import COMMIT
+from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
 class ShapeRead:
     """What was read of one shape, and how far: ``rows`` contain all of it up to ``bound``, and nothing after.
 
-    ``bound`` is ``(tx, ∞)`` of the last whole transaction, from where a follower continues; ``None`` before the first.
+    ``bound`` is ``(tx, ∞)`` of the last whole transaction, from where a follower continues; before the first ``(0, ∞)``
+    of a shape with a snapshot, else ``None``. ``snapshot`` says which snapshot of the shape the reader has begun with:
+    the later it was taken, the greater; 0 for none.
     """
 
     source: str
     shape_id: str
     rows: pa.Table
     bound: LogOffset | None
+    snapshot: int = 0
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows as a pandas frame, which needs pandas."""
@@ -53,6 +57,7 @@ def read_shape_log(  # noqa: PLR0913  all but the first ones by name
     after: LogOffset | None = None,
     source: str | None = None,
     *,
+    snapshot: int | None = None,
     shapes: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     even_if_ended: bool = False,
@@ -63,13 +68,19 @@ def read_shape_log(  # noqa: PLR0913  all but the first ones by name
     that exists. The rows have the columns of the shape log; rows ``commit`` are among them. ``source`` may be left out
     if the shape has only one. All rows are held in memory.
 
+    The log of a shape with a snapshot begins with that: inserts and one row ``snapshot``, up to ``(0, ∞)``. What it
+    contains of the transactions after it is left out. So whoever continues ``after`` the bound of an earlier read names
+    the ``snapshot`` of that one: if another one was taken since, and has later transactions, those are missing here.
+
     Raises:
         ShapeEndedError: the shape was removed or has ended; ``even_if_ended`` reads it as long as its log exists.
-        ConfigError: there is no such shape, it has several sources, or ``after`` is not within its log.
+        SnapshotMissingError: the log has not got its snapshot yet; after ``(0, ∞)`` it can be read.
+        ConfigError: there is no such shape, it has several sources, ``after`` is not within its log, or the shape's
+            snapshot is not ``snapshot`` any more and has transactions after ``after``.
         SinkError: a table cannot be read.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
-    return reader.read_log(shape_id, after, source, even_if_ended=even_if_ended)
+    return reader.read_log(shape_id, after, source, snapshot=snapshot, even_if_ended=even_if_ended)
 
 
 def read_shape(  # noqa: PLR0913  all but the first ones by name
@@ -87,11 +98,13 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
 
     The columns are those that the registry knows, otherwise those that the log names. A value is PostgreSQL's text;
     with ``typed`` it has the column's type, as far as :mod:`flushtracker.delta.column_types` knows it. A transaction
-    that continues after ``at`` is left out, because nobody ever saw part of it.
+    that continues after ``at`` is left out, because nobody ever saw part of it. The rows of a shape with a snapshot are
+    known from the moment of that on.
 
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
-        ShapeEndedError, ConfigError, SinkError: as :func:`read_shape_log`; ``typed`` needs the registry table.
+        ShapeEndedError, SnapshotMissingError, ConfigError, SinkError: as :func:`read_shape_log`; ``typed`` needs the
+            registry table, and ``at`` must not be before the snapshot.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
     return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
@@ -123,18 +136,19 @@ class ShapeLogReader:
             raise unreadable(self._uri, error) from error
 
     def read_log(
-        self, shape_id: str, after: LogOffset | None = None, source: str | None = None, *, even_if_ended: bool = False
+        self,
+        shape_id: str,
+        after: LogOffset | None = None,
+        source: str | None = None,
+        *,
+        snapshot: int | None = None,
+        even_if_ended: bool = False,
     ) -> ShapeRead:
         """See :func:`read_shape_log`."""
-        shape = self.find(shape_id, source, even_if_ended=even_if_ended)
-        if after is not None:
-            shape.require_inside(after, "after")
-        condition = f"{shape.condition} AND tx_offset <= {shape.last_tx:d}"
-        if after is not None:
-            tx, op = after
-            condition += f" AND tx_offset >= {tx:d} AND (tx_offset > {tx:d} OR op_offset > {op:d})"
-        rows = self._rows(SCHEMA.names, condition)
-        return ShapeRead(shape.source, shape_id, rows, shape.bound)
+        shape = self.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
+        rows = self._rows(SCHEMA.names, f"{shape.condition} AND {shape.counted(after)}")
+        begun_with = shape.attempt if snapshot is None else snapshot
+        return ShapeRead(shape.source, shape_id, rows, shape.bound, begun_with)
 
     def read_rows(
         self,
@@ -146,10 +160,8 @@ class ShapeLogReader:
         even_if_ended: bool = False,
     ) -> ShapeRead:
         """See :func:`read_shape`."""
-        shape = self.find(shape_id, source, at, even_if_ended=even_if_ended)
-        if typed:
-            shape.require_types()
-        condition = f"{shape.condition} AND tx_offset <= {shape.last_tx:d} AND operation <> {literal(COMMIT)}"
+        shape = self.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        condition = f"{shape.condition} AND {shape.counted()} AND operation <> {literal(COMMIT)}"
         items = self._rows(["operation", "key", "value"], condition)
         rows = list(fold(_items(items)).values())
         types = shape.columns
@@ -160,7 +172,7 @@ class ShapeLogReader:
                 name: typed_column(name, texts, types[name]) if name in types else texts
                 for name, texts in columns.items()
             }
-        return ShapeRead(shape.source, shape_id, pa.table(columns), shape.bound)
+        return ShapeRead(shape.source, shape_id, pa.table(columns), shape.bound, shape.attempt)
 
     def _rows(self, names: Sequence[str], condition: str) -> pa.Table:
         """These columns of the rows for which ``condition`` is true, in offset order."""
@@ -170,15 +182,52 @@ class ShapeLogReader:
         except (DeltaError, OSError) as error:
             raise unreadable(self._uri, error) from error
 
-    def find(
-        self, shape_id: str, source: str | None, at: LogOffset | None = None, *, even_if_ended: bool
-    ) -> "FoundShape":
+    def find_log(
+        self, shape_id: str, after: LogOffset | None, source: str | None, snapshot: int | None, *, even_if_ended: bool
+    ) -> FoundShape:
+        """The shape in the table's newest version, whose log can be read; raises as :func:`read_shape_log`."""
+        shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+        if after is None or after < LogOffset.last_before_real_offsets():
+            shape.require_snapshot()
+        if after is not None:
+            shape.require_inside(after, "after")
+            if snapshot not in {None, shape.attempt}:
+                self._require_complete(shape, after)
+        return shape
+
+    def _require_complete(self, shape: FoundShape, after: LogOffset) -> None:
+        """Raise ``ConfigError`` if the log after ``after`` lacks transactions, because the snapshot contains them.
+
+        A merge may have deleted their items. It keeps the rows ``commit``.
+        """
+        condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.contained(after)}"
+        if self._rows(["tx_offset"], condition):
+            raise ConfigError(
+                f"after is {after}, but a snapshot of {shape.name} was taken since, which has later transactions; read "
+                "the shape again from its beginning"
+            )
+
+    def find_rows(
+        self, shape_id: str, at: LogOffset | None, source: str | None, *, typed: bool, even_if_ended: bool
+    ) -> FoundShape:
         """The shape in the table's newest version, with its bound, at most ``at``; raises as :func:`read_shape`."""
+        shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+        shape.require_snapshot()
+        if at is not None:
+            shape.require_inside(at, "at")
+            last_commit = self._last_commit_at(shape, at)
+            shape.require_state(at, last_commit)
+            shape = replace(shape, last_commit=last_commit)
+        if typed:
+            shape.require_types()
+        return shape
+
+    def _find(self, shape_id: str, source: str | None, *, even_if_ended: bool) -> FoundShape:
         self._refresh()
         registry = Registry({}) if self._registry is None else self._registry.entries()
         self._version_read = self._table.version()
-        bounds = self._last_commits(shape_id, source)
-        known = {each for each in registry.sources_of(shape_id) | bounds.keys() if source in {None, each}}
+        ends = self._ends(shape_id, source)
+        known = {each for each in registry.sources_of(shape_id) | ends.keys() if source in {None, each}}
         if not known:
             of = "" if source is None else f" of source {source}"
             raise ConfigError(
@@ -189,30 +238,34 @@ class ShapeLogReader:
         (source,) = known
         entry = registry.shape(source, shape_id)
         if entry is not None and entry.removed_at is not None:
-            _require_readable(entry, even_if_ended=even_if_ended, has_log=source in bounds)
+            require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
         table = None if entry is None else registry.table_of(entry)
-        shape = FoundShape(self._version_read, source, shape_id, bounds.get(source), entry, table)
-        if at is None:
-            return shape
-        shape.require_inside(at, "at")
-        return replace(shape, last_commit=self._last_commit_at(shape, at))
+        last_commit, attempt = ends.get(source, (None, None))
+        shape = FoundShape(self._version_read, source, shape_id, last_commit, None, entry, table)
+        return shape if attempt is None else replace(shape, snapshot=self._snapshot(shape, attempt))
 
-    def _last_commits(self, shape_id: str, source: str | None) -> dict[str, int | None]:
-        """The last whole transaction of each source that has rows of the shape."""
+    def _ends(self, shape_id: str, source: str | None) -> dict[str, tuple[int | None, int | None]]:
+        """Of each source that has rows of the shape, the last whole transaction, and the snapshot's attempt."""
         condition = f"shape_id = {literal(shape_id)}"
         if source is not None:
             condition += f" AND source = {literal(source)}"
         query = (
-            f"SELECT source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last "  # noqa: S608
+            f"SELECT source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
+            f"MAX(CASE WHEN operation = {literal(SNAPSHOT)} THEN chunk END) AS attempt "
             f"FROM rows WHERE {condition} GROUP BY source"
         )
         try:
             found = query_rows(self._table, query).to_pylist()
         except (DeltaError, OSError) as error:
             raise unreadable(self._uri, error) from error
-        return {row["source"]: row["last"] for row in found}
+        return {row["source"]: (row["last"], row["attempt"]) for row in found}
 
-    def _last_commit_at(self, shape: "FoundShape", at: LogOffset) -> int | None:
+    def _snapshot(self, shape: FoundShape, attempt: int) -> ShapeSnapshot:
+        place = f"tx_offset = 0 AND op_offset = {OP_INFINITY:d} AND chunk = {attempt:d}"
+        (text,) = self._rows(["value"], f"{shape.condition} AND {place}")["value"].to_pylist()
+        return ShapeSnapshot.parse(attempt, text)
+
+    def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
         """The last transaction all of whose items are at or before ``at``."""
         tx, op = at
         commits = self._rows(
@@ -224,76 +277,6 @@ class ShapeLogReader:
             if self._rows(["op_offset"], f"{shape.condition} AND {later}"):
                 del found[-1]
         return found[-1] if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundShape:
-    """A shape in one ``version`` of the shape log; ``last_commit``: its last transaction that may be read."""
-
-    version: int
-    source: str
-    shape_id: str
-    last_commit: int | None
-    entry: ShapeEntry | None
-    table: TableBinding | None
-
-    @property
-    def name(self) -> str:
-        return f"shape {self.shape_id} of source {self.source}"
-
-    @property
-    def condition(self) -> str:
-        return f"shape_id = {literal(self.shape_id)} AND source = {literal(self.source)}"
-
-    @property
-    def last_tx(self) -> int:
-        return -1 if self.last_commit is None else self.last_commit
-
-    @property
-    def bound(self) -> LogOffset | None:
-        return None if self.last_commit is None else LogOffset.last_of(self.last_commit)
-
-    @property
-    def columns(self) -> dict[str, ColumnBinding]:
-        """The shape's columns in the table's order, as far as the registry knows them."""
-        if self.table is None or self.entry is None:
-            return {}
-        definition = self.entry.definition
-        chosen = {*(definition.columns or ()), *(definition.primary_key or self.table.key)}
-        return {
-            column.name: column for column in self.table.columns if definition.columns is None or column.name in chosen
-        }
-
-    def require_types(self) -> None:
-        """Raise ``ConfigError`` if the types of the shape's columns are not known."""
-        if self.table is None:
-            raise ConfigError(
-                f"the types of {self.name} are not known: there is no registry table with its table; name it with "
-                "shapes, or leave out typed"
-            )
-
-    def require_inside(self, offset: LogOffset, argument: str) -> None:
-        """Raise ``ConfigError`` if the log does not reach ``offset``, or starts after it."""
-        starts_after = None if self.entry is None else self.entry.starts_after
-        if starts_after is not None and offset < starts_after:
-            raise ConfigError(
-                f"{argument} is {offset}, but the log of {self.name} starts after {starts_after}; name that or a later "
-                "offset, or none"
-            )
-        ends = [each for each in (self.bound, starts_after) if each is not None]
-        if not ends or offset > max(ends):
-            reached = f"only reaches {max(ends)}" if ends else "has no whole transaction yet"
-            raise ConfigError(f"{argument} is {offset}, but the log of {self.name} {reached}; read it again later")
-
-
-def _require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -> None:
-    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller wants to read what is left."""
-    how = "was removed by its owner" if entry.ended_because is None else f"has ended because {entry.ended_because}"
-    what = f"shape {entry.definition.id} of source {entry.source} {how}, at {entry.removed_at}"
-    if not has_log:
-        raise ShapeEndedError(f"{what}, and its log has no rows (any more)")
-    if not even_if_ended:
-        raise ShapeEndedError(f"{what}; its log is still there, and can be read if that is asked for")
 
 
 def _items(rows: pa.Table) -> Iterator[Item]:

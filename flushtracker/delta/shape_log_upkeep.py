@@ -1,8 +1,9 @@
 """Upkeep of a shape log while it is written: merging, deleting the logs of ended shapes, and deleting old files.
 
-Everything is decided from the table's own state. Files are replaced in commits that change no data and conflict with
-no append; if another process replaces the same files first, this one leaves it so. Replaced files stay for the table's
-``delta.deletedFileRetentionDuration``, so a read of one version may take that long. For one thread at a time.
+Everything is decided from the table's own state. A merge leaves out the rows that no reader counts any more
+(:mod:`flushtracker.delta.uncounted_rows`). Files are replaced in commits that change nothing for a reader and conflict
+with no append; if another process replaces the same files first, this one leaves it so. Replaced files stay for the
+table's ``delta.deletedFileRetentionDuration``, so a read of one version may take that long. For one thread at a time.
 """
 
 import logging
@@ -20,9 +21,11 @@ from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.delta.shape_log_files import LogFile, LogFiles, ShapeKey, by_run, chunks, without
 from flushtracker.delta.sorted_run import cut, merged, sort
 from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.uncounted_rows import CurrentSnapshots, without_uncounted
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.writing.merge_plan import Appended, Merge, MergeSettings, next_merge
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +71,11 @@ class ShapeLogUpkeep:
         self._delete_after = delete_after
         self._table = create_shape_log(log, storage_options)
         self._files = LogFiles(self._table, dict(storage_options or {}))
+        self._snapshots = CurrentSnapshots()
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
 
     def run(self, now: datetime) -> UpkeepReport:
-        """Do what is due at ``now``, in UTC; raises ``SinkError``."""
+        """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
         try:
             merges, rewritten_bytes, is_vacuum_due = self._merge_all()
             deleted = self._delete_removed(now)
@@ -97,7 +101,8 @@ class ShapeLogUpkeep:
             # A run is numbered by the version that it is made from; the greatest number tells when that was last.
             number, last = self._table.version() + 1, max(runs, default=0)
             chosen = [file for file in files if file.path in plan.paths or file.run in plan.runs]
-            if not self._merge(plan, chosen, runs, number):
+            snapshots = self._snapshots.at(self._table, files)
+            if not self._merge(plan, chosen, snapshots, number):
                 logger.info("shape log not merged: another process was first uri=%s", self.uri)
                 break
             count += 1
@@ -105,15 +110,19 @@ class ShapeLogUpkeep:
             is_vacuum_due = is_vacuum_due or number // VACUUM_EVERY > last // VACUUM_EVERY
         return count, rewritten_bytes, is_vacuum_due
 
-    def _merge(self, plan: Merge, chosen: list[LogFile], runs: Mapping[int, list[LogFile]], number: int) -> bool:
+    def _merge(
+        self, plan: Merge, chosen: list[LogFile], snapshots: Mapping[ShapeKey, ShapeSnapshot], number: int
+    ) -> bool:
         """Write the chosen files' rows as run ``number``; false if another process has replaced one of the files."""
         # Files of which a crash left no statistics count as one row: their rows are read anyway.
         total_bytes, total_rows = sum(file.bytes for file in chosen), sum(max(file.rows, 1) for file in chosen)
         rows_per_file = max(1, total_rows * self._settings.file_bytes(total_bytes) // total_bytes)
         new = sort(pa.concat_tables([self._files.read(path) for path in plan.paths]))
-        sources = [iter([new]), *(chunks(runs[run], self._files) for run in sorted(plan.runs))]
-        files = cut(merged(sources), rows_per_file)
+        runs = by_run(chosen)
+        sources = [iter([new]), *(chunks(runs[run], self._files) for run in sorted(runs))]
+        files = cut(without_uncounted(merged(sources), snapshots), rows_per_file)
         added = [self._files.write(rows, (number, part)) for part, rows in enumerate(files)]
+        self._snapshots.add(action.path for action in added)
         return self._files.replace(chosen, added)
 
     def _delete_removed(self, now: datetime) -> int:

@@ -36,9 +36,10 @@ class ShapeEntry:
     """One shape of a source, from its first transaction to its last.
 
     Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
-    ``definition`` is complete: it includes the partitions and the primary key found in the catalog. ``table_oid``
-    distinguishes its table from a later one with the same name. ``ended_because`` is the reason why capture had to end
-    the shape, ``None`` if the user removed it.
+    ``definition`` is complete: it includes the partitions and the primary key found in the catalog, and states
+    ``snapshot``. ``table_oid`` distinguishes its table from a later one with the same name. ``ended_because`` is the
+    reason why capture had to end the shape, ``None`` if the user removed it. ``starts_visible``: every MVCC snapshot
+    taken on the server from now on contains every transaction at or below ``starts_after``.
     """
 
     source: str
@@ -47,6 +48,7 @@ class ShapeEntry:
     starts_after: LogOffset
     removed_at: LogOffset | None = None
     ended_because: str | None = None
+    starts_visible: bool = False
 
     def to_json(self) -> str:
         return dump_event(
@@ -58,6 +60,7 @@ class ShapeEntry:
             starts_after=offset_json(self.starts_after),
             removed_at=None if self.removed_at is None else offset_json(self.removed_at),
             ended_because=self.ended_because,
+            starts_visible=self.starts_visible,
         )
 
 
@@ -114,6 +117,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         starts_after=starts_after,
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
         ended_because=_optional_text(fields, "ended_because"),
+        starts_visible=_optional_boolean(fields, "starts_visible"),
     )
 
 
@@ -134,6 +138,7 @@ def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
             "interval_ms": definition.flush.interval_ms,
             "chunk_bytes": definition.flush.chunk_bytes,
         },
+        "snapshot": bool(definition.snapshot),
     }
 
 
@@ -158,7 +163,13 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **fields}, "joined")
         ),
+        snapshot=_optional_boolean(fields, "snapshot"),
     )
+
+
+def _optional_boolean(fields: Mapping[str, Any], name: str) -> bool:
+    """False in entries of releases before the key was added, which lack it."""
+    return typed_field({name: False, **fields}, name, bool)
 
 
 def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:

@@ -12,10 +12,12 @@ from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
 from flushtracker.shapes.type_binding import user_types
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
 _UNFLAGGED: Final = {"full", "nothing"}
@@ -29,7 +31,6 @@ the server resends what is unconfirmed, so shorter would only cause more of that
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
-_XIDS: Final = 2**32
 
 
 class ServerTables:
@@ -62,7 +63,7 @@ class ServerTables:
             PostgresUnavailableError: it is not visible within seconds; after a reconnect the server resends it.
         """
         deadline = time.monotonic() + _VISIBILITY_TIMEOUT_S
-        while not is_visible(current_snapshot(self._connection), xid):
+        while not self.snapshot().sees(xid):
             if time.monotonic() > deadline:
                 raise PostgresUnavailableError(
                     f"transaction {xid} has committed but is not visible yet: it is waiting for a synchronous standby, "
@@ -70,6 +71,18 @@ class ServerTables:
                 )
             time.sleep(_VISIBILITY_POLL_S)
         return self._catalog.ancestors(oid)
+
+    def snapshot(self) -> MvccSnapshot:
+        """A snapshot taken now."""
+        return current_snapshot(self._connection)
+
+    def in_progress(self) -> dict[int, bool]:
+        """See :func:`flushtracker.postgres.transactions.in_progress`."""
+        return in_progress(self._connection)
+
+    def flush_wal(self, lsn: int) -> None:
+        """See :func:`flushtracker.postgres.transactions.flush_wal`."""
+        flush_wal(self._connection, lsn)
 
     def require_open(self) -> None:
         """Raise ``PostgresUnavailableError`` if the server has closed the connection."""
@@ -122,25 +135,3 @@ class ServerTables:
         types = user_types(binding.types)
         bound = [Shape(resolved).bind(relation.with_types(types)) for relation in relations]
         return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
-
-
-def current_snapshot(connection: Connection) -> str:
-    """The current snapshot as PostgreSQL writes it: ``xmin:xmax:xid,xid,…``; the xids listed are in progress."""
-    ((snapshot,),) = rows(connection, "SELECT txid_current_snapshot()::text")
-    return str(snapshot)
-
-
-def is_visible(snapshot: str, xid: int) -> bool:
-    """Whether ``xid``, unless it was rolled back, is visible in ``snapshot``.
-
-    A snapshot's ids have 64 bits; ``xid``, from the stream, has 32, and is within 2**31 of them.
-
-    >>> [is_visible("100:105:100,103", xid) for xid in (99, 100, 102, 103, 105, 106)]
-    [True, False, True, False, False, False]
-    >>> is_visible("4294967290:4294967300:4294967297", 1), is_visible("4294967290:4294967300:4294967297", 4294967295)
-    (False, True)
-    """
-    _, xmax, running = snapshot.split(":")
-    if (xid - int(xmax)) % _XIDS < _XIDS // 2:
-        return False
-    return xid not in {int(text) % _XIDS for text in running.split(",") if text}

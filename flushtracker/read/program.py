@@ -59,16 +59,19 @@ class _Printer:
         arguments = self._arguments
         if arguments.log_rows:
             after: LogOffset | None = arguments.after
+            snapshot: int | None = None
             if self._printed is not None and self._printed.bound is not None:
-                after = self._printed.bound
-            return self._reader.read_log(arguments.shape, after, arguments.source, even_if_ended=even_if_ended)
+                after, snapshot = self._printed.bound, self._printed.snapshot
+            return self._reader.read_log(
+                arguments.shape, after, arguments.source, snapshot=snapshot, even_if_ended=even_if_ended
+            )
         return self._reader.read_rows(
             arguments.shape, arguments.at, arguments.source, typed=arguments.typed, even_if_ended=even_if_ended
         )
 
     def _print(self, read: ShapeRead) -> None:
         before, self._printed = self._printed, read
-        if before is not None and before.bound == read.bound:
+        if before is not None and (before.bound, before.snapshot) == (read.bound, read.snapshot):
             return
         rows = log_rows(read) if self._arguments.log_rows else read.rows
         self._write(rows, is_first=before is None)

@@ -5,7 +5,7 @@ the fragment that brings it to ``fragments_per_tick``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from flushtracker.errors import DecodeError
@@ -103,8 +103,9 @@ class Replay:
             # safe choice: whether anything is missing below it is unknown.
             self._sequencer = FragmentSequencer(self._source, fragment.lsn)
             starts_after = LogOffset.just_before(fragment.lsn)
-            # A recording has no catalog, and so no table's OID.
-            tick.shapes += [ShapeEntry(self._source, definition, 0, starts_after) for definition in self._definitions]
+            # A recording has no catalog, and so no table's OID, and no server to take a snapshot on.
+            definitions = [replace(definition, snapshot=False) for definition in self._definitions]
+            tick.shapes += [ShapeEntry(self._source, definition, 0, starts_after) for definition in definitions]
         published = self._sequencer.sequence(fragment, self._router.route(fragment))
         tick.fragments.append(published.fragment)
         tick.shape_changes += published.shape_changes

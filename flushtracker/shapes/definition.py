@@ -29,6 +29,8 @@ class ShapeDefinition:
     catalog. ``columns`` is ``None`` for all columns, ``primary_key`` is ``None`` for the relation's own key.
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog. ``joined``: of
     those that it got later, each with the commit LSN of the first transaction that changed it. Before, it had no rows.
+    ``snapshot``: whether the shape also has the rows that its table had before it was added; ``None`` if that is not
+    stated.
     """
 
     id: str
@@ -41,6 +43,7 @@ class ShapeDefinition:
     depends_on: tuple[str, ...] = ()
     flush: FlushPolicy = FlushPolicy()
     joined: tuple[tuple[TableName, int], ...] = ()
+    snapshot: bool | None = None
 
     def partitions_at(self, lsn: int) -> frozenset[TableName]:
         """The partitions that a transaction with this commit LSN may have found rows in."""

@@ -90,7 +90,9 @@ def _entries_by_id(entries: Sequence[YamlMapping]) -> dict[str, YamlMapping]:
 
 
 def _shape(entry: YamlMapping) -> ShapeDefinition:
-    entry.allow("id", "table", "columns", "where", "replica", "primary_key", "partitions", "depends_on", "flush")
+    entry.allow(
+        *("id", "table", "columns", "where", "replica", "primary_key", "partitions", "depends_on", "flush", "snapshot")
+    )
     where = entry.optional_text("where")
     if where is not None and not where.value.strip():
         raise entry.shape_error("where", "where is blank; leave the key out to match every row")
@@ -112,6 +114,7 @@ def _shape(entry: YamlMapping) -> ShapeDefinition:
         partitions=_partitions(entry),
         depends_on=tuple(other.value for other in entry.optional_texts("depends_on") or ()),
         flush=_flush(entry.optional_mapping("flush")),
+        snapshot=entry.optional_boolean("snapshot"),
     )
 
 

@@ -12,11 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.column_types import decimal_places
+from flushtracker.delta.found_shape import FoundShape
 from flushtracker.delta.shape_log import SCHEMA
-from flushtracker.delta.shape_log_reader import FoundShape, ShapeLogReader
+from flushtracker.delta.shape_log_reader import ShapeLogReader
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.fold import UPDATE_WITHOUT_INSERT
+from flushtracker.writing.fold import END_ROWS, UPDATE_WITHOUT_INSERT
 
 _TYPES: Final = {
     20: "bigint",
@@ -42,6 +43,7 @@ class SparkShapeRead:
     shape_id: str
     rows: DataFrame
     bound: LogOffset | None
+    snapshot: int = 0
 
 
 class SparkShapeLogReader:
@@ -59,16 +61,18 @@ class SparkShapeLogReader:
         self._reader = ShapeLogReader(log, shapes, storage_options)
 
     def read_log(
-        self, shape_id: str, after: LogOffset | None = None, source: str | None = None, *, even_if_ended: bool = False
+        self,
+        shape_id: str,
+        after: LogOffset | None = None,
+        source: str | None = None,
+        *,
+        snapshot: int | None = None,
+        even_if_ended: bool = False,
     ) -> SparkShapeRead:
         """The log of a shape, as :func:`~flushtracker.delta.shape_log_reader.read_shape_log` but without order."""
-        shape = self._reader.find(shape_id, source, even_if_ended=even_if_ended)
-        rows = self._rows(shape)
-        if after is not None:
-            shape.require_inside(after, "after")
-            tx, op = after
-            rows = rows.where((F.col("tx_offset") > tx) | ((F.col("tx_offset") == tx) & (F.col("op_offset") > op)))
-        return SparkShapeRead(shape.source, shape_id, rows, shape.bound)
+        shape = self._reader.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
+        begun_with = shape.attempt if snapshot is None else snapshot
+        return SparkShapeRead(shape.source, shape_id, self._rows(shape, after), shape.bound, begun_with)
 
     def read_rows(
         self,
@@ -84,28 +88,23 @@ class SparkShapeLogReader:
         A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
         registry does not know the columns, a query finds those that the log names.
         """
-        shape = self._reader.find(shape_id, source, at, even_if_ended=even_if_ended)
-        if typed:
-            shape.require_types()
-        items = self._rows(shape).where(F.col("operation") != "commit")
+        shape = self._reader.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        items = self._rows(shape).where(~F.col("operation").isin(*END_ROWS))
         cells = _current_cells(items)
         types = shape.columns
         names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
         rows = _folded(cells, names)
         if typed:
             rows = rows.select([_typed(F.col(_quoted(name)), types[name]).alias(name) for name in names])
-        return SparkShapeRead(shape.source, shape_id, rows, shape.bound)
+        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.attempt)
 
-    def _rows(self, shape: FoundShape) -> DataFrame:
+    def _rows(self, shape: FoundShape, after: LogOffset | None = None) -> DataFrame:
         return (
             self._spark.read.format("delta")
             .option("versionAsOf", shape.version)
             .load(self._uri)
-            .where(
-                (F.col("shape_id") == shape.shape_id)
-                & (F.col("source") == shape.source)
-                & (F.col("tx_offset") <= shape.last_tx)
-            )
+            .where((F.col("shape_id") == shape.shape_id) & (F.col("source") == shape.source))
+            .where(shape.counted(after))
             .select(SCHEMA.names)
         )
 

@@ -32,6 +32,8 @@ def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
         rows = (
             spark.read.format("delta")
             .load(log)
+            # Snapshots are appended beside the writers, and are no part of what they have written.
+            .where(F.col("tx_offset") > 0)
             .groupBy("source", "shape_id")
             .agg(
                 F.max(offset).alias("last"),

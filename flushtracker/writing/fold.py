@@ -10,13 +10,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from flushtracker.errors import DecodeError
+from flushtracker.writing.log_row import COMMIT
+from flushtracker.writing.shape_snapshot import SNAPSHOT
 
 Item = tuple[str, str | None, str | None]
-"""Operation, key, and value as the text of a JSON object; ``commit`` rows of the log change nothing."""
+"""Operation, key, and value as the text of a JSON object; rows ``commit`` and ``snapshot`` change nothing."""
+
+END_ROWS: Final = (COMMIT, SNAPSHOT)
+"""The operations of rows that are no items: they end a transaction, or a snapshot."""
 
 UPDATE_WITHOUT_INSERT: Final = (
-    "update of a row that the log has not inserted: the table had rows before the shape started, and the log alone "
-    "does not have them; read the log instead of the rows"
+    "update of a row that the log has not inserted: the table had rows before the shape started, and the shape has no "
+    "snapshot of them; add it under a new id with snapshot: true, or read the log instead of the rows"
 )
 
 
@@ -33,7 +38,7 @@ def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
     for operation, key, value in items:
         if operation == "truncate":
             rows.clear()
-        elif operation == "commit":
+        elif operation in END_ROWS:
             continue
         elif key is None:
             raise DecodeError(f"{operation} without a key in a shape's log")
@@ -42,7 +47,7 @@ def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
         elif operation == "delete":
             rows.pop(key, None)
         elif operation != "update":
-            raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete, truncate or commit")
+            raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
         elif key in rows:
             rows[key].update(_columns(value))
         else:

@@ -14,12 +14,17 @@ from pyspark.sql import SparkSession
 from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.delta.shape_log_reader import ShapeLogReader
 from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
-from flushtracker.errors import ConfigError, ShapeEndedError
+from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.writers.log_ends import read_log_ends
 from flushtracker.writing.merge_plan import MergeSettings
-from tests.support.shape_log_rows import RandomLog, append, arrow, commit, item
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
+from flushtracker.writing.shape_writer import LogEnd
+from tests.support.shape_log_rows import SOURCE, RandomLog, append, arrow, commit, item, snapshot_rows
+from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
+from tests.unit.test_snapshot_log import Play
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SETTINGS = MergeSettings(merge_files=4, files_per_run=4, least_file_bytes=1, sealed_bytes=100_000)
@@ -135,3 +140,47 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
     shape_id = next(shape_id for shape_id, states in made.at.items() if states)
     rows_there = there.read_rows(shape_id).rows.toArrow().to_pylist()
     assert ordered(rows_there) == ordered(here.read_rows(shape_id).rows.to_pylist())
+
+
+def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a random table, early and late, taken again, merged; after every bound, and among many open transactions."""
+    log = str(tmp_path / "log")
+    play = Play(log, 0)
+    compared = 0
+    for number in range(16):
+        play.step()
+        if not play.snapshots or number % 5:
+            continue
+        here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)
+        expected, found = here.read_rows("users"), there.read_rows("users")
+        assert (found.bound, found.snapshot) == (expected.bound, expected.snapshot)
+        assert ordered(found.rows.toArrow().to_pylist()) == ordered(expected.rows.to_pylist())
+        for after in (None, LogOffset.last_before_real_offsets()):
+            rows = there.read_log("users", after).rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
+            assert rows == here.read_log("users", after).rows.to_pylist()
+        compared += 1
+    assert compared > 1
+    running = tuple(range(1001, 11_001, 2))
+    snapshot = ShapeSnapshot(play.snapshots[-1].attempt + 1, MvccSnapshot(1001, 11_001, running), play.world.lsn)
+    append(log, snapshot_rows(snapshot, {}))
+    rows = SparkShapeLogReader(spark, log).read_log("users").rows
+    assert rows.count() == len(ShapeLogReader(log).read_log("users").rows)
+
+
+def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: str) -> None:
+    """And a follower from whose log a later snapshot has taken changes."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
+    register(log, wanted_entry())
+    with pytest.raises(SnapshotMissingError):
+        SparkShapeLogReader(spark, log).read_rows("users")
+    append(log, snapshot_rows(taken(2, "31:31:", 40), {"1": {"id": "1"}}))
+    with pytest.raises(ConfigError, match="was taken since, which has later transactions"):
+        SparkShapeLogReader(spark, log).read_log("users", LogOffset(9, 0), snapshot=1)
+
+
+def test_where_logs_end_for_their_writer_is_not_where_a_snapshot_ends(spark: SparkSession, log: str) -> None:
+    """Its rows are appended beside the writer, and its attempt is no chunk that the writer has begun."""
+    snapshot = snapshot_rows(taken(1_700_000_000_000_000, "9:9:", 9), {"1": {"id": "1"}})
+    append(log, [*snapshot, item((10, 0), "insert", "1", {"id": "1"}) | {"chunk": 3}, commit(10) | {"chunk": 3}])
+    append(log, snapshot_rows(taken(1, "9:9:", 9), {"1": {"id": "1"}}, shape_id="b"))
+    assert read_log_ends(spark, log) == {(SOURCE, "users"): LogEnd(LogOffset.last_of(10), LogOffset.last_of(10), 3)}

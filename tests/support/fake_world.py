@@ -27,6 +27,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 CONFIRMED: Final = 1000
 PID: Final = 99
@@ -213,6 +214,15 @@ class FakeWorld:
 
     def require_open(self) -> None:
         pass
+
+    def snapshot(self) -> MvccSnapshot:
+        return MvccSnapshot(1_000_000, 1_000_000)
+
+    def in_progress(self) -> dict[int, bool]:
+        return {}
+
+    def flush_wal(self, lsn: int) -> None:
+        assert lsn >= 0
 
     def wal_end(self) -> int:
         return self.wal_ends_at

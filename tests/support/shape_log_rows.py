@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from flushtracker.delta.shape_log import SCHEMA
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.writing.log_row import COMMIT
+from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
 
 SOURCE = "7301/1/shapes"
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -47,6 +48,16 @@ def item(
 
 def commit(tx: int, *, shape_id: str = "users", source: str = SOURCE) -> Row:
     return item((tx, OP_INFINITY), COMMIT, shape_id=shape_id, source=source) | {"commit_timestamp": _NOW}
+
+
+def snapshot_rows(
+    snapshot: ShapeSnapshot, rows: Mapping[str, dict[str, str | None]], *, shape_id: str = "users"
+) -> list[Row]:
+    """A snapshot's inserts, and the row that ends it; all are to be appended in one commit."""
+    inserts = [item((0, 3 * n + 1), "insert", key, row, shape_id=shape_id) for n, (key, row) in enumerate(rows.items())]
+    end = item((0, OP_INFINITY), SNAPSHOT, shape_id=shape_id)
+    end |= {"value": snapshot.to_json(), "commit_timestamp": _NOW}
+    return [row | {"chunk": snapshot.attempt} for row in (*inserts, end)]
 
 
 def arrow(rows: Iterable[Row]) -> pa.Table:

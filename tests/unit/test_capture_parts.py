@@ -15,7 +15,10 @@ from flushtracker.wal.source_name import last_epoch
 USERS = ShapeDefinition("users", ("public", "users"), where="id < 5")
 LAST = TransactionIdentity(500, 42, "t1")
 ENTRY = ShapeEntry(
-    "7/1/s", replace(USERS, primary_key=("id",), partitions=(("public", "users_1"),)), 1, LogOffset(100, 0)
+    "7/1/s",
+    replace(USERS, primary_key=("id",), partitions=(("public", "users_1"),), snapshot=True),
+    1,
+    LogOffset(100, 0),
 )
 
 
@@ -89,6 +92,7 @@ def test_no_resend_is_expected_when_the_slot_was_confirmed_past_it() -> None:
 def test_an_unchanged_definition_changes_nothing() -> None:
     """A key and partitions that were filled in from the catalog are no difference."""
     diff = ShapeRegistry([ENTRY]).compare([USERS])
+    assert diff == ShapeRegistry([ENTRY]).compare([replace(USERS, snapshot=True)])
     assert (diff.added, diff.updated, diff.removed, diff.ended) == ((), (), (), ())
 
 
@@ -112,6 +116,7 @@ def test_shapes_are_added_updated_and_removed_as_in_the_file() -> None:
         ),
         (replace(USERS, primary_key=("x",)), "differs from its registered definition in primary_key;"),
         (replace(USERS, partitions=(("public", "users_2"),)), "differs from its registered definition in partitions;"),
+        (replace(USERS, snapshot=False), "differs from its registered definition in snapshot;"),
     ],
 )
 def test_a_changed_definition_needs_a_new_id(changed: ShapeDefinition, message: str) -> None:

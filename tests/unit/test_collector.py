@@ -9,7 +9,8 @@ import pytest
 
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.subscriptions import SourceEntries, Subscriptions
+from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
@@ -18,6 +19,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
 USERS, OTHER, PARTITION = 7, 8, 9
@@ -59,6 +61,15 @@ class FakeTables:
 
     def check_publication(self) -> str:
         return "16400/700"
+
+    def snapshot(self) -> MvccSnapshot:
+        return MvccSnapshot(1_000_000, 1_000_000)
+
+    def in_progress(self) -> dict[int, bool]:
+        return {}
+
+    def flush_wal(self, lsn: int) -> None:
+        assert lsn >= 0
 
 
 def begin(lsn: int, xid: int) -> bytes:

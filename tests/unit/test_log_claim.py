@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,10 +13,16 @@ from deltalake.exceptions import CommitFailedError
 
 from flushtracker.delta.log_claim import APP_ID, LogClaim
 from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.shape_log_rows import SOURCE, append, arrow, item
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.writing.merge_plan import MergeSettings
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
+from tests.support.shape_log_rows import SOURCE, append, arrow, commit, item, snapshot_rows
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 @dataclass
@@ -235,3 +242,15 @@ def test_log_restored_from_before_the_claim_or_from_after_it_is_refused(path: st
             LogClaim(create_shape_log(path)).take(claim, rows)
     append(path, [item((1010, 0), "insert")])
     LogClaim(create_shape_log(path)).take(checkpoint.claim, [(SOURCE, "users", LogOffset(1010, 0))])
+
+
+def test_row_that_a_merge_has_left_out_does_not_make_the_log_older(path: str) -> None:
+    """The shape's snapshot contains it, and the end of its transaction is still there."""
+    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("2000:2000:"), 2000)
+    append(path, [item((1000, 0), "insert", "1", {"id": "1"})])
+    append(path, [commit(1000), *snapshot_rows(snapshot, {"1": {"id": "1"}})])
+    assert ShapeLogUpkeep(path, settings=MergeSettings(merge_files=2)).run(_NOW).merges == 1
+    assert (1000, 0) not in log_rows(path)
+    LogClaim(create_shape_log(path)).take(None, [(SOURCE, "users", LogOffset(1000, 0))])
+    with pytest.raises(SinkError, match="is older than the checkpoint"):
+        LogClaim(create_shape_log(path)).take(None, [(SOURCE, "users", LogOffset(1001, 0))])

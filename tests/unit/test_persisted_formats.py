@@ -27,11 +27,15 @@ GROUP = bytes.fromhex(
 )
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
 REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "last_flushed": [7, 0], "since_ms": 5, "blocking_shape": "a"}'
-SHAPE_ENTRY = (
+# Before there were snapshots.
+OLD_SHAPE_ENTRY = (
     '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
     '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
     '"flush":{"bytes":1,"interval_ms":2,"chunk_bytes":3}},"table_oid":16385,'
     '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone"}'
+)
+SHAPE_ENTRY = OLD_SHAPE_ENTRY.replace('"chunk_bytes":3}', '"chunk_bytes":3},"snapshot":true').replace(
+    '"gone"', '"gone","starts_visible":true'
 )
 # Before the types of columns were recorded.
 TABLE_ENTRY = (
@@ -96,10 +100,14 @@ def test_recovery_plan_in_a_checkpoint_is_read() -> None:
 
 def test_registry_entries_are_read_and_written_unchanged() -> None:
     """They outlive every process."""
+    names = ("public", "t"), ("public", "p")
+    flush = FlushPolicy(1, 2, 3)
     definition = ShapeDefinition(
-        "a", ("public", "t"), ("id",), "id > 1", "full", ("id",), (("public", "p"),), ("b",), FlushPolicy(1, 2, 3)
+        "a", names[0], ("id",), "id > 1", "full", ("id",), names[1:], ("b",), flush, snapshot=True
     )
-    entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0), LogOffset(10, 0), "gone")
+    entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0), LogOffset(10, 0), "gone", starts_visible=True)
+    old = replace(entry, definition=replace(definition, snapshot=False), starts_visible=False)
+    assert parse_registry_entry(OLD_SHAPE_ENTRY) == old
     assert parse_registry_entry(SHAPE_ENTRY) == entry
     assert entry.to_json() == SHAPE_ENTRY
     source = SourceEntry("s", LogOffset(9, 0))

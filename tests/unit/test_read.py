@@ -11,10 +11,10 @@ import pytest
 from flushtracker.cli import main
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.errors import ShapeEndedError
+from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.shape_log_rows import append, commit, item
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
+from tests.support.shape_log_rows import append, commit, item, snapshot_rows
+from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 
 
 @pytest.fixture
@@ -129,3 +129,26 @@ def test_reader_of_the_output_may_leave(log: str) -> None:
         process.stdout.close()
         messages = process.stderr.read()
     assert (process.returncode, messages) == (0, "")
+
+
+def test_follower_goes_on_with_the_log_when_a_snapshot_is_taken_again(log: str) -> None:
+    """What the new one has of later transactions is missing from the log, and the follower says so."""
+    append(log, snapshot_rows(taken(1, "9:9:", 9), {"h": {"id": "0"}}))
+    with start(log, "--log-rows", "--follow") as process:
+        assert ['"snapshot"' in line for line in lines(process, 6)] == [False, True, *[False] * 4]
+        append(log, snapshot_rows(taken(2, "13:13:", 13), {"h": {"id": "0"}, "k": {"id": "1"}, "l": {"id": "2"}}))
+        append(log, [item((14, 0), "insert", "m", {"id": "3"}), commit(14)])
+        assert [line[11:18] for line in lines(process, 2)] == ['0/E+0",', "0/E+inf"]
+        append(log, snapshot_rows(taken(3, "17:17:", 20), {"h": {"id": "0"}}))
+        append(log, [item((16, 0), "delete", "m", {"id": "3"}), commit(16)])
+        rest, messages = process.communicate()
+    assert (process.returncode, rest) == (ConfigError.exit_code, "")
+    assert "after is 0/E+inf, but a snapshot of shape users" in messages.splitlines()[-1]
+
+
+def test_shape_without_its_snapshot_ends_the_command(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the remedy; its changes alone can be printed."""
+    register(log, wanted_entry())
+    assert main(["read", "users", "--log", log]) == SnapshotMissingError.exit_code
+    assert "run flushtracker snapshot" in capsys.readouterr().err
+    assert len(printed(capsys, "--log", log, "--log-rows", "--after", "0/0+inf", "--format", "jsonl").splitlines()) == 4

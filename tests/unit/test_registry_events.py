@@ -25,13 +25,15 @@ FULL = ShapeEntry(
         depends_on=("users",),
         flush=FlushPolicy(10, 20, 30),
         joined=((("public", "users_1"), 150),),
+        snapshot=True,
     ),
     16400,
     LogOffset(100, 0),
     LogOffset(200, 3),
     "column region is gone",
+    starts_visible=True,
 )
-PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users")), 1, LogOffset.before_all())
+PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users"), snapshot=False), 1, LogOffset.before_all())
 
 
 TABLE = TableEntry(
@@ -80,6 +82,8 @@ def _changed(path: str, value: object) -> str:
         ("definition.columns", "id", "columns is not a list of strings"),
         ("definition.replica", "nothing", "replica is 'nothing'"),
         ("definition.flush.bytes", 0, "bytes is 0"),
+        ("definition.snapshot", None, "snapshot has type NoneType, expected bool"),
+        ("starts_visible", 1, "starts_visible has type int, expected bool"),
         ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
         ("v", 2, "registry entry has v 2"),
     ],

@@ -18,7 +18,9 @@ _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 def entry(shape_id: str, removed_at: LogOffset | None = None) -> ShapeEntry:
-    return ShapeEntry(_SOURCE, ShapeDefinition(shape_id, ("public", "t")), 7, LogOffset(9, 0), removed_at)
+    return ShapeEntry(
+        _SOURCE, ShapeDefinition(shape_id, ("public", "t"), snapshot=False), 7, LogOffset(9, 0), removed_at
+    )
 
 
 def test_only_changed_entries_are_appended_and_the_last_one_counts(tmp_path: Path) -> None:

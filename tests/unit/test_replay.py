@@ -82,6 +82,15 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Streams:
     return streams(out)
 
 
+def test_a_recorded_shape_never_waits_for_a_snapshot(tmp_path: Path) -> None:
+    """There is no server to take one on, whatever the shapes file says."""
+    shapes = tmp_path / "shapes.yaml"
+    shapes.write_text("shapes:\n  - {id: users, table: public.users, snapshot: true}\n")
+    out = tmp_path / "out"
+    assert replay(out, shapes=shapes) == 0
+    assert [(entry.definition.snapshot, entry.starts_visible) for entry in streams(out).shapes] == [(False, False)]
+
+
 @pytest.fixture(scope="module")
 def changes() -> list[Change]:
     """Every change of the recording."""

@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -15,12 +16,14 @@ import pytest
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.delta.shape_log_reader import ShapeLogReader, read_shape, read_shape_log
-from flushtracker.errors import ConfigError, DecodeError, ShapeEndedError, SinkError
+from flushtracker.errors import ConfigError, DecodeError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
-from flushtracker.wal.log_offset import LogOffset
-from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
+from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item, snapshot_rows
 
 ROOT: Final = Path(__file__).parents[2]
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -237,3 +240,75 @@ def test_follower_looks_again_only_if_a_table_has_changed(log: str) -> None:
     assert reader.has_changed()
     with pytest.raises(ShapeEndedError):
         reader.read_log("users")
+
+
+def taken(attempt: int, snapshot: str, lsn: int) -> ShapeSnapshot:
+    return ShapeSnapshot(attempt, MvccSnapshot.parse(snapshot), lsn)
+
+
+def wanted_entry() -> ShapeEntry:
+    entry = shape_entry(starts_visible=True)
+    return replace(entry, definition=replace(entry.definition, snapshot=True))
+
+
+def test_shape_begins_with_its_snapshot_and_what_that_contains_is_left_out(log: str) -> None:
+    """The bound is before the first transaction until there is one."""
+    append(log, snapshot_rows(taken(7, "10:31:12", 40), {"1": {"id": "1"}}))
+    read = read_shape(log, "users")
+    assert (read.rows.to_pylist(), read.bound, read.snapshot) == ([{"id": "1"}], LogOffset(0, OP_INFINITY), 7)
+    assert offsets(log) == [(0, 1), (0, OP_INFINITY)]
+    for tx in (12, 30, 31):  # In progress, contained, and begun later.
+        append(log, [item((tx, 0), "insert", f"k{tx}", {"id": f"k{tx}"}), commit(tx)])
+    counted = [(12, 0), (12, OP_INFINITY), (31, 0), (31, OP_INFINITY)]
+    assert offsets(log) == [(0, 1), (0, OP_INFINITY), *counted]
+    assert offsets(log, LogOffset(0, OP_INFINITY)) == counted
+    assert [row["id"] for row in read_shape(log, "users").rows.to_pylist()] == ["1", "k12", "k31"]
+
+
+def test_shape_without_its_snapshot_is_not_read_as_if_it_were_whole(log: str) -> None:
+    """Its log alone can be, by who asks for it; and a shape that wants no snapshot has none."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
+    assert offsets(log) == [(10, 0), (10, OP_INFINITY)]
+    register(log, wanted_entry())
+    problem = r"^shape users of source .* has no snapshot yet .*; run flushtracker snapshot, or .* after 0/0\+inf$"
+    for read in (read_shape, read_shape_log):
+        with pytest.raises(SnapshotMissingError, match=problem):
+            read(log, "users")
+    assert offsets(log, LogOffset(0, OP_INFINITY)) == offsets(log, LogOffset(9, 0)) == [(10, 0), (10, OP_INFINITY)]
+
+
+def test_snapshot_taken_again_replaces_the_one_before(log: str) -> None:
+    """In whatever order the two were appended."""
+    append(log, snapshot_rows(taken(8, "20:20:", 40), {"2": {"id": "2"}}))
+    append(log, snapshot_rows(taken(7, "10:10:", 20), {"1": {"id": "1"}}))
+    read = read_shape(log, "users")
+    assert (read.rows.to_pylist(), read.snapshot) == ([{"id": "2"}], 8)
+
+
+def test_follower_is_told_what_a_later_snapshot_has_taken_from_its_log(log: str) -> None:
+    """Also when the log gets there only after the follower has seen that there is another snapshot."""
+    append(log, [*snapshot_rows(taken(1, "10:10:", 10), {}), item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
+    first = read_shape_log(log, "users")
+    append(log, snapshot_rows(taken(2, "31:31:", 40), {"1": {"id": "1"}, "2": {"id": "2"}}))
+    second = read_shape_log(log, "users", first.bound, snapshot=first.snapshot)
+    assert len(second.rows) == 0
+    append(log, [item((30, 0), "insert", "2", {"id": "2"}), commit(30)])
+    problem = "after is 0/A\\+inf, but a snapshot of shape users .* was taken since, which has later transactions; read"
+    with pytest.raises(ConfigError, match=problem):
+        read_shape_log(log, "users", second.bound, snapshot=second.snapshot)
+    again = read_shape_log(log, "users")
+    append(log, [item((50, 0), "insert", "3", {"id": "3"}), commit(50)])
+    later = read_shape_log(log, "users", again.bound, snapshot=1)
+    assert (later.rows["tx_offset"].to_pylist(), later.snapshot) == ([50, 50], 1)
+
+
+def test_snapshot_among_thousands_of_running_transactions(log: str) -> None:
+    """As many as a server may have connections and prepared transactions; with ids past 2**32."""
+    running = tuple(range(2**32 - 9001, 2**32 + 9000, 2))
+    snapshot = ShapeSnapshot(1, MvccSnapshot(running[0], 2**32 + 9001, running), 40_000)
+    xids = [2**32 - 9002, *(xid % 2**32 for xid in range(2**32 - 9001, 2**32 + 9003))]
+    rows = [item((tx, OP_INFINITY), "commit") | {"xid": xid} for tx, xid in enumerate(xids, start=1)]
+    append(log, [*snapshot_rows(snapshot, {}), *rows])
+    found = read_shape_log(log, "users", LogOffset(0, OP_INFINITY)).rows["tx_offset"].to_pylist()
+    assert found == [tx for tx, xid in enumerate(xids, start=1) if not snapshot.contains(tx, xid)]
+    assert 9000 < len(found) < 9010

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from flushtracker.delta import shape_log, shape_log_upkeep
+from flushtracker.delta import shape_log, shape_log_upkeep, uncounted_rows
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.delta.shape_log_files import LogFile, LogFiles, Place, by_run, chunks
@@ -22,9 +22,9 @@ from flushtracker.delta.sorted_run import sort
 from flushtracker.delta.storage import query_rows, table_rows
 from flushtracker.errors import ShapeEndedError
 from flushtracker.writing.merge_plan import MergeSettings
-from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item
+from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
 from tests.support.waiting import wait_until
-from tests.unit.test_shape_log_reader import shape_entry
+from tests.unit.test_shape_log_reader import shape_entry, taken
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SMALL: Final = MergeSettings(
@@ -255,3 +255,80 @@ def test_columns_of_a_newer_release_survive(log: str) -> None:
     assert ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2)).run(_NOW).merges == 1
     notes = table_rows(DeltaTable(log), ["tx_offset", "note"]).sort_by("tx_offset")["note"].to_pylist()
     assert notes == [None, "x"]
+
+
+def operations(log: str) -> list[tuple[int, str, int]]:
+    rows = table_rows(DeltaTable(log), ["tx_offset", "operation", "chunk"], "shape_id = 'users'")
+    return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def test_merge_leaves_out_what_a_snapshot_contains_but_never_the_end_of_a_log(log: str) -> None:
+    """Transaction 10 is contained, 12 was in progress, 14 is contained and has not ended in the log."""
+    pair = MergeSettings(merge_files=2)
+    upkeep = ShapeLogUpkeep(log, settings=pair)
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}, shape_id="a"), commit(10, shape_id="z")])
+    append(log, [item((12, 0), "insert", "2", {"id": "2"}), commit(12), item((14, 0), "insert", "3", {"id": "3"})])
+    append(log, snapshot_rows(taken(3, "9:9:", 9), {"0": {"id": "0"}}))
+    append(log, snapshot_rows(taken(5, "12:15:12", 20), {"1": {"id": "1"}, "3": {"id": "3"}}))
+    before = read_shape_log(log, "users")
+    assert upkeep.run(_NOW).merges == 1
+    region = [(0, "insert", 5), (0, "insert", 5), (0, "snapshot", 5)]
+    others = [(10, "commit", 0), (12, "commit", 0), (12, "insert", 0)]
+    assert operations(log) == [*region, *others, (14, "insert", 0)]
+    assert read_shape_log(log, "users").rows == before.rows
+    append(log, [item((14, 2), "insert", "4", {"id": "4"})])
+    append(log, [commit(14)])
+    assert upkeep.run(_NOW).merges == 1
+    assert operations(log) == [*region, *others, (14, "commit", 0)]
+    assert {row["shape_id"] for row in table_rows(DeltaTable(log), ["shape_id"]).to_pylist()} == {"a", "users", "z"}
+
+
+def test_snapshot_appended_during_a_merge_is_kept(log: str) -> None:
+    """The merge knows the one before, and leaves out only what both contain."""
+    append(log, [*snapshot_rows(taken(1, "11:11:", 11), {"1": {"id": "1"}}), commit(10)])
+    append(log, [item((12, 0), "insert", "2", {"id": "2"}), commit(12)])
+    later = snapshot_rows(taken(2, "13:13:", 14), {"1": {"id": "1"}, "2": {"id": "2"}})
+    upkeep = ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2))
+    upkeep._files = _Interrupted(log, lambda: append(log, later), checked=True)
+    upkeep._table = upkeep._files._table
+    assert upkeep.run(_NOW).merges == 1
+    assert [row["id"] for row in read_shape(log, "users").rows.to_pylist()] == ["1", "2"]
+    append(log, [commit(16)])
+    assert upkeep.run(_NOW).merges == 1
+    assert operations(log) == [
+        *[(0, "insert", 2)] * 2,
+        (0, "snapshot", 2),
+        (10, "commit", 0),
+        (12, "commit", 0),
+        (16, "commit", 0),
+    ]
+
+
+def test_current_snapshots_are_read_once(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge asks only for those in files that nobody here has written, and of the shapes that these have."""
+    queries = list[str]()
+
+    def query(table: DeltaTable, text: str) -> pa.Table:
+        queries.append(text)
+        return query_rows(table, text)
+
+    monkeypatch.setattr(uncounted_rows, "query_rows", query)
+    upkeep = ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2))
+    append(log, snapshot_rows(taken(1, "11:11:", 11), {"1": {"id": "1"}}))
+    for tx in range(12, 24):
+        append(log, [commit(tx, shape_id=shape_id) for shape_id in ("a", "users", "z")])
+        upkeep.run(_NOW)
+    assert len(queries) == 1
+    assert queries[0].endswith(" AND shape_id >= 'users' AND shape_id <= 'users'")
+
+
+def test_log_of_a_removed_shape_is_deleted_with_its_snapshot(log: str) -> None:
+    """And so are earlier attempts."""
+    registry = RegistryTable(f"{log}_shapes", create=True)
+    append(log, [*snapshot_rows(taken(1, "9:9:", 9), {"1": {"id": "1"}}), commit(10)])
+    append(log, [*snapshot_rows(taken(2, "9:9:", 9), {"1": {"id": "1"}}), commit(10, shape_id="a")])
+    registry.append([shape_entry(removed_at=shape_entry().starts_after).to_json()], _NOW)
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
+    assert upkeep.run(_NOW + timedelta(days=2)).deleted_shapes == 1
+    assert [key[0] for key in row_keys(log)] == ["a"]

@@ -45,6 +45,7 @@ shapes:
     partitions: [app.users_p0, 'app."P1"']
     depends_on: [all-users]
     flush: {bytes: 65536, interval: "2 seconds", chunk_bytes: 1024}
+    snapshot: false
 """
     everyone, europe = FILE.load(tmp_path, text)
 
@@ -60,6 +61,7 @@ shapes:
         partitions=(("app", "users_p0"), ("app", "P1")),
         depends_on=("all-users",),
         flush=FlushPolicy(bytes=65536, interval_ms=2_000, chunk_bytes=1024),
+        snapshot=False,
     )
 
 
@@ -100,6 +102,7 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
         ("columns: [id, no]", "line 4: shape users: columns[1] is a boolean; put it in quotes if a string is meant"),
         ("columns: [id, id]", "line 4: shape users: columns lists 'id' twice"),
         ("primary_key: [id, id]", "line 4: shape users: primary_key lists 'id' twice"),
+        ("snapshot: auto", "line 4: shape users: snapshot is 'auto', not true or false"),
         ("replica: some", "line 4: shape users: replica is 'some', not default or full"),
         ("flush: {byte: 1}", "line 4: shape users: flush.byte is not a known key; did you mean bytes?"),
         ("flush: {bytes: 0}", "line 4: shape users: flush.bytes is '0', not a number of at least 1"),

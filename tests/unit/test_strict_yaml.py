@@ -117,6 +117,23 @@ def test_a_value_that_is_not_a_whole_number_in_range_is_refused(tmp_path: Path, 
     assert shown(tmp_path, caught) == f"x.yaml line 1: {fact}"
 
 
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("false", False), ("${B}", True)])
+def test_a_boolean_is_read(tmp_path: Path, value: str, expected: bool) -> None:  # noqa: FBT001  the value itself
+    """Also from a variable; an absent key has none."""
+    root = read(tmp_path, f"b: {value}\n", B="true")
+    assert root.optional_boolean("b") is expected
+    assert root.optional_boolean("c") is None
+
+
+@pytest.mark.parametrize("value", ["yes", "on", "True", "1", "'true'", "auto"])
+def test_a_value_that_is_not_a_boolean_is_refused(tmp_path: Path, value: str) -> None:
+    """YAML has many spellings of truth, of which one is enough."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, f"b: {value}\n").optional_boolean("b")
+    shown_value = value.strip("'")
+    assert shown(tmp_path, caught) == f"x.yaml line 1: b is '{shown_value}', not true or false"
+
+
 @pytest.mark.parametrize("value", ["60", "60 fortnights", "0 seconds", "1.5 seconds", "-1 seconds", "mss", "1 mss"])
 def test_a_malformed_duration_is_refused(tmp_path: Path, value: str) -> None:
     """A duration without its unit could mean anything."""

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.subscriptions import SourceEntries, Subscriptions
+from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
 ROOT, LSN = 7, 1000
@@ -59,6 +61,15 @@ class ScriptedTables:
     def check_publication(self) -> str:
         return "1/1"
 
+    def snapshot(self) -> MvccSnapshot:
+        return MvccSnapshot(1_000_000, 1_000_000)
+
+    def in_progress(self) -> dict[int, bool]:
+        return {}
+
+    def flush_wal(self, lsn: int) -> None:
+        assert lsn >= 0
+
 
 class Source:
     """A source with shapes on one partitioned table."""
@@ -66,10 +77,14 @@ class Source:
     def __init__(self) -> None:
         self.tables = ScriptedTables()
         self.publisher = FakePublisher()
+        self.resume(SourceEntries(), LSN)
+        self.subscriptions.begin_source()
+
+    def resume(self, entries: SourceEntries, confirmed_lsn: int) -> None:
+        """Continue from these entries, as another process."""
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
         outbox = Outbox(self.publisher, topics, lambda _: None)
-        self.subscriptions = Subscriptions("7/1/s", SourceEntries(), outbox, self.tables, LSN)
-        self.subscriptions.begin_source()
+        self.subscriptions = Subscriptions("7/1/s", entries, outbox, self.tables, confirmed_lsn)
 
     def define(self, *definitions: ShapeDefinition) -> None:
         self.subscriptions.apply_definitions(definitions, allow_removing=1)
@@ -128,3 +143,53 @@ def test_a_partition_that_was_published_after_it_got_rows_ends_the_shape() -> No
     source.tables.table = replace(TABLE, partitions=(first, second), published_by=())
     source.subscriptions.check_tables()
     assert "may have had rows" in str(source.published("a").ended_because)
+
+
+def test_a_shape_is_published_again_once_its_start_is_visible() -> None:
+    """With everything else as it was; only a shape with a snapshot waits, and it has one unless it says otherwise."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME, snapshot=False))
+    first = source.published("a")
+    assert (first.definition.snapshot, first.starts_visible) == (True, False)
+    source.subscriptions.starts.handle_keepalive(LSN + 499)
+    source.subscriptions.check_starts(0.0)
+    assert source.published("a") == first
+    source.subscriptions.starts.handle_keepalive(LSN + 500)
+    source.subscriptions.check_starts(0.0)
+    assert source.published("a") == replace(first, starts_visible=True)
+    assert (source.published("b").definition.snapshot, source.published("b").starts_visible) == (False, False)
+    count = len(source.publisher.values)
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+    source.subscriptions.check_starts(0.0)
+    assert len(source.publisher.values) == count
+
+
+def test_a_shape_that_is_removed_while_its_start_is_invisible_stays_removed() -> None:
+    """Its entry was to be published again, and would have brought it back."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.define()
+    source.subscriptions.starts.handle_keepalive(LSN + 500)
+    source.subscriptions.check_starts(0.0)
+    assert source.published("a").removed_at is not None
+
+
+def test_a_start_that_was_invisible_is_waited_for_over_the_next_connection() -> None:
+    """What this one was still to receive may have been confirmed meanwhile."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.subscriptions.connect(source.tables, LSN + 499)
+    source.subscriptions.check_starts(0.0)
+    assert not source.published("a").starts_visible
+    source.subscriptions.connect(source.tables, LSN + 500)
+    source.subscriptions.check_starts(0.0)
+    assert source.published("a").starts_visible
+
+
+def test_a_start_that_was_invisible_is_waited_for_by_the_next_process() -> None:
+    """It has the entry from the registry."""
+    first, second = Source(), Source()
+    first.define(ShapeDefinition("a", NAME))
+    second.resume(first.subscriptions.entries, LSN + 500)
+    second.subscriptions.check_starts(0.0)
+    assert second.published("a") == replace(first.published("a"), starts_visible=True)

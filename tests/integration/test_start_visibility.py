@@ -1,0 +1,144 @@
+"""When capture says that any MVCC snapshot contains what a shape does not get, on a real server."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from threading import Thread
+from typing import Final
+
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import rows
+from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress
+from flushtracker.wal.lsn import parse_lsn
+from tests.support.capture_rig import DEADLINE_S, INSERT_USER, USERS, CaptureRig, run_in_transaction, shape
+from tests.support.waiting import wait_until
+
+WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' ORDER BY xact_start"
+LOCAL: Final = "SET LOCAL synchronous_commit = local"
+
+
+class AbsentStandby:
+    """Within the block, commits wait for a synchronous standby that is absent, unless it returns before."""
+
+    def __init__(self, server: LocalPostgres) -> None:
+        self._server = server
+        self._commits: list[Thread] = []
+
+    def __enter__(self) -> "AbsentStandby":
+        self._server.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'", "SELECT pg_reload_conf()")
+        is_set = "SELECT current_setting('synchronous_standby_names') = 'absent'"
+        wait_until(lambda: self._server.execute(is_set) == [(True,)], "the absent standby", DEADLINE_S)
+        return self
+
+    def commit(self, statement: str) -> None:
+        """Run a statement, which commits and waits."""
+        before = len(self._server.execute(WAITING))
+        self._commits.append(Thread(target=self._server.execute, args=(statement,), daemon=True))
+        self._commits[-1].start()
+        wait_until(lambda: len(self._server.execute(WAITING)) > before, "a commit that waits", DEADLINE_S)
+
+    def cancel_first_wait(self) -> None:
+        """Let the commit that has waited longest become visible."""
+        self._server.execute(f"SELECT pg_cancel_backend({self._server.execute(WAITING)[0][0]})")
+
+    def __exit__(self, *_: object) -> None:
+        self._server.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+        for commit in self._commits:
+            commit.join(DEADLINE_S)
+            assert not commit.is_alive()
+
+
+@contextmanager
+def open_transaction(server: LocalPostgres, statement: str) -> Iterator[None]:
+    """A transaction that has changed something and stays open."""
+    with closing(server.connect()) as connection:
+        connection.autocommit = False
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+        yield
+
+
+def is_visible(rig: CaptureRig, shape_id: str) -> bool:
+    entry = rig.registry().get(shape_id)
+    return entry is not None and entry.starts_visible
+
+
+def test_a_start_becomes_visible_although_an_old_transaction_stays_open(rig: CaptureRig) -> None:
+    """Nobody commits, so nothing but capture itself has the server flush, and send, what the transaction wrote."""
+    with open_transaction(rig.server, INSERT_USER):
+        rig.define(shape("users"), shape("bare", snapshot=False))
+        capture = rig.start()
+        rig.wait(lambda: is_visible(rig, "users"), "the start of a new source")
+        with open_transaction(rig.server, INSERT_USER):
+            rig.define(shape("users"), shape("bare", snapshot=False), shape("later"))
+            rig.wait(lambda: is_visible(rig, "later"), "the start of a shape that is added")
+        capture.stop()
+    snapshots = {name: entry.definition.snapshot for name, entry in rig.registry().items()}
+    assert snapshots == {"users": True, "bare": False, "later": True}
+    assert not is_visible(rig, "bare")
+
+
+def test_a_start_waits_for_a_commit_that_waits_for_a_standby(rig: CaptureRig) -> None:
+    """Also after capture was restarted past that commit: the server does not send it again, but it is still invisible.
+
+    Meanwhile changes reach the shape, and a later commit that waits does not count.
+    """
+    rig.define(shape("users", snapshot=False))
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    with AbsentStandby(rig.server) as standby:
+        standby.commit(INSERT_USER)
+        rig.define(shape("users", snapshot=False), shape("later"))
+        rig.wait(lambda: "later" in rig.registry(), "the shape")
+        run_in_transaction(rig.server, [LOCAL, INSERT_USER])
+        rig.wait(lambda: rig.operations("later") == ["insert"], "a change for the shape")
+        rig.acknowledge_all()
+        capture.stop()
+        assert not is_visible(rig, "later")
+        capture = rig.start()
+        run_in_transaction(rig.server, [LOCAL, INSERT_USER])
+        rig.wait(lambda: rig.operations("later") == ["insert"] * 2, "another change for the shape")
+        # Longer than it takes to find out that a transaction is only open.
+        rig.wait_for_commits(rig.commit_lsn("SELECT pg_sleep(1.5)"))
+        assert not is_visible(rig, "later")
+        standby.commit(INSERT_USER)
+        standby.cancel_first_wait()
+        rig.wait(lambda: is_visible(rig, "later"), "the start, once the first commit is visible")
+    capture.stop()
+
+
+def test_what_is_in_progress_is_listed_with_whether_it_may_have_committed(postgres: LocalPostgres) -> None:
+    """Also what is prepared, whose commit belongs to no session of its own; and what this role may not look at."""
+    postgres.execute("ALTER SYSTEM SET max_prepared_transactions = 5", "ALTER SYSTEM SET autovacuum = off")
+    postgres.restart()
+    postgres.execute(USERS, "CREATE ROLE plain LOGIN")
+    with closing(postgres.connect()) as connection, closing(postgres.connect(user="plain")) as plain:
+        assert in_progress(connection) == {}
+        with open_transaction(postgres, INSERT_USER):
+            run_in_transaction(postgres, [INSERT_USER, "PREPARE TRANSACTION 'p'"])
+            found = in_progress(connection)
+            assert list(found.values()) == [False, False]
+            assert in_progress(plain) == found
+            assert not any(current_snapshot(connection).sees(xid) for xid in found)
+            with AbsentStandby(postgres) as standby:
+                standby.commit("COMMIT PREPARED 'p'")
+                assert sorted(in_progress(connection).items()) == list(zip(sorted(found), [False, True], strict=True))
+                assert in_progress(plain) == dict.fromkeys(found, True)
+        wait_until(lambda: not in_progress(connection), "the end of both", DEADLINE_S)
+
+
+def test_the_wal_is_flushed_without_waiting_for_a_standby(postgres: LocalPostgres) -> None:
+    """Capture's one thread runs this, and would wait for as long as the standby is absent; any role may."""
+    postgres.execute(USERS, "CREATE ROLE plain LOGIN")
+    insert_lsn = "SELECT pg_current_wal_insert_lsn()::text"
+    with (
+        closing(postgres.connect(user="plain")) as connection,
+        AbsentStandby(postgres),
+        open_transaction(postgres, INSERT_USER),
+    ):
+        ((text,),) = rows(connection, insert_lsn)
+        flush_wal(connection, parse_lsn(text))
+        is_flushed = f"SELECT pg_current_wal_flush_lsn() > '{text}'"
+        wait_until(lambda: rows(connection, is_flushed) == [(True,)], "the flush", 5)
+        before = rows(connection, insert_lsn)
+        flush_wal(connection, parse_lsn(text))
+        assert rows(connection, insert_lsn) == before

@@ -1,0 +1,48 @@
+"""A shape's snapshot: which transactions it contains, and the row that says so."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.errors import DecodeError
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.writing.fold import fold
+from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
+
+
+def test_snapshot_contains_what_it_saw_and_nothing_that_committed_later() -> None:
+    """Neither itself nor a transaction above `lsn`, whose 32-bit xid may have been used before."""
+    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("100:105:100,103"), lsn=900)
+    found = [
+        snapshot.contains(tx, xid) for tx, xid in [(900, 99), (10, 101), (900, 100), (10, 105), (901, 99), (0, 99)]
+    ]
+    assert found == [True, True, False, False, False, False]
+
+
+@given(st.integers(1, 2**40), st.lists(st.integers(0, 99), unique=True), st.integers(0, 2**63 - 1))
+def test_the_row_says_the_same_when_it_is_read(xmin: int, running: list[int], lsn: int) -> None:
+    """Also with 64-bit ids."""
+    snapshot = ShapeSnapshot(7, MvccSnapshot(xmin, xmin + 100, tuple(sorted(xmin + each for each in running))), lsn)
+    assert ShapeSnapshot.parse(7, snapshot.to_json()) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "is not a JSON object"),
+        ("{", "is not JSON"),
+        ('{"xmin":1,"xmax":2,"xip":[]}', "lsn is missing"),
+        ('{"xmin":1,"xmax":2,"xip":[1.5],"lsn":3}', "xip has type float, expected int"),
+        ('{"xmin":5,"xmax":2,"xip":[],"lsn":3}', "is not of the form xmin:xmax"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":true}', "lsn has type bool"),
+    ],
+)
+def test_malformed_row_is_an_error_with_its_place(text: str | None, problem: str) -> None:
+    """It would decide which transactions a reader leaves out."""
+    with pytest.raises(DecodeError, match=f"^value of the snapshot 7 in a shape's log.*{problem}"):
+        ShapeSnapshot.parse(7, text)
+
+
+def test_end_of_a_snapshot_changes_no_row() -> None:
+    """As the end of a transaction does."""
+    assert fold([("insert", "k", '{"id":"1"}'), (SNAPSHOT, None, "{}"), ("commit", None, None)]) == {"k": {"id": "1"}}

@@ -1,0 +1,224 @@
+"""Snapshots in the shape log, at random moments of a random table: every change can follow the one before."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from deltalake import DeltaTable
+
+from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import ConfigError, SnapshotMissingError
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.writing.fold import END_ROWS
+from flushtracker.writing.merge_plan import MergeSettings
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
+from tests.support.shape_log_rows import Row, append, snapshot_rows
+from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
+from tests.unit.test_shape_log_reader import register, wanted_entry
+
+_NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+_SETTINGS: Final = MergeSettings(merge_files=2, files_per_run=2, least_file_bytes=1)
+_FIRST_XIDS: Final = (100, 3 * XIDS - 12, XIDS + XIDS // 2 - 12)
+
+
+def world_with_snapshot(seed: int) -> tuple[SnapshotWorld, ShapeSnapshot, Table]:
+    """A world some time after a snapshot of its shape."""
+    world = SnapshotWorld(seed, _FIRST_XIDS[seed % 3])
+    for _ in range(world.rng.randint(0, 30)):
+        world.step()
+    world.start()
+    for _ in range(world.rng.randint(0, 15)):
+        world.step()
+    while not world.is_start_visible or world.is_truncated:
+        world.step()
+    snapshot, rows = world.snapshot(1)
+    for _ in range(25):
+        world.step()
+    return world, snapshot, rows
+
+
+def judge(world: SnapshotWorld, rows: Table, is_left_out: Callable[[int, int], bool]) -> int:
+    """Fold the history of the shape after its snapshot; returns the number of transactions left out.
+
+    From the snapshot's last visible commit on, the rows are the table's after each transaction. Raises
+    ``AssertionError`` if they are not, or a change cannot follow.
+    """
+    found, left_out = {key: dict(row) for key, row in rows.items()}, 0
+    last_seen = max((each.lsn or 0 for each in world.seen[1]), default=0)
+    for each in world.routed:
+        assert each.lsn is not None
+        if is_left_out(each.lsn, each.xid % XIDS):
+            left_out += 1
+        else:
+            for change in each.changes:
+                apply(found, *change)
+        if each.lsn >= last_seen:
+            assert found == table_after(other for other in world.committed if (other.lsn or 0) <= each.lsn)
+    return left_out
+
+
+def test_every_change_can_follow_a_snapshot_taken_at_any_moment() -> None:
+    """Transactions become visible in another order than they commit, and xids pass 2**32."""
+    left_out = 0
+    for seed in range(600):
+        world, snapshot, rows = world_with_snapshot(seed)
+        left_out += judge(world, rows, snapshot.contains)
+    assert left_out > 300
+
+
+def can_follow(world: SnapshotWorld, rows: Table, is_left_out: Callable[[int, int], bool]) -> bool:
+    try:
+        judge(world, rows, is_left_out)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_the_judge_notices_a_reader_that_filters_otherwise() -> None:
+    """Without the filter, by LSN, or by xmax alone, as one might think."""
+    nothing = by_lsn = by_xmax = 0
+    for seed in range(300):
+        world, snapshot, rows = world_with_snapshot(seed)
+        last, xmax = max((each.lsn or 0 for each in world.seen[1]), default=0), snapshot.visible.xmax % XIDS
+        nothing += not can_follow(world, rows, lambda _tx, _xid: False)
+        by_lsn += not can_follow(world, rows, lambda tx, _xid, last=last: tx <= last)  # type: ignore[misc]
+        by_xmax += not can_follow(world, rows, lambda _tx, xid, xmax=xmax: xid < xmax)  # type: ignore[misc]
+    assert min(nothing, by_lsn, by_xmax) > 10
+
+
+@dataclass
+class Follower:
+    """Begins with the rows, goes on with the log, and begins again if it is told to."""
+
+    reader: ShapeLogReader
+    table: Table = field(default_factory=dict)
+    bound: LogOffset | None = None
+    snapshot: int | None = None
+    restarts: int = 0
+
+    def poll(self) -> None:
+        try:
+            read = self.reader.read_log("users", self.bound, snapshot=self.snapshot)
+        except SnapshotMissingError:
+            raise
+        except ConfigError as error:
+            assert "a snapshot of shape users of source 7301/1/shapes was taken since" in str(error)  # noqa: PT017
+            self.table, self.bound, self.snapshot = {}, None, None
+            self.restarts += 1
+            self.poll()
+            return
+        fold_strictly(self.table, read.rows.to_pylist())
+        self.bound, self.snapshot = read.bound, read.snapshot
+
+
+def fold_strictly(table: Table, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if row["operation"] not in END_ROWS:
+            value = None if row["value"] is None else json.loads(row["value"])
+            apply(table, row["operation"], row["key"], value)
+
+
+class Play:
+    """A writer, snapshots, merges and readers on one log, at random."""
+
+    def __init__(self, log: str, seed: int) -> None:
+        self.log = log
+        self.world = SnapshotWorld(seed, _FIRST_XIDS[seed % 3])
+        self.rng = random.Random(seed)  # noqa: S311  reproducible
+        create_shape_log(log)
+        for _ in range(12):
+            self.world.step()
+        self.world.start()
+        register(log, replace(wanted_entry(), starts_after=LogOffset(self.world.starts_after or 0, 0)))
+        self.reader, self.follower = ShapeLogReader(log), Follower(ShapeLogReader(log))
+        self.upkeep = ShapeLogUpkeep(log, settings=_SETTINGS)
+        self.appended: list[Row] = []
+        self.snapshots: list[ShapeSnapshot] = []
+        self.taken: tuple[ShapeSnapshot, Table] | None = None
+        self.merges = 0
+
+    def step(self) -> None:
+        for _ in range(self.rng.randint(0, 6)):
+            self.world.step()
+        if self.rng.random() < 0.6:
+            self.write()
+        if self.rng.random() < 0.4:
+            self.take_or_append()
+        if self.rng.random() < 0.3:
+            # A process that knows nothing yet, or the one that has merged before.
+            upkeep = ShapeLogUpkeep(self.log, settings=_SETTINGS) if self.rng.random() < 0.3 else self.upkeep
+            self.merges += upkeep.run(_NOW).merges
+
+    def write(self) -> None:
+        """Append some of what is routed: whole transactions, and part of the next one."""
+        rows = [row for each in self.world.routed for row in each.rows()]
+        part = rows[len(self.appended) :][: self.rng.randint(1, 12)]
+        if part:
+            append(self.log, part)
+            self.appended += part
+
+    def take_or_append(self) -> None:
+        if self.taken is not None:
+            snapshot, rows = self.taken
+            append(self.log, snapshot_rows(snapshot, rows))
+            self.snapshots.append(snapshot)
+            self.taken = None
+        elif self.world.is_start_visible and not self.world.is_truncated:
+            self.taken = self.world.snapshot(len(self.snapshots) + 1)
+
+    def check(self) -> None:
+        """Compare what each reader has with what it should have."""
+        kept = table_rows(DeltaTable(self.log), ["tx_offset", "op_offset"], "tx_offset > 0")
+        offsets = sorted(zip(*(column.to_pylist() for column in kept.columns), strict=True))
+        assert len(offsets) == len(set(offsets))
+        last = self.appended[-1:]
+        assert offsets[-1:] == [(row["tx_offset"], row["op_offset"]) for row in last], "the log's end is lost"
+        if not self.snapshots:
+            for read in (self.reader.read_rows, self.reader.read_log):
+                with pytest.raises(SnapshotMissingError):
+                    read("users")
+            return
+        snapshot = self.snapshots[-1]
+        commits = [int(str(row["tx_offset"])) for row in self.appended if row["operation"] == "commit"]
+        bound = LogOffset.last_of(max(commits, default=0))
+        whole, state, table = self.reader.read_log("users"), self.reader.read_rows("users"), Table()
+        fold_strictly(table, whole.rows.to_pylist())
+        expected = self.world.expected(snapshot.attempt, bound.tx_offset)
+        assert (whole.bound, whole.snapshot, table) == (bound, snapshot.attempt, expected)
+        assert (state.bound, by_id(state.rows.to_pylist())) == (bound, expected)
+        self.follower.poll()
+        assert self.follower.bound == bound
+        assert self.follower.table == self.world.expected(self.follower.snapshot or 0, bound.tx_offset)
+        for tx in self.rng.sample(commits, min(2, len(commits))):
+            self.check_state(LogOffset.last_of(tx), snapshot, bound)
+
+    def check_state(self, at: LogOffset, snapshot: ShapeSnapshot, bound: LogOffset) -> None:
+        if snapshot.lsn <= at.tx_offset or at == bound:
+            found = self.reader.read_rows("users", at)
+            assert by_id(found.rows.to_pylist()) == self.world.expected(snapshot.attempt, at.tx_offset)
+        else:
+            with pytest.raises(ConfigError, match=r"the snapshot of shape users .* has later transactions too; name"):
+                self.reader.read_rows("users", at)
+
+
+def by_id(rows: list[dict[str, Any]]) -> Table:
+    return {row["id"]: {name: row[name] for name in ("id", "n")} for row in rows}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_path: Path, seed: int) -> None:
+    """A follower that begins with an older snapshot gets all, or is told that changes are missing."""
+    play = Play(str(tmp_path / "log"), seed)
+    for _ in range(30):
+        play.step()
+        play.check()
+    assert len(play.snapshots) > 2
+    assert play.merges > 3
