@@ -32,7 +32,7 @@ demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker a
 test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
 
-soak: java $(READY) jars brokerjars ## a million simulated histories, ten million mutated inputs, then 300 kills under load; takes hours
+soak: java $(READY) jars brokerjars ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
@@ -40,6 +40,7 @@ soak: java $(READY) jars brokerjars ## a million simulated histories, ten millio
 	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
+	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
 	$(BIN)/flushtracker conformance --kills $(KILLS) --timeout 120 --data data/soak \
 	  --writer '$(BIN)/python -m tests.support.conforming_writer write {config} {data}' \
 	  --dump '$(BIN)/python -m tests.support.conforming_writer dump {data}'

@@ -27,6 +27,7 @@ from flushtracker.writers.upkeep_thread import UpkeepThread
 from flushtracker.writers.write_driver import WriteDriver
 from flushtracker.writers.write_rows import NO_SHAPE, to_write_rows
 from flushtracker.writers.write_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
+from flushtracker.writing.write_loop import notifiable
 from flushtracker.writing.writer_group import WriterGroup, WriterSettings
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
     with closing(open_notifier(config)) as notifier:
         # Each shape says again how far it is durable: the process before may not have said it.
-        known = {key: offset for key, offset in durable.items() if offset is not None and offset.tx_offset >= 0}
-        notifier.start(known | {key: end.last_offset for key, end in ends.items()})
+        last = durable | {key: end.last_offset for key, end in ends.items()}
+        known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
+        notifier.start({key: notifiable(offset) for key, offset in known.items()})
         driver = WriteDriver(log, claim, registry, notifier, batch_id + 1)
         settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)

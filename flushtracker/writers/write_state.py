@@ -141,7 +141,7 @@ def _batch_rows(source: str, batch: ShapeBatch) -> Iterator[_Row]:
     shape_id = batch.shape_id
     for row in batch.rows:
         yield (LOG_ROW, source, shape_id, *row[:6], row.xid, row.commit_timestamp, row.chunk, 0, None, None)
-    yield _row(SHAPE, source, shape_id, batch.durable, rows=len(batch.rows), reason=batch.gap)
+    yield _row(SHAPE, source, shape_id, batch.notified, rows=len(batch.rows), reason=batch.gap)
 
 
 def _row(  # noqa: PLR0913  a row has many columns; all but the first by name

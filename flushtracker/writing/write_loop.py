@@ -2,7 +2,7 @@
 
 - Readers may read up to ``last_persisted_txn_offset``, which advances only over whole transactions, all of whose rows
   are persisted.
-- ``last_persisted_offset`` is what a flush notification says. Where a flush ends with a transaction, it is the
+- A flush notification says :func:`notifiable` of ``last_persisted_offset``: where a flush ends with a transaction, the
   transaction's boundary, ``(tx_offset, ∞)``.
 - Offsets are those of the items; nothing is renumbered.
 - The buffer and the offsets change together: ``last_seen_offset`` is that of the last row in the buffer, and after a
@@ -13,13 +13,28 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.shapes.definition import FlushPolicy
-from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.writing.log_row import LogRow, commit_row, item_row
 from flushtracker.writing.transaction_builder import TransactionPart
 
 FLUSH_BYTES: Final = 64 << 10
 FLUSH_INTERVAL_MS: Final = 1_000
 CHUNK_BYTES: Final = 10 << 20
+
+
+def notifiable(persisted: LogOffset) -> LogOffset:
+    """What is notified of a log that ends at ``persisted``: inside a transaction, all but its last row.
+
+    The tracker takes a transaction as flushed with its last item, and its commit would not be sent again. But nobody
+    reads a transaction without its ``commit`` row.
+
+    >>> notifiable(LogOffset.last_of(90)) == LogOffset.last_of(90), notifiable(LogOffset(90, 4))
+    (True, LogOffset(tx_offset=90, op_offset=3))
+    """
+    tx, op = persisted
+    if op == OP_INFINITY or tx < 0:
+        return persisted
+    return LogOffset(tx, op - 1) if op else LogOffset.just_before(tx)
 
 
 @dataclass(frozen=True, slots=True)

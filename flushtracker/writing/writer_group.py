@@ -14,6 +14,7 @@ from flushtracker.wal.packed_records import pack_records, unpack_records
 from flushtracker.writing.log_row import LogRow
 from flushtracker.writing.shape_writer import LogEnd, ShapeWriter
 from flushtracker.writing.transaction_builder import TransactionBuilder, WriteUnit
+from flushtracker.writing.write_loop import notifiable
 
 _VERSION = b"\x01"
 
@@ -33,14 +34,14 @@ class WriterSettings:
 
 @dataclass(slots=True)
 class ShapeBatch:
-    """What a batch does to a shape's log: ``rows`` are appended, then ``durable`` is notified, if there is one.
+    """What a batch does to a shape's log: ``rows`` are appended, then ``notified`` is, if there is one.
 
     ``gap`` describes an event that left one: nothing from it on is taken.
     """
 
     shape_id: str
     rows: list[LogRow] = field(default_factory=list)
-    durable: LogOffset | None = None
+    notified: LogOffset | None = None
     is_resend: bool = False
     gap: str | None = None
 
@@ -72,9 +73,9 @@ class WriterGroup:
             for shape_id, batch in batches.items():
                 batch.rows += self._writer(shape_id).loop.flush()
         for shape_id, batch in batches.items():
-            durable = self._writer(shape_id).loop.last_persisted_offset
-            if (batch.rows or batch.is_resend) and durable > LogOffset.before_all():
-                batch.durable = durable
+            persisted = self._writer(shape_id).loop.last_persisted_offset
+            if (batch.rows or batch.is_resend) and persisted > LogOffset.before_all():
+                batch.notified = notifiable(persisted)
         return [batch for _, batch in sorted(batches.items())]
 
     def _take(self, writer: ShapeWriter, event: ShapeChangesEvent, batch: ShapeBatch, now_ms: int) -> None:
@@ -105,7 +106,7 @@ class WriterGroup:
         return [shape_id for shape_id, record in self._records.items() if record[:1] == b"\x01"]
 
     def durable(self) -> dict[str, LogOffset | None]:
-        """How far each shape is durable; ``None`` for one that has been removed."""
+        """The last durable row of each shape; ``None`` for one that has been removed."""
         writers = {shape_id: self._writer(shape_id) for shape_id in self._records}
         return {
             shape_id: None if writer.is_removed else writer.loop.last_persisted_offset

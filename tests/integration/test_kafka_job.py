@@ -101,7 +101,7 @@ def test_recording_gives_the_same_acks_as_over_files(
 
 
 def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
-    """``topics``, ``replay``, ``track`` and ``report`` work as a user runs them."""
+    """``topics``, ``replay``, ``write``, ``track`` and ``report`` work as a user runs them."""
     streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
     kafka = tmp_path / "kafka.yaml"
     topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
@@ -114,9 +114,19 @@ def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
         f"sink: {{acks: {tmp_path}/acks, dead_letters: {tmp_path}/dead_letters}}\n"
         f"trigger: available_now\n"
     )
+    writers = tmp_path / "write.yaml"
+    writers.write_text(
+        f'source: {{format: kafka, bootstrap_servers: "{broker.bootstrap_servers}", '
+        f"shape_changes: {streams['shape_changes']}, shapes: {streams['shapes']}}}\n"
+        f"flushes: {{topic: {streams['flushes']}}}\n"
+        f"state: {{checkpoint: {tmp_path}/write_checkpoint, shuffle_partitions: 2}}\n"
+        f"sink: {{log: {tmp_path}/log, shapes: {tmp_path}/log_shapes}}\n"
+        f"trigger: available_now\n"
+    )
     _run("topics", "--config", str(kafka), "--create")
     recording = ("--recording", "tests/recording", "--shapes", "conf/shapes.yaml")
     output = _run("replay", *recording, "--kafka", str(kafka))
+    _run("write", "--config", str(writers))
     output += _run("track", "--config", str(config))
     report = _run("report", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
     assert "source=recording/1/shapes ack_lsn=" in output

@@ -43,7 +43,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     assert main(["replay", *ARGUMENTS, "--out", str(out)]) == 0
     return {
         stream: [line for file in stream_files(out / stream) for line in read_lines(file)]
-        for stream in ("fragments", "flushes", "shape_changes")
+        for stream in ("fragments", "shapes", "shape_changes")
     }
 
 
@@ -67,7 +67,7 @@ def test_the_topics_hold_what_the_files_hold(
 
     expected = {
         config.topics.fragments: by_key(files["fragments"], "source"),
-        config.topics.flushes: by_key(files["flushes"], "source", "shape_id", "type"),
+        config.topics.shapes: by_key(files["shapes"], "source", "shape_id"),
         config.topics.shape_changes: by_key(files["shape_changes"], "source", "shape_id"),
     }
     assert list(expected[config.topics.fragments]) == [SOURCE]
@@ -89,26 +89,26 @@ def test_a_topic_that_has_fragments_is_not_written_to(
     assert replay(config, tmp_path) == 0
     capsys.readouterr()
     admin = TopicAdmin(config)
-    counts = [admin.record_count(role) for role in ("fragments", "flushes", "shape_changes")]
+    counts = [admin.record_count(role) for role in ("fragments", "shapes", "shape_changes")]
     assert replay(config, tmp_path) == 2
     assert capsys.readouterr().err == (
         f"flushtracker replay: topic {config.topics.fragments} already has records (410); remove the topics together "
         "with the checkpoint and tables made from them, or name others\n"
     )
-    assert [admin.record_count(role) for role in ("fragments", "flushes", "shape_changes")] == counts
+    assert [admin.record_count(role) for role in ("fragments", "shapes", "shape_changes")] == counts
 
 
 def test_missing_topics_are_reported_and_not_created(
     broker: Broker, topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All topics that a replay needs are reported; it does not need the registry."""
+    """All topics that a replay needs are reported; it sends no notifications."""
     config = streams_config(broker.bootstrap_servers, topic_name)
     assert replay(config, tmp_path) == 2
     topics = config.topics
     assert capsys.readouterr().err == (
         f"flushtracker replay: there is no topic {topics.fragments} for fragments; "
-        f"there is no topic {topics.flushes} for flushes; "
-        f"there is no topic {topics.shape_changes} for shape_changes. `flushtracker topics` checks and creates topics\n"
+        f"there is no topic {topics.shape_changes} for shape_changes; "
+        f"there is no topic {topics.shapes} for shapes. `flushtracker topics` checks and creates topics\n"
     )
     assert not set(topics.by_role().values()) & topic_names(broker.bootstrap_servers)
 

@@ -245,7 +245,8 @@ class CaptureRig:
         return ack_lsn
 
     def confirmed_lsn(self) -> int:
-        ((lsn,),) = self.server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+        query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{SLOT}'"  # noqa: S608
+        ((lsn,),) = self.server.execute(query)
         return parse_lsn(lsn)
 
 

@@ -60,6 +60,15 @@ class Transactions:
                 )
                 self._last, begin = last, end
 
+    def confirmed(self, notified: LogOffset) -> int:
+        """The last transaction that the tracker takes as flushed: with its last item, wherever its commit is."""
+        return max((lsn for lsn, items in self.items.items() if items[-1].offset <= notified), default=0)
+
+    def confirmed_rows(self, notified: LogOffset) -> set[tuple[int, int, str]]:
+        """The rows that nobody sends again: items up to the notification, and all of the transactions confirmed."""
+        ends = {lsn for lsn, items in self.items.items() if items[-1].offset <= notified}
+        return {row for row in self.expected_rows() if row[0] in ends or row[:2] <= notified}
+
     def expected_rows(self) -> list[tuple[int, int, str]]:
         """Offset and operation of each row of a complete log."""
         rows = []

@@ -31,7 +31,7 @@ _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # This environment variable identifies the processes of a cluster, whichever process started them.
 _MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
 # The JVMs of a test run for seconds, most of which optimizing compilation would take.
-_FAST_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FAST_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Everything that an executor's Python needs: pandas, pyarrow and their dependencies. Spark provides pyspark.
 _EXECUTOR_PACKAGES: Final = ("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata")
 
@@ -43,7 +43,7 @@ class StandaloneCluster:
     core and one gigabyte, enough for one executor. ``java_options`` apply to every JVM; pass ``""`` for a long run.
     """
 
-    def __init__(self, folder: Path, workers: int = 2, *, java_options: str = _FAST_START) -> None:
+    def __init__(self, folder: Path, workers: int = 2, *, java_options: str = FAST_START) -> None:
         self.folder = folder
         self.dist = folder / "dist"
         self.master_url = ""

@@ -20,11 +20,12 @@ from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
-from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.log_ends import LogEnds, last_rows, unknown_ends
 from flushtracker.writing.log_row import COMMIT, LogRow
 from flushtracker.writing.shape_writer import LogEnd
 from flushtracker.writing.transaction_builder import WriteUnit
+from flushtracker.writing.write_loop import notifiable
 from flushtracker.writing.writer_group import WriterGroup, WriterSettings
 from tests.support.shape_transactions import SOURCE, Transactions
 
@@ -143,8 +144,9 @@ class Writers:
         ends = unknown_ends(ends, durable)
         checkpoint.claim, checkpoint.ends = number, ends
         step()
-        known = {key: offset for key, offset in durable.items() if offset is not None and offset.tx_offset >= 0}
-        simulation.notify(known | {key: end.last_offset for key, end in ends.items()})
+        last = durable | {key: end.last_offset for key, end in ends.items()}
+        known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
+        simulation.notify({key: notifiable(offset) for key, offset in known.items()})
         self.settings = replace(simulation.settings, ends=ends)
 
     def run_batch(self, until: int, now_ms: int, rng: Random, step: Callable[[], None]) -> None:
@@ -169,8 +171,8 @@ class Writers:
             group = WriterGroup(SOURCE, self.settings, packed)
             for batch in group.handle_batch(rng.sample(changes, len(changes)), entries, now_ms):
                 rows[batch.shape_id] = batch.rows
-                if batch.durable is not None:
-                    durable[SOURCE, batch.shape_id] = batch.durable
+                if batch.notified is not None:
+                    durable[SOURCE, batch.shape_id] = batch.notified
             states.append(group.pack())
         step()
         if any(rows.values()):
@@ -246,10 +248,9 @@ class WriterSimulation:
             self._restart_capture_of(shape_id)
 
     def _restart_capture_of(self, shape_id: str) -> None:
-        """Everything that is not notified wholly, or more, is sent again, beginning with a start."""
-        durable = self.notified.get(shape_id, LogOffset.before_all())
-        confirmed = durable.tx_offset - (durable.op_offset < OP_INFINITY)
+        """Everything that is not confirmed, or more, is sent again, beginning with a start."""
         stream = self.shapes[shape_id]
+        confirmed = stream.confirmed(self.notified.get(shape_id, LogOffset.before_all()))
         stream.restart()
         from_lsn = self.rng.choice([0, confirmed])
         if shape_id not in self.removed:
@@ -368,7 +369,11 @@ class WriterSimulation:
 
     def notify(self, durable: dict[Key, LogOffset]) -> None:
         for (_, shape_id), offset in durable.items():
-            assert offset in [row[:2] for row in self.log.rows[shape_id]], f"{shape_id} at {offset} is not in the log"
+            stream = self.shapes[shape_id]
+            sent = {lsn: items for lsn, items in stream.items.items() if lsn in self._sent[shape_id]}
+            confirmed = replace(stream, items=sent).confirmed_rows(offset)
+            missing = confirmed - {row[:3] for row in self.log.rows[shape_id]}
+            assert not missing, f"{shape_id} is notified up to {offset}, and its log lacks {sorted(missing)}"
             self.notified[shape_id] = max(offset, self.notified.get(shape_id, offset))
 
     def _finish(self) -> None:

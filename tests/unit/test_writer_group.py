@@ -9,7 +9,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
-from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writing.log_row import COMMIT, LogRow
 from flushtracker.writing.shape_writer import LogEnd
 from flushtracker.writing.transaction_builder import WriteUnit
@@ -21,9 +21,9 @@ def _heads(rows: list[LogRow]) -> list[tuple[int, int, str]]:
     return [row[:3] for row in rows]
 
 
-def _require_whole(rows: list[LogRow], durable: LogOffset) -> None:
-    """What is said to be durable is there, and a transaction's end comes after all of its items."""
-    assert rows[-1][:2] == durable
+def _require_whole(stream: Transactions, rows: list[LogRow], notified: LogOffset) -> None:
+    """What is confirmed now is there, and a transaction's end comes after all of its items."""
+    assert stream.confirmed_rows(notified) <= {*_heads(rows)}
     assert _heads(rows) == sorted(_heads(rows))
 
 
@@ -49,7 +49,7 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
         new = [lsn for lsn in stream.items if lsn not in sent]
         if rng.random() < 0.4:  # Capture restarts, and resends from a transaction that is not confirmed.
             stream.restart()
-            new = [lsn for lsn in stream.items if lsn > rng.choice([0, _confirmed(durable)])]
+            new = [lsn for lsn in stream.items if lsn > rng.choice([0, stream.confirmed(durable)])]
         until = rng.choice([None, 1]) if new else None
         events = list(stream.events(new, until=until))
         if until is not None:
@@ -65,14 +65,14 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
         assert batch.gap is None
         log += batch.rows
         packed = group.pack()
-        if batch.durable is not None:
-            _require_whole(log, batch.durable)
-            durable = batch.durable
+        if batch.notified is not None:
+            _require_whole(stream, log, batch.notified)
+            durable = batch.notified
         kind = rng.random()
         if log and kind < 0.2:  # The checkpoint is lost; capture resends what is not confirmed.
             settings, packed = replace(settings, ends={(SOURCE, "a"): _end(log)}), None
             stream.restart()
-            sent = [lsn for lsn in sent if lsn <= _confirmed(durable)]
+            sent = [lsn for lsn in sent if lsn <= stream.confirmed(durable)]
         elif log and kind < 0.4:  # The job dies after the append: the batch is replayed, and finds its rows in the log.
             settings = replace(settings, ends={(SOURCE, "a"): _end(log)})
             group = WriterGroup(SOURCE, settings, before)
@@ -84,11 +84,6 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
     log += [row for batch in group.handle_batch(stream.events(list(stream.items)), [], now_ms) for row in batch.rows]
     log += [row for batch in group.handle_batch([], [], now_ms + 10_000) for row in batch.rows]
     assert _heads(log) == stream.expected_rows()
-
-
-def _confirmed(durable: LogOffset) -> int:
-    """What is confirmed of this shape's transactions: not one that is durable in part."""
-    return durable.tx_offset - (durable.op_offset < OP_INFINITY)
 
 
 def _end(log: list[LogRow]) -> LogEnd:
@@ -108,9 +103,9 @@ def test_gap_stops_one_shape_until_a_start_and_not_the_others() -> None:
     group.handle_batch(events[first], [], 0)
     gapped, whole = group.handle_batch([*events[third], *other], [], 0)
     assert gapped.rows == []
-    assert gapped.durable is None
+    assert gapped.notified is None
     assert f"follows {events[third][0].follows}, but the changes that were taken end at" in str(gapped.gap)
-    assert whole.durable == LogOffset.last_of(fourth)
+    assert whole.notified == LogOffset.last_of(fourth)
     stream.restart()
     (healed,) = group.handle_batch(stream.events([second, third, fourth]), [], 0)
     assert healed.gap is None
@@ -124,7 +119,7 @@ def test_new_shape_begins_with_a_start_and_only_so() -> None:
     first, second = stream.items
     events = [*stream.events([first]), *stream.events([second])]
     (batch,) = WriterGroup(SOURCE, WriterSettings()).handle_batch(events[-1:], [], 0)
-    assert (batch.rows, batch.durable) == ([], None)
+    assert (batch.rows, batch.notified) == ([], None)
     assert "were taken end at none" in str(batch.gap)
 
 
@@ -159,14 +154,14 @@ def test_shape_flushes_by_its_own_limits() -> None:
     (chunks,) = group.handle_batch([event], [_entry(FlushPolicy(bytes=1000, interval_ms=100, chunk_bytes=36))], 0)
     # 12 bytes each, so three fill a chunk; the last is held.
     assert [row.chunk for row in chunks.rows] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert chunks.durable == LogOffset(1000, 16)
+    assert chunks.notified == LogOffset(1000, 15)
     assert group.handle_batch([], [], 99) == []
     (by_time,) = group.handle_batch([], [], 100)
     assert [row[:2] for row in by_time.rows] == [(1000, 18)]
-    assert by_time.durable == LogOffset(1000, 18)
+    assert by_time.notified == LogOffset(1000, 17)
     assert group.handle_batch([commit], [], 100) == [ShapeBatch("a")]
     (ended,) = group.handle_batch([], [], 200)
-    assert ended.durable == LogOffset.last_of(1000)
+    assert ended.notified == LogOffset.last_of(1000)
 
 
 def test_open_transaction_that_txn_kept_back_is_written_if_the_unit_becomes_txn_fragment() -> None:

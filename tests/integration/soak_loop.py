@@ -1,0 +1,86 @@
+"""``make soak``: kill every part of the whole loop repeatedly, at random moments under load.
+
+Server, broker, capture, tracker and writers are processes, as in production. SIGKILL ends one of them, the two Spark
+drivers most often, and it is started again at once. Meanwhile the slot's ``confirmed_flush_lsn`` is read again and
+again, and after it the shape log, which must have every transaction that the slot has confirmed: in each shape that it
+concerns, with all of its items and its ``commit`` row. Which these are is read from the server's WAL, with
+``test_decoding`` on a slot of its own. No ack may be less than the one before, and the slot may not be past the last.
+
+After every tenth kill the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log twice,
+and folding each log must give the shape's query.
+
+``python -m tests.integration.soak_loop [--kills 100] [--seed N]`` prints one line per kill, and one for the result. A
+seed repeats the workload and what is killed, not the moments.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from flushtracker.errors import FlushtrackerError
+from flushtracker.wal.lsn import format_lsn
+from tests.support.loop_watch import LoopWatch
+from tests.support.loop_workload import LoopWorkload
+from tests.support.whole_loop import Part, WholeLoop
+
+_WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2, "broker": 1, "server": 1}
+_PROGRESS_CHANCE: Final = 0.6
+"""The probability that a kill waits until the slot has advanced since the last one; other kills may be in a start."""
+_LONGEST_DELAY_S: Final = 8.0
+_REST_EVERY: Final = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="flushtracker-"))
+    try:
+        _soak(folder, arguments.kills, arguments.seed)
+    except (AssertionError, FlushtrackerError) as error:
+        sys.exit(f"violated with seed {arguments.seed}; all data and logs are in {folder}: {error}")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _soak(folder: Path, kills: int, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311  reproducible choices
+    settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
+    started, killed = time.monotonic(), Counter[str]()
+    with WholeLoop(folder, **settings) as loop:
+        watch = LoopWatch(loop)
+        _report(started, f"seed={seed} {settings}")
+        while killed.total() < kills:
+            with LoopWorkload(loop.server, rng.randrange(1 << 30)) as workload:
+                for _ in range(min(_REST_EVERY, kills - killed.total())):
+                    if rng.random() < _PROGRESS_CHANCE:
+                        watch.await_lsn(watch.confirmed_lsn + 1)
+                    watch.sample_for(rng.uniform(0, _LONGEST_DELAY_S))
+                    (part,) = rng.choices([*_WEIGHTS], [*_WEIGHTS.values()])
+                    loop.kill(part)
+                    killed[part] += 1
+                    _report(started, f"kill={killed.total()} part={part} {_counts(watch)}")
+            if workload.failure is not None:
+                raise workload.failure
+            _report(started, f"at rest: {watch.rest()} {_counts(watch)}")
+        assert watch.checked == loop.truth.transactions > kills
+    counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
+    _report(started, f"kills={kills} {counts} seed={seed} {_counts(watch)}: nothing lost, nothing confirmed early")
+
+
+def _counts(watch: LoopWatch) -> str:
+    return f"transactions={watch.checked} confirmed={format_lsn(watch.confirmed_lsn)} samples={watch.samples}"
+
+
+def _report(started: float, line: str) -> None:
+    print(f"{time.monotonic() - started:.0f}s {line}", flush=True)  # noqa: T201  a program prints
+
+
+if __name__ == "__main__":
+    main()

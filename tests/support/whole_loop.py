@@ -1,0 +1,139 @@
+"""The whole loop on this machine: server, broker, and capture, tracker and writers as processes that can be killed."""
+
+import os
+import sys
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Literal
+
+import yaml
+
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.process.guarded_process import GuardedProcess
+from tests.support.capture_rig import ROOT, CaptureRig
+from tests.support.loop_workload import SHAPES, TABLES
+from tests.support.server_truth import ServerTruth
+from tests.support.standalone_cluster import FAST_START
+from tests.support.waiting import wait_until
+
+Part = Literal["capture", "tracker", "writers", "broker", "server"]
+
+_COMMANDS: Final = {"capture": "capture", "tracker": "track", "writers": "write"}
+_DEADLINE_S: Final = 120
+# Each shuffle partition more makes a micro-batch slower, and a JVM that is killed soon need not optimize.
+_STATE: Final = {"shape_groups": 2, "shuffle_partitions": 1}
+
+
+class WholeLoop:
+    """A context manager in which everything runs; ``folder`` has all data, and ``<part>.log`` of each process.
+
+    ``flush`` and ``write_unit`` are those of the writers' job.
+    """
+
+    def __init__(self, folder: Path, *, flush: str, write_unit: str) -> None:
+        folder.chmod(0o755)
+        self.folder = folder
+        self.server = LocalPostgres(folder / "server")
+        self.broker = LocalBroker(folder / "broker")
+        self.log = folder / "log"
+        self._writing = {"flush": flush, "write_unit": write_unit}
+        self._processes: dict[str, GuardedProcess] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> "WholeLoop":
+        with ExitStack() as stack:
+            stack.enter_context(self.server)
+            stack.enter_context(self.broker)
+            self.rig = CaptureRig(
+                self.server, self.broker.bootstrap_servers, self.folder / "rig", lambda role: f"{role}-{uuid.uuid4()}"
+            )
+            stack.callback(self.rig.close)
+            stack.callback(self._kill_processes)
+            self.truth = ServerTruth(self.server, SHAPES)
+            self._start()
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def kill(self, part: Part) -> None:
+        """SIGKILL, to all its processes, and start it again at once."""
+        if part in _COMMANDS:
+            self._processes[part].kill()
+            self._start_process(part)
+        else:
+            service = self.broker if part == "broker" else self.server
+            service.kill()
+            service.start()
+
+    def raise_failure(self) -> None:
+        """Raise the error of a process that has ended by itself."""
+        for process in self._processes.values():
+            if failure := process.failure():
+                raise failure
+
+    def _start(self) -> None:
+        """Every shape has all rows of its table, because nothing is written before capture has registered it."""
+        self.rig.settings["max_batch_size"] = 20
+        # Each keepalive is a batch of the tracker.
+        self.rig.settings["intervals"]["keepalive"] = "1 second"
+        self.rig.create()
+        self.server.execute(*TABLES)
+        self.truth.create()
+        self.rig.define(*(shape.definition for shape in SHAPES))
+        self._write_configurations()
+        for name in _COMMANDS:
+            self._start_process(name)
+
+        def are_registered() -> bool:
+            self.raise_failure()
+            return {*self.rig.registry()} == {shape.id for shape in SHAPES}
+
+        wait_until(are_registered, "the shapes are registered", _DEADLINE_S)
+
+    def _write_configurations(self) -> None:
+        config, topics = self.rig.config, self.rig.config.kafka.topics
+        source = {
+            "format": "kafka",
+            "bootstrap_servers": config.kafka.bootstrap_servers,
+            "retry_timeout": "5 minutes",
+        }
+        tracker = {
+            "source": {**source, "fragments": topics.fragments, "flushes": topics.flushes},
+            "state": {"checkpoint": str(self.folder / "checkpoint"), **_STATE},
+            "sink": {"acks": config.acks, "dead_letters": str(self.folder / "dead_letters")},
+            "trigger": "200 ms",
+        }
+        writers = {
+            "source": {**source, "shape_changes": topics.shape_changes, "shapes": topics.shapes},
+            "flushes": {"topic": topics.flushes},
+            "state": {"checkpoint": str(self.folder / "write_checkpoint"), **_STATE},
+            "sink": {"log": str(self.log), "shapes": str(self.folder / "log_shapes")},
+            "trigger": "200 ms",
+            **self._writing,
+        }
+        for name, settings in (("tracker", tracker), ("writers", writers)):
+            self._config(name).write_text(yaml.safe_dump(settings))
+
+    def _config(self, name: str) -> Path:
+        return self.rig.config_file if name == "capture" else self.folder / f"{name}.yaml"
+
+    def _start_process(self, name: str) -> None:
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        # Killed drivers leave their temporary files behind.
+        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYTHONPATH": str(ROOT)}
+        java_options = f"{FAST_START} -Djava.io.tmpdir={scratch}"
+        self._processes[name] = GuardedProcess(
+            name,
+            [sys.executable, "-m", "flushtracker", _COMMANDS[name], "--config", str(self._config(name))],
+            log=self.folder / f"{name}.log",
+            env={**os.environ, **places, "JAVA_TOOL_OPTIONS": java_options},
+        )
+
+    def _kill_processes(self) -> None:
+        for process in self._processes.values():
+            process.kill()
