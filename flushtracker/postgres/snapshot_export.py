@@ -6,13 +6,17 @@ takes no snapshot. From then on the catalog does not change what the snapshot sh
 (:mod:`flushtracker.postgres.range_reader`) has the same locks before it imports the snapshot, which fails once this
 transaction has ended. So whoever could import it needs this transaction no longer.
 
+A snapshot also sees commits whose WAL is not flushed yet, with ``synchronous_commit = off``. A crash of the server
+would take them back, and give their LSNs and xids to others. So nothing is read before the WAL is flushed that far.
+
 The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot. So is the
 server's clock, while an advisory lock keeps other exports of the table away: of two exports, the later one by this
 clock has the later snapshot, which contains all that the earlier one contains.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,18 +24,21 @@ from psycopg2 import sql
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
-from flushtracker.postgres.connection import Connection, limit_statements, rows
-from flushtracker.postgres.slot import read_slot
+from flushtracker.postgres.connection import Connection, connect_for_snapshot, limit_statements, rows
+from flushtracker.postgres.slot import read_slot, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.postgres.transactions import flush_wal
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation, TableName
-from flushtracker.wal.lsn import parse_lsn
+from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.source_name import server_and_slot
 
 STATEMENT_TIMEOUT_S: Final = 30.0
 """Of queries to the catalog, in addition to the time that they may wait for a lock."""
+
+_FLUSH_POLL_S: Final = 0.02
 
 _SERVER: Final = """
 SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identifier || '/' ||
@@ -97,30 +104,47 @@ def primary_server(connection: Connection) -> str:
 
 @contextmanager
 def exported_table(
-    connection: Connection, source: str, table: TableName, oid: int, *, publication: str, lock_timeout_s: float
-) -> Iterator[ExportedTable]:
-    """Lock the table with this OID and export a snapshot of it; both last until the body ends.
-
-    ``connection`` is used for nothing else, and closed afterwards.
+    options: Mapping[str, str], source: str, table: TableName, oid: int, *, publication: str, lock_timeout_s: float
+) -> Iterator[tuple[Connection, ExportedTable]]:
+    """Lock the table with this OID and export a snapshot of it; both last until the body ends, as does the connection.
 
     Raises:
         ShapeError: there is no such table any more.
         PostgresUnavailableError: a lock cannot be had at the moment, or the connection is lost.
         PostgresError: the server refuses, or it or the database is not that of ``source``.
     """
-    limit_statements(
-        connection, statement_timeout_s=STATEMENT_TIMEOUT_S + lock_timeout_s, lock_timeout_s=lock_timeout_s
-    )
-    _require_source(connection, source)
-    ((is_exclusive,),) = rows(connection, _EXCLUSIVE, (_LOCK_CLASS, oid))
-    if not is_exclusive:
-        raise PostgresUnavailableError(
-            f"another snapshot of table {'.'.join(table)} is being taken; let only one job run"
+    with closing(connect_for_snapshot(options)) as connection:
+        limit_statements(
+            connection, statement_timeout_s=STATEMENT_TIMEOUT_S + lock_timeout_s, lock_timeout_s=lock_timeout_s
         )
-    rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    name = sql.Identifier(*table)
-    rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
-    yield _export(connection, table, oid, publication)
+        _require_source(connection, source)
+        ((is_exclusive,),) = rows(connection, _EXCLUSIVE, (_LOCK_CLASS, oid))
+        if not is_exclusive:
+            raise PostgresUnavailableError(
+                f"another snapshot of table {'.'.join(table)} is being taken; let only one job run"
+            )
+        rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        name = sql.Identifier(*table)
+        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
+        exported = _export(connection, table, oid, publication)
+        _await_flushed(options, exported.lsn)
+        yield connection, exported
+
+
+def _await_flushed(options: Mapping[str, str], lsn: int) -> None:
+    """Wait until no crash of the server takes back what committed before ``lsn``.
+
+    Over a connection of its own, because the snapshot's cannot commit, which makes the server flush.
+    """
+    deadline_s = time.monotonic() + STATEMENT_TIMEOUT_S
+    with closing(connect_for_snapshot(options)) as connection:
+        flush_wal(connection, lsn)
+        while wal_end(connection) < lsn:
+            if time.monotonic() > deadline_s:
+                raise PostgresUnavailableError(
+                    f"the server has not flushed its WAL up to {format_lsn(lsn)} in {STATEMENT_TIMEOUT_S:g} s"
+                )
+            time.sleep(_FLUSH_POLL_S)
 
 
 def _require_source(connection: Connection, source: str) -> None:

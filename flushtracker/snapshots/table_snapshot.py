@@ -6,7 +6,6 @@ same snapshot.
 """
 
 import time
-from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Final
@@ -17,7 +16,7 @@ from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.delta.snapshot_attempts import snapshot_attempts
 from flushtracker.errors import FlushtrackerError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.postgres.connection import Connection, connect_for_snapshot, require_open
+from flushtracker.postgres.connection import Connection, require_open
 from flushtracker.postgres.snapshot_export import ExportedTable, exported_table
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
@@ -58,14 +57,11 @@ def take_snapshot(spark: SparkSession, config: SnapshotConfig, group: TableShape
     """
     started = time.monotonic()
     postgres, outcome = config.postgres, Outcome()
-    with (
-        closing(connect_for_snapshot(postgres.connection)) as connection,
-        exported_table(
-            *(connection, group.source, group.table.table, group.table.oid),
-            publication=postgres.publication,
-            lock_timeout_s=postgres.lock_timeout_ms / 1000,
-        ) as exported,
-    ):
+    with exported_table(
+        *(postgres.connection, group.source, group.table.table, group.table.oid),
+        publication=postgres.publication,
+        lock_timeout_s=postgres.lock_timeout_ms / 1000,
+    ) as (connection, exported):
         # Read while no other export of the table is possible: of its attempts, this is the last.
         attempts = snapshot_attempts(config.sink.log, config.sink.storage_options).values()
         attempt = max([exported.taken_us, *(number + 1 for number in attempts)])

@@ -4,7 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,6 @@ from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.snapshots import table_snapshot
@@ -96,11 +95,9 @@ class Stage:
         options = SecretOptions(self.rig.server.options)
         log = str(self.rig.folder / "log")
         config = SnapshotConfig(TablesConfig(options, "shapes"), LogConfig(log, log))
-        with (
-            closing(connect_for_snapshot(options)) as connection,
-            exported_table(
-                connection, entry.source, bound.table, bound.oid, publication="shapes", lock_timeout_s=1
-            ) as exported,
+        with exported_table(options, entry.source, bound.table, bound.oid, publication="shapes", lock_timeout_s=1) as (
+            connection,
+            exported,
         ):
             # Whatever commits from here on, and however late a range is read.
             time.sleep(self.rng.random() * _SETTLE_S)

@@ -11,7 +11,7 @@ import pytest
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
-from flushtracker.postgres.connection import Connection, connect_for_snapshot
+from flushtracker.postgres.connection import Connection
 from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_reader import PageRange, RangeReader, page_ranges
 from flushtracker.postgres.replication_frames import WalData
@@ -65,12 +65,16 @@ def exported(
 ) -> Iterator[ExportedTable]:
     """The table in an exported snapshot, as long as the body runs."""
     ((oid,),) = server.execute(f"SELECT max(oid::bigint) FROM pg_class WHERE relname = '{table[1]}'")  # noqa: S608
-    with closing(connect_for_snapshot({**server.options, **options})) as connection:
-        source = f"{primary_server(connection)}/shapes"
-        with exported_table(
-            connection, source, table, oid, publication="shapes", lock_timeout_s=lock_timeout_s
-        ) as found:
-            yield found
+    keywords = {**server.options, **options}
+    with exported_table(
+        keywords, source_of(server), table, oid, publication="shapes", lock_timeout_s=lock_timeout_s
+    ) as (_, found):
+        yield found
+
+
+def source_of(server: LocalPostgres) -> str:
+    with closing(server.connect()) as connection:
+        return f"{primary_server(connection)}/shapes"
 
 
 @pytest.fixture
@@ -309,18 +313,28 @@ def test_partition_that_is_attached_after_the_lock_is_not_read_without_one(
         assert [leaf.relation.name for leaf in found.leaves] == ["p"]
 
 
+def test_crash_takes_nothing_back_that_a_snapshot_has_read(server: LocalPostgres) -> None:
+    """A commit may be visible before its WAL is flushed; after a crash its LSN and its xid would be another's."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "ALTER SYSTEM SET wal_writer_delay = '10 s'")
+    server.execute("SELECT pg_reload_conf()")
+    server.execute("SET synchronous_commit = off; INSERT INTO t VALUES (1)")
+    with exported(server) as found:
+        assert lines(reader(server, found)) == ["1"]
+        server.kill()
+    server.start()
+    assert server.execute("SELECT id FROM t") == [(1,)]
+
+
 def test_dropped_table_is_said_to_be_dropped(server: LocalPostgres) -> None:
     """Also if another one has got its name."""
     server.execute("CREATE TABLE t (id int PRIMARY KEY)")
     ((oid,),) = server.execute("SELECT 't'::regclass::oid::bigint")
     server.execute("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY)")
-    with closing(connect_for_snapshot(server.options)) as connection:
-        source = f"{primary_server(connection)}/shapes"
-        with (
-            pytest.raises(ShapeError, match=r"table public\.t was dropped"),
-            exported_table(connection, source, T, oid, publication="shapes", lock_timeout_s=1),
-        ):
-            pass
+    with (
+        pytest.raises(ShapeError, match=r"table public\.t was dropped"),
+        exported_table(server.options, source_of(server), T, oid, publication="shapes", lock_timeout_s=1),
+    ):
+        pass
 
 
 def test_other_servers_and_databases_are_refused(server: LocalPostgres) -> None:
@@ -332,9 +346,8 @@ def test_other_servers_and_databases_are_refused(server: LocalPostgres) -> None:
     ):
         pass
     with (
-        closing(connect_for_snapshot(server.options)) as connection,
         pytest.raises(PostgresError, match=r"and source 7301/1/shapes is of 7301/1; name its primary in postgres"),
-        exported_table(connection, "7301/1/shapes", T, 1, publication="shapes", lock_timeout_s=1),
+        exported_table(server.options, "7301/1/shapes", T, 1, publication="shapes", lock_timeout_s=1),
     ):
         pass
 
