@@ -33,7 +33,8 @@ def test_plan_shows_no_password() -> None:
 
 def test_errors_of_executors_keep_their_shape_and_kind() -> None:
     """Spark shows a Python error's text in the middle of its own."""
-    text = f"Job aborted: PythonException: Traceback (most recent call last):\n  {RangeError(3, PostgresError('é: "x"'))}\n\tat x"
+    error = RangeError(3, PostgresError('é: "x"'))
+    text = f"Job aborted: PythonException: Traceback (most recent call last):\n  {error}\n\tat x"
     failure = range_failure(text)
     assert failure is not None
     assert (failure[0], type(failure[1]), str(failure[1])) == (3, PostgresError, 'é: "x"')
