@@ -33,7 +33,7 @@ class ShapeReads:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """One range of a table for one shape, by their places in the plan; the shape's rows of it have offsets from here."""
+    """One range of a table for one shape, by their places in the plan, and the first offset of its rows."""
 
     shape: int
     table: int
