@@ -11,7 +11,7 @@ from flushtracker.wal.changes import TableName
 PAGES_PER_RANGE: Final = 512
 """Of usually 8 KiB: less than a second of reading, so that the progress can be seen."""
 
-_TASK_BITS: Final = 40
+_RANGE_BITS: Final = 39
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,12 @@ class ShapeReads:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """One range of a table for one shape, by their places in the plan."""
+    """One range of a table for one shape, by their places in the plan, and the first offset of its rows."""
 
     shape: int
     table: int
     pages: PageRange
+    first_op_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,6 @@ class ReadPlan:
     statement_timeout_ms: int | None = None
 
 
-def first_op_offset(task: int) -> int:
-    """Where the offsets of a task's rows begin: no two tasks of an attempt have the same."""
-    return task << _TASK_BITS
-
-
 def read_tasks(shapes: int, pages: Iterable[int], server_version: int) -> tuple[ReadTask, ...]:
     """Each range of each table, for each shape; those of a shape are neighbours."""
     ranges = [
@@ -65,4 +61,8 @@ def read_tasks(shapes: int, pages: Iterable[int], server_version: int) -> tuple[
         for table, count in enumerate(pages)
         for each in page_ranges(count, PAGES_PER_RANGE, server_version)
     ]
-    return tuple(ReadTask(shape, table, each) for shape in range(shapes) for table, each in ranges)
+    return tuple(
+        ReadTask(shape, table, each, number << _RANGE_BITS)
+        for shape in range(shapes)
+        for number, (table, each) in enumerate(ranges)
+    )

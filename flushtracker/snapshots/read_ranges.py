@@ -15,7 +15,7 @@ from flushtracker.errors import FlushtrackerError
 from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_reader import RangeReader
 from flushtracker.snapshots.item_texts import ItemTexts
-from flushtracker.snapshots.read_plan import ReadPlan, first_op_offset
+from flushtracker.snapshots.read_plan import ReadPlan
 
 SCHEMA: Final = "source string, shape_id string, op_offset bigint, key string, value string"
 """What :func:`read_function` returns; the other columns of the log are the same in all rows."""
@@ -79,7 +79,7 @@ class _Worker:
         """The rows of one task."""
         task = self._plan.tasks[number]
         shape = self._plan.shapes[task.shape]
-        reads, op_offset = shape.tables[task.table], first_op_offset(number)
+        reads, op_offset = shape.tables[task.table], task.first_op_offset
         texts = ItemTexts(reads.items)
         try:
             for lines in self._lines(number):

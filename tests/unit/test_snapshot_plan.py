@@ -1,8 +1,10 @@
 """What executors are told to read, and what they say when they cannot."""
 
+from itertools import pairwise
+
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.range_reader import PageRange
-from flushtracker.snapshots.read_plan import PAGES_PER_RANGE, ReadPlan, ReadTask, first_op_offset, read_tasks
+from flushtracker.snapshots.read_plan import PAGES_PER_RANGE, ReadPlan, read_tasks
 from flushtracker.snapshots.read_ranges import RangeError, range_failure
 from flushtracker.wal.log_offset import OP_INFINITY
 
@@ -10,20 +12,19 @@ from flushtracker.wal.log_offset import OP_INFINITY
 def test_each_shape_reads_each_range_of_each_table() -> None:
     """Ranges of a shape are neighbours, so that its rows get into few files."""
     first, last = PageRange(0, PAGES_PER_RANGE), PageRange(PAGES_PER_RANGE, None)
-    assert read_tasks(2, [PAGES_PER_RANGE + 1, 0], 180_000) == tuple(
-        ReadTask(shape, table, pages)
-        for shape in range(2)
-        for table, pages in [(0, first), (0, last), (1, PageRange(0, None))]
-    )
+    tasks = read_tasks(2, [PAGES_PER_RANGE + 1, 0], 180_000)
+    assert [(task.shape, task.table, task.pages) for task in tasks] == [
+        (shape, table, pages) for shape in range(2) for table, pages in [(0, first), (0, last), (1, PageRange(0, None))]
+    ]
     assert read_tasks(3, [], 180_000) == ()
 
 
-def test_offsets_of_tasks_do_not_overlap() -> None:
-    """A range has fewer rows than there are offsets between two tasks, also of the largest table."""
+def test_offsets_of_a_shapes_rows_are_unique() -> None:
+    """A range has fewer rows than there are offsets between two of them, also in the largest table, of 2**32 pages."""
     most_rows = PAGES_PER_RANGE * 32_768 // 28
-    largest_table = 2**32 // PAGES_PER_RANGE
-    assert first_op_offset(8) + most_rows < first_op_offset(9)
-    assert first_op_offset(largest_table) + most_rows < OP_INFINITY
+    offsets = [task.first_op_offset for task in read_tasks(1, [10 * PAGES_PER_RANGE, 1], 180_000)]
+    assert all(later - earlier > most_rows for earlier, later in pairwise(offsets))
+    assert (2**32 // PAGES_PER_RANGE) * (offsets[1] - offsets[0]) + most_rows < OP_INFINITY
 
 
 def test_plan_shows_no_password() -> None:
@@ -33,7 +34,8 @@ def test_plan_shows_no_password() -> None:
 
 def test_errors_of_executors_keep_their_shape_and_kind() -> None:
     """Spark shows a Python error's text in the middle of its own."""
-    text = f"Job aborted: PythonException: Traceback (most recent call last):\n  {RangeError(3, PostgresError('é: "x"'))}\n\tat x"
+    error = RangeError(3, PostgresError('é: "x"'))
+    text = f"Job aborted: PythonException: Traceback (most recent call last):\n  {error}\n\tat x"
     failure = range_failure(text)
     assert failure is not None
     assert (failure[0], type(failure[1]), str(failure[1])) == (3, PostgresError, 'é: "x"')
