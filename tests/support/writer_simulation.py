@@ -103,8 +103,8 @@ class Claim(LogClaim):
         super().__init__(log)  # type: ignore[arg-type]
         self.log = log
 
-    def _has_row(self, _source: str, shape_id: str, offset: LogOffset) -> bool:
-        return offset in [row[:2] for row in self.log.rows[shape_id]]
+    def _reaches(self, _source: str, shape_id: str, offset: LogOffset) -> bool:
+        return any(row[:2] >= offset for row in self.log.rows[shape_id])
 
 
 @dataclass
@@ -357,7 +357,7 @@ class WriterSimulation:
         states = [WriterGroup(SOURCE, self.settings, packed).durable() for packed in self._checkpoint.states[-1]]
         offsets = [(offset, shape) for state in states for shape, offset in state.items() if offset is not None]
         offset, shape_id = max(offsets, default=(LogOffset.before_all(), "a"))
-        if offset.tx_offset < 0 or offset in [row[:2] for row in older.rows[shape_id]]:
+        if offset.tx_offset < 0 or any(row[:2] >= offset for row in older.rows[shape_id]):
             return
         self._current, newer, self.log = None, self.log, older.copy()
         with pytest.raises(SinkError, match="is older than the checkpoint"):
