@@ -5,31 +5,13 @@ Paths are kept as written: relative ones start at the current directory, and URI
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.job_config import read_trigger_ms
-from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.write_config import LogConfig
-
-_LOCK_TIMEOUT_MS: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class TablesConfig:
-    """The server to read.
-
-    ``connections`` read at the same time, besides one that holds the snapshot. ``lock_timeout_ms``: how long a table's
-    lock is waited for; ``statement_timeout_ms``: of the reading of one range, ``None`` for no limit.
-    """
-
-    connection: SecretOptions
-    publication: str
-    connections: int = 2
-    lock_timeout_ms: int = _LOCK_TIMEOUT_MS
-    statement_timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +32,12 @@ def load_snapshot_config(path: Path) -> SnapshotConfig:
     root = read_yaml(path)
     root.allow("postgres", "sink", "trigger")
     config = SnapshotConfig(
-        _tables(root.mapping("postgres")),
+        read_tables(root.mapping("postgres")),
         _sink(root.mapping("sink")),
         read_trigger_ms(root) if "trigger" in root else None,
     )
     require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
     return config
-
-
-def _tables(postgres: YamlMapping) -> TablesConfig:
-    postgres.allow("connection", "publication", "connections", "lock_timeout", "statement_timeout")
-    return TablesConfig(
-        read_connection(postgres),
-        postgres.text("publication").value,
-        postgres.integer("connections", default=2, at_least=1),
-        postgres.optional_duration_ms("lock_timeout") or _LOCK_TIMEOUT_MS,
-        postgres.optional_duration_ms("statement_timeout"),
-    )
 
 
 def _sink(sink: YamlMapping) -> LogConfig:

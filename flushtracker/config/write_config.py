@@ -11,6 +11,7 @@ from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.transport import FilesTransport, Transport, read_topic, read_transport
 
 ROLES: Final = ("shape_changes", "shapes")
@@ -40,7 +41,10 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class WriteConfig:
-    """The whole file. ``trigger_ms`` is ``None`` for a job that writes the available changes and stops."""
+    """The whole file. ``trigger_ms`` is ``None`` for a job that writes the available changes and stops.
+
+    ``tables``: the server that the job takes snapshots of itself, ``None`` if it takes none.
+    """
 
     transport: Transport
     flushes: FlushesConfig
@@ -49,6 +53,7 @@ class WriteConfig:
     write_unit: WriteUnit
     flush: FlushMode
     trigger_ms: int | None
+    tables: TablesConfig | None = None
 
 
 def load_write_config(path: Path) -> WriteConfig:
@@ -58,7 +63,7 @@ def load_write_config(path: Path) -> WriteConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_yaml(path)
-    root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "trigger")
+    root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "snapshot", "postgres", "trigger")
     transport = read_transport(root.mapping("source"), ROLES)
     config = WriteConfig(
         transport=transport,
@@ -68,6 +73,7 @@ def load_write_config(path: Path) -> WriteConfig:
         write_unit="txn" if _is(root, "write_unit", "txn", default="txn_fragment") else "txn_fragment",
         flush="hold" if _is(root, "flush", "hold", default="batch") else "batch",
         trigger_ms=read_trigger_ms(root),
+        tables=_tables(root),
     )
     keys = [("state", "checkpoint"), ("sink", "log"), ("sink", "shapes")]
     if isinstance(transport, FilesTransport):
@@ -79,7 +85,21 @@ def load_write_config(path: Path) -> WriteConfig:
             "flush",
             "is hold, which needs an interval as trigger; leave flush out, or set trigger to one such as 1 second",
         )
+    if config.tables is not None and config.trigger_ms is None:
+        raise root.error(
+            "snapshot",
+            "is auto, which needs an interval as trigger; leave snapshot and postgres out, and run flushtracker "
+            "snapshot, or set trigger to one such as 1 second",
+        )
     return config
+
+
+def _tables(root: YamlMapping) -> TablesConfig | None:
+    if _is(root, "snapshot", "auto", default="manual"):
+        return read_tables(root.mapping("postgres"))
+    if "postgres" in root:
+        raise root.error("postgres", "is only used with snapshot: auto; leave it out, or set that")
+    return None
 
 
 def _flushes(section: YamlMapping, transport: Transport) -> FlushesConfig:

@@ -10,7 +10,7 @@ from typing import Final
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.delta.shape_log_reader import ShapeLogReader
 from flushtracker.demo.samples import SlotWatch
-from flushtracker.errors import FlushtrackerError
+from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.shapes.shapes_file import load_shapes
@@ -31,6 +31,26 @@ def await_ack(watch: SlotWatch, raise_failure: Callable[[], None]) -> None:
                 f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s; held back by {sample.blocking}"
             )
         time.sleep(_POLL_S)
+
+
+def await_snapshots(config: CaptureConfig, log: Path, raise_failure: Callable[[], None]) -> None:
+    """Wait until the writers know every shape, and it has its snapshot; raises ``FlushtrackerError``."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    reader = ShapeLogReader(str(log))
+    for definition in load_shapes(config.shapes):
+        while (reason := _reason_not_to_read(reader, definition.id)) is not None:
+            raise_failure()
+            if time.monotonic() > deadline:
+                raise FlushtrackerError(f"after {_TIMEOUT_S:.0f} s: {reason}")
+            time.sleep(_POLL_S)
+
+
+def _reason_not_to_read(reader: ShapeLogReader, shape_id: str) -> ConfigError | None:
+    try:
+        reader.find_rows(shape_id, None, None, typed=False, even_if_ended=False)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def check_shapes(config: CaptureConfig, log: Path) -> str:

@@ -7,13 +7,14 @@ from typing import Final
 
 from rich.console import Console
 
-from flushtracker.demo.final_check import await_ack, check_shapes
+from flushtracker.demo.final_check import await_ack, await_snapshots, check_shapes
 from flushtracker.demo.samples import SlotWatch
 from flushtracker.demo.services import Demo
 from flushtracker.demo.view import view
 from flushtracker.process.program import StopRequest
 
 _PERIOD_S: Final = 0.5
+_ADD_SHAPE_AFTER_S: Final = 20.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
                 demo.stop_workload()
                 _print_status("waiting until everything is acknowledged; Ctrl-C skips the check")
                 await_ack(slot, demo.raise_failure)
+            await_snapshots(config, demo.log, demo.raise_failure)
             _print_status(check_shapes(config, demo.log))
     except KeyboardInterrupt:
         _print_status(f"stopped during {step}")
@@ -40,11 +42,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _watch(demo: Demo, slot: SlotWatch, stop: StopRequest, console: Console, seconds: float | None) -> None:
-    """Show samples until a stop is requested, the time is up, or a part fails."""
-    end = None if seconds is None else time.monotonic() + seconds
+    """Show samples until a stop is requested, the time is up, or a part fails; a shape is added on the way."""
+    started = time.monotonic()
+    end = None if seconds is None else started + seconds
+    is_added = False
     with view(console) as show:
         while not stop.is_made and (end is None or time.monotonic() < end):
             demo.raise_failure()
+            # Not before capture has the others: a new source takes all at once.
+            if not is_added and time.monotonic() - started > _ADD_SHAPE_AFTER_S:
+                demo.add_shape()
+                is_added = True
             show(slot.sample())
             time.sleep(_PERIOD_S)
 

@@ -27,6 +27,11 @@ _TRACKER: Final = "tracker.yaml"
 _WRITERS: Final = "writers.yaml"
 _SHAPES: Final = "shapes.yaml"
 _WORKLOAD: Final = "workload"
+_NEW_SHAPE: Final = """\
+  - id: orders-us                          # added by the demo while it ran
+    table: public.orders
+    where: region = 'us'
+"""
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _CHILDREN: Final = (  # name, module and arguments, configuration
     ("tracker", ("flushtracker", "track"), _TRACKER),
@@ -82,6 +87,14 @@ class Demo:
     def log(self) -> Path:
         """The shape log."""
         return self._folder / "log"
+
+    def add_shape(self) -> None:
+        """Add a shape on a table that has rows, and gets more of them meanwhile."""
+        path = self._folder / _SHAPES
+        new = path.with_suffix(".new")
+        new.write_text(path.read_text().rstrip() + "\n" + _NEW_SHAPE)
+        new.rename(path)
+        self._say(f"added the shape orders-us to {path}; a snapshot gives it the rows that orders has")
 
     def stop_workload(self) -> None:
         """Stop the workload, and leave everything else running."""

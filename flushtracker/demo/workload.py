@@ -1,4 +1,4 @@
-"""The demo's workload: small transactions on three tables at a steady pace, with an occasional large one.
+"""The demo's tables, and its workload: small transactions at a steady pace, with an occasional large one.
 
 ``python -m flushtracker.demo.workload --config FILE`` runs it on the server of capture's configuration, until SIGTERM
 or Ctrl-C.
@@ -27,11 +27,15 @@ TABLES: Final = (
     """,
     # Its shapes filter by columns outside the key, so updates must include the old row.
     "ALTER TABLE orders REPLICA IDENTITY FULL",
+    # What shapes get by their snapshots.
+    "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i",
+    """
+    INSERT INTO orders (customer, region, status, note)
+    SELECT i % 100 + 1, (ARRAY['eu', 'us', 'asia'])[i % 3 + 1], (ARRAY['open', 'sent'])[i % 2 + 1], repeat('x', i % 100)
+    FROM generate_series(1, 20000) i
+    """,
 )
-_CUSTOMERS: Final = "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i"
 _PER_SECOND: Final = 25
-_POLL_S: Final = 0.2
-_SLOT_EXISTS: Final = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL"
 _LARGE_EVERY: Final = 100
 _SNAPSHOT_EVERY: Final = 50
 
@@ -56,8 +60,7 @@ _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
 
 def transactions(rng: random.Random) -> Iterator[str]:
-    """An endless stream of transactions, each as the text of its statements; the first one has the customers."""
-    yield _CUSTOMERS
+    """An endless stream of transactions, each as the text of its statements."""
     for number in count(1):
         is_large = number % _LARGE_EVERY == 0
         yield _LARGE if is_large else ";".join(rng.choices(_STATEMENTS, k=rng.randrange(1, 4)))
@@ -76,9 +79,6 @@ def _run(config_file: Path) -> int:
     options = {**config.connection, "application_name": "flushtracker_workload"}
     started = time.monotonic()
     with closing(connect(options)) as connection:
-        # Shapes get what commits after the slot exists, so the tables are empty until then.
-        while not stop.is_made and not rows(connection, _SLOT_EXISTS, (config.slot,)):
-            time.sleep(_POLL_S)
         texts = transactions(random.Random(1))  # noqa: S311  the same work each time
         for number, text in enumerate(texts):
             if stop.is_made:

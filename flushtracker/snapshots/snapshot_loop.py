@@ -19,6 +19,8 @@ from flushtracker.snapshots.table_snapshot import Outcome, StoppedError, take_sn
 
 logger = logging.getLogger(__name__)
 
+_TRIES: Final = 3
+_RETRY_PAUSE_S: Final = 1.0
 _WAITING: Final = "capture has not said yet that all transactions before the shape are visible; try again soon"
 
 
@@ -33,6 +35,7 @@ class SnapshotLoop:
         self._again = set(shape_ids) if again else set[str]()
         self._registry = RegistryTable(config.sink.shapes, config.sink.storage_options)
         self._waiting: tuple[str, ...] = ()
+        self._has_failed = False
         self._reported: dict[str, str] = {}
 
     def run(self) -> None:
@@ -49,7 +52,7 @@ class SnapshotLoop:
                 if interval_ms is None:
                     raise
                 logger.warning("snapshots not taken, and tried again: %s", error)
-                failed = {}
+                failed, self._has_failed = {}, True
             is_first = False
             if interval_ms is None:
                 _raise_any(failed)
@@ -58,6 +61,8 @@ class SnapshotLoop:
 
     def _take_due(self, *, is_first: bool) -> dict[str, FlushtrackerError]:
         """Take each table's snapshots; returns the shapes that have none after it, with the reasons."""
+        if not (is_first or self._has_failed or self._registry.has_changed()):
+            return {}
         due = self._due(is_first=is_first)
         if due.waiting != self._waiting:
             self._waiting = due.waiting
@@ -70,6 +75,7 @@ class SnapshotLoop:
             if self._stop.is_set():
                 break
             failed |= self._take(group)
+        self._has_failed = bool(failed)
         return failed
 
     def _due(self, *, is_first: bool) -> DueShapes:
@@ -86,7 +92,7 @@ class SnapshotLoop:
         table = ".".join(group.table.table)
         logger.info("snapshot started table=%s source=%s shapes=%d", table, group.source, len(names))
         try:
-            outcome = take_snapshot(self._spark, self._config, group, self._stop)
+            outcome = self._try_to_take(group, table)
         except StoppedError as stopped:
             logger.info("snapshot not taken table=%s: %s", table, stopped)
             return {}
@@ -101,6 +107,16 @@ class SnapshotLoop:
         self._again -= set(outcome.taken)
         self._report(table, outcome)
         return outcome.failed
+
+    def _try_to_take(self, group: TableShapes, table: str, tries: int = _TRIES) -> Outcome:
+        """Take it, a few times if need be: a TRUNCATE that waits for the table keeps all readers but the first away."""
+        try:
+            return take_snapshot(self._spark, self._config, group, self._stop)
+        except PostgresUnavailableError as error:
+            if tries <= 1 or self._stop.wait(_RETRY_PAUSE_S):
+                raise
+            logger.info("snapshot tried again table=%s: %s", table, error)
+        return self._try_to_take(group, table, tries - 1)
 
     def _report(self, table: str, outcome: Outcome) -> None:
         """Log each new reason once, with the shapes that it is for."""

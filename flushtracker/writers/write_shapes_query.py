@@ -1,18 +1,19 @@
 """The streaming query of ``flushtracker write``, from its start to its clean end."""
 
 import logging
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from threading import Event
 from typing import Final
 
 from pyspark.sql import SparkSession
 
+from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.delta.log_claim import LogClaim
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.errors import DecodeError
+from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import WRITING, read_state_rows
@@ -87,13 +88,27 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         query = start_query("write_shapes", written, driver, checkpoint, config.trigger_ms)
         logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
         try:
-            with UpkeepThread(config.sink):
+            with UpkeepThread(config.sink), _snapshots(spark, config):
                 await_end(query, driver, stop, config, retry)
         except DecodeError as error:
             is_kafka = isinstance(config.transport, KafkaTransport)
             remedy = _UNREADABLE_RECORD if is_kafka else streams.remedies[DecodeError.__name__]
             raise DecodeError(f"{error}: {remedy}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
+
+
+def _snapshots(spark: SparkSession, config: WriteConfig) -> AbstractContextManager[object]:
+    """What takes snapshots while the job writes; raises ``ConfigError`` if a package that it needs is missing."""
+    if config.tables is None:
+        return nullcontext()
+    try:
+        # Only this needs psycopg2, and a job that takes no snapshots works without.
+        from flushtracker.writers.snapshot_thread import PERIOD_S, SnapshotThread  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"snapshot: auto needs {error.name}, which is not installed; run: pip install 'flushtracker[snapshot]'"
+        ) from error
+    return SnapshotThread(spark, SnapshotConfig(config.tables, config.sink, int(PERIOD_S * 1000)))
 
 
 def _committed_writers(

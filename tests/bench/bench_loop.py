@@ -25,7 +25,7 @@ from tests.bench.measure import Table
 
 _STEP_S = 0.05
 _WARM_UP_S = 20.0
-_SHAPES = "shapes:\n  - {id: orders, table: public.orders}\n"
+_SHAPES = "shapes:\n  - {id: orders, table: public.orders, snapshot: false}\n"
 _INSERT = "INSERT INTO orders (customer, region, status, note) VALUES (7, 'eu', 'open', repeat('x', 60))"
 _LAST_COMMITS = """
 SELECT tx_offset, commit_timestamp FROM rows WHERE operation = 'commit' AND tx_offset > {after} ORDER BY tx_offset

@@ -99,6 +99,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
         return first < parse_lsn(last["acknowledged"]) and first < parse_lsn(last["confirmed"])
 
     wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
+    demo.wait_for("added the shape orders-us")
     blocking = {sample["blocking"].partition(" for ")[0] for sample in demo.samples()}
     assert "audit-archive" in blocking
     assert len(demo.processes()) > 8
@@ -107,6 +108,8 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert demo.processes() == {}
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
     assert stopped == ["workload", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
+    # One of them was added while it ran, and begins with a snapshot, as the others do.
+    assert "6 shapes: folding each log gives its query over the table" in demo.output()
     assert demo.output().endswith("flushtracker demo: everything has stopped\n")
 
 

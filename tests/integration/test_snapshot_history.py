@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.snapshot_config import SnapshotConfig, TablesConfig
+from flushtracker.config.snapshot_config import SnapshotConfig
+from flushtracker.config.tables_config import TablesConfig
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry

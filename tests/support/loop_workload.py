@@ -36,7 +36,7 @@ class LoopShape:
 
     @property
     def definition(self) -> dict[str, Any]:
-        return shape(self.id, f"public.{self.table}", **self.fields)
+        return shape(self.id, f"public.{self.table}", snapshot=False, **self.fields)
 
 
 SHAPES: Final = (

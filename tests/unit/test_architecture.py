@@ -41,7 +41,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
 PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka"}),
     "spark": frozenset({*PURE, "process", "jvm", "delta", "kafka"}),
-    "writers": frozenset({*PURE, "files", "delta", "kafka", "spark"}),
+    "writers": frozenset({*PURE, "files", "delta", "kafka", "snapshots", "spark"}),
     "snapshots": frozenset({*PURE, "delta", "postgres", "spark"}),
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
     "report": frozenset({*PURE, "files", "delta"}),

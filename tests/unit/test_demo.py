@@ -27,10 +27,9 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 
 def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
     """The load is steady, so that any movement in the view comes from the writers."""
-    first, second = (list(islice(transactions(random.Random(1)), 101)) for _ in range(2))  # noqa: S311  a workload
+    first, second = (list(islice(transactions(random.Random(1)), 100)) for _ in range(2))  # noqa: S311  a workload
     assert first == second
-    assert "INTO customers" in first[0]
-    assert ["generate_series" in text for text in first[1:]] == [False] * 99 + [True]
+    assert ["generate_series" in text for text in first] == [False] * 99 + [True]
 
 
 def test_shapes_of_the_demo_have_one_slow_writer() -> None:

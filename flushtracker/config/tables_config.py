@@ -1,0 +1,37 @@
+"""The server whose tables are read for snapshots, in a configuration file."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.config.postgres_connection import read_connection
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.strict_yaml import YamlMapping
+
+_LOCK_TIMEOUT_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TablesConfig:
+    """The server to read.
+
+    ``connections`` read at the same time, besides one that holds the snapshot. ``lock_timeout_ms``: how long a table's
+    lock is waited for; ``statement_timeout_ms``: of the reading of one range, ``None`` for no limit.
+    """
+
+    connection: SecretOptions
+    publication: str
+    connections: int = 2
+    lock_timeout_ms: int = _LOCK_TIMEOUT_MS
+    statement_timeout_ms: int | None = None
+
+
+def read_tables(postgres: YamlMapping) -> TablesConfig:
+    """The section ``postgres``; raises ``ConfigError``."""
+    postgres.allow("connection", "publication", "connections", "lock_timeout", "statement_timeout")
+    return TablesConfig(
+        read_connection(postgres),
+        postgres.text("publication").value,
+        postgres.integer("connections", default=2, at_least=1),
+        postgres.optional_duration_ms("lock_timeout") or _LOCK_TIMEOUT_MS,
+        postgres.optional_duration_ms("statement_timeout"),
+    )
