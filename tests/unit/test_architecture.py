@@ -110,7 +110,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
 }
 """(module, import) pairs outside ``PURE_LIBRARY`` that pure code may have, each with its reason."""
 
-MAX_LAYERS: Final = 8
+MAX_LAYERS: Final = 9
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -176,7 +176,7 @@ def test_architecture_page_shows_the_permitted_imports() -> None:
     assert documented == MAY_IMPORT
 
 
-def test_packages_form_at_most_eight_layers() -> None:
+def test_packages_form_at_most_nine_layers() -> None:
     """There is no cycle; a package is one layer above the highest that it may import."""
     layers: dict[str, int] = {}
     for package in TopologicalSorter(MAY_IMPORT).static_order():

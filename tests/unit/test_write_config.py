@@ -87,6 +87,7 @@ def test_shipped_examples_can_be_used(monkeypatch: pytest.MonkeyPatch, path: Pat
     """Only the replay writes what is there and stops."""
     monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
     monkeypatch.setenv("FLUSHTRACKER_DEMO_KAFKA", "one:9092")
+    monkeypatch.setenv("FLUSHTRACKER_DEMO_POSTGRES_PORT", "5432")
     config = load_write_config(path)
     assert config.trigger_ms == trigger_ms
     assert isinstance(config.transport, FilesTransport) == (path.name == "write_replay.yaml")
@@ -182,3 +183,21 @@ def test_a_missing_section_is_refused(tmp_path: Path, section: str) -> None:
     """How to write and when to flush may be left out."""
     text = "".join(line for line in MINIMAL.splitlines(keepends=True) if not line.startswith(section))
     assert FILE.refusal(tmp_path, text) == f"write.yaml line 1: {section} is missing"
+
+
+def test_snapshots_of_new_shapes_need_a_server_and_an_interval(tmp_path: Path) -> None:
+    """The job looks for new shapes again and again; without ``auto``, another job takes their snapshots."""
+    server = "postgres: {connection: {host: h}, publication: p, connections: 1}\n"
+    running = MINIMAL.replace("available_now", '"1 second"')
+    config = FILE.load(tmp_path, running + "snapshot: auto\n" + server)
+    assert config.tables is not None
+    assert (dict(config.tables.connection), config.tables.connections) == ({"host": "h"}, 1)
+    assert FILE.load(tmp_path, running + "snapshot: manual\n").tables is None
+    assert FILE.refusal(tmp_path, MINIMAL + "snapshot: auto\n" + server) == (
+        "write.yaml line 6: snapshot is auto, which needs an interval as trigger; leave snapshot and postgres out, and "
+        "run flushtracker snapshot, or set trigger to one such as 1 second"
+    )
+    assert FILE.refusal(tmp_path, running + server) == (
+        "write.yaml line 6: postgres is only used with snapshot: auto; leave it out, or set that"
+    )
+    assert "postgres" in FILE.refusal(tmp_path, running + "snapshot: auto\n")
