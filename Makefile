@@ -38,6 +38,7 @@ soak: java $(READY) jars brokerjars ## a million simulated histories, ten millio
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
 	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
+	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
