@@ -73,6 +73,9 @@ _SNAPSHOT_SETTINGS: Final = {
     "application_name": "flushtracker_snapshot",
     # An error rather than rows that a policy leaves out: the stream has them.
     "row_security": "off",
+    # What changes the meaning of a condition.
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
     # While others read, the transaction that exports a snapshot is idle.
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",

@@ -381,6 +381,22 @@ def test_select_on_the_table_and_its_partitions_is_all_that_is_needed(server: Lo
             assert lines(open_reader, ("public", "p")) == ["1"]
 
 
+def test_conditions_mean_what_they_mean_to_capture_whatever_the_role_has_set(server: LocalPostgres) -> None:
+    """A backslash escapes nothing, and nothing is equal to NULL; a reader of the stream knows no other rules."""
+    server.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, path text)",
+        "INSERT INTO t VALUES (1, E'C:\\\\new'), (2, NULL), (3, E'C:\\new')",
+        "ALTER ROLE CURRENT_USER SET standard_conforming_strings = off",
+        "ALTER ROLE CURRENT_USER SET transform_null_equals = on",
+    )
+    with exported(server) as found, closing(reader(server, found)) as one:
+        assert lines(one, where="path = 'C:\\new'") == ["1"]
+    with exported(server) as found, closing(reader(server, found)) as one:
+        assert lines(one, where="path = NULL") == []
+    with exported(server) as found, closing(reader(server, found)) as one:
+        assert lines(one, where="path = '\\' OR path = ' OR true --'") == []
+
+
 def test_policies_leave_out_no_row(server: LocalPostgres) -> None:
     """The stream has all rows, so a role that may not see them gets an error."""
     server.execute(
