@@ -69,9 +69,12 @@ class AppendJob:
         Raises:
             ShapeReadError: for one shape alone, ranges cannot be read.
             FlushtrackerError: for all of them, or the log cannot be written.
+            Exception: any other, such as py4j's, if the JVM has gone.
         """
         if self._failure is None:
             return
+        if not isinstance(self._failure, JAVA_ERRORS):
+            raise self._failure
         failure = range_failure(java_text(self._failure))
         if failure is None:
             reason = java_reason(self._failure)
@@ -86,7 +89,7 @@ class AppendJob:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
             rows = self._items().unionByName(self._ends()).write.format("delta").mode("append")
             rows.option("maxRecordsPerFile", ROWS_PER_FILE).save(self._log)
-        except JAVA_ERRORS as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, nothing is known to be appended
             self._failure = error
 
     def _items(self) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.delta.snapshot_attempts import snapshot_attempts
-from flushtracker.errors import FlushtrackerError, ShapeError
+from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.postgres.connection import Connection, require_open
 from flushtracker.postgres.snapshot_export import ExportedTable, exported_table
@@ -30,6 +30,8 @@ from flushtracker.spark.hadoop_files import spark_path
 from flushtracker.writing.shape_snapshot import ShapeSnapshot
 
 _POLL_S: Final = 0.5
+_MOST_S: Final = 5 * 3600.0
+"""An hour less than the shape log's retention: a vacuum deletes older files that no commit has named yet."""
 
 
 class StoppedError(FlushtrackerError):
@@ -83,11 +85,18 @@ def take_snapshot(spark: SparkSession, config: SnapshotConfig, group: TableShape
 
 def _run(job: AppendJob, connection: Connection, progress: Progress, stop: Event) -> None:
     """Run the job to its end, as long as the snapshot's transaction is open."""
+    deadline = time.monotonic() + _MOST_S
     job.start()
     try:
         while not job.wait(_POLL_S):
             if stop.is_set():
                 raise StoppedError("stopped before the snapshot was complete; nothing of it was appended")
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"the snapshot takes longer than {_MOST_S / 3600:g} hours, after which upkeep of the shape log "
+                    "could delete its first files before they are part of it; name fewer shapes at once, or raise "
+                    "postgres.connections"
+                )
             require_open(connection)
             progress.poll()
     finally:
