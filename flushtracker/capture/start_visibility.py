@@ -20,7 +20,8 @@ The state, of one connection:
   is inferred from time: a commit that waits for no standby is visible in milliseconds.
 
 A start is visible when ``received_lsn`` has reached it, no *committed* transaction is at or below it, and none is
-*unknown*. A transaction that stays open does not delay it.
+*unknown*. A transaction that stays open does not delay it. From a standby it cannot be told: it shows at once what its
+primary shows only when a synchronous standby has confirmed it.
 """
 
 import logging
@@ -41,6 +42,9 @@ SLOW_S: Final = 10.0
 
 class Transactions(Protocol):
     """The server's transactions; each method raises ``PostgresUnavailableError`` if the connection is lost."""
+
+    def is_standby(self) -> bool:
+        """Whether the server is a standby: what it shows may be invisible on its primary, where snapshots are taken."""
 
     def snapshot(self) -> MvccSnapshot:
         """A snapshot taken now."""
@@ -75,6 +79,7 @@ class StartVisibility:
         """By xid, in how many checks in a row it was not waiting."""
         self._waits: dict[str, _Wait] = {}
         self._unpruned = 0
+        self._is_standby = False
 
     @property
     def is_waiting(self) -> bool:
@@ -115,6 +120,7 @@ class StartVisibility:
         """The shapes whose starts have become visible; they wait no longer. ``now_s`` is a monotonic time."""
         if not self._waits:
             return ()
+        self._is_standby = self._server.is_standby()
         snapshot = self._server.snapshot()
         self._prune(snapshot)
         self._check_unknown(snapshot)
@@ -127,7 +133,7 @@ class StartVisibility:
         return visible
 
     def _visible(self) -> tuple[str, ...]:
-        if self._unknown:
+        if self._unknown or self._is_standby:
             return ()
         up_to = min((lsn - 1 for lsn in self._committed.values()), default=self._received_lsn)
         return tuple(shape_id for shape_id, wait in self._waits.items() if wait.starts_after <= up_to)
@@ -156,6 +162,8 @@ class StartVisibility:
             logger.warning("start not visible yet shape_ids=%s reason=%s", names, self._reason(starts_after))
 
     def _reason(self, starts_after: int) -> str:
+        if self._is_standby:
+            return "capture reads a standby, which does not tell what is visible on its primary"
         if starts_after > self._received_lsn:
             return f"capture has received up to {format_lsn(self._received_lsn)}, not yet {format_lsn(starts_after)}"
         if self._unknown:

@@ -12,7 +12,7 @@ from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
-from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress
+from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress, is_standby
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
@@ -71,6 +71,10 @@ class ServerTables:
                 )
             time.sleep(_VISIBILITY_POLL_S)
         return self._catalog.ancestors(oid)
+
+    def is_standby(self) -> bool:
+        """See :func:`flushtracker.postgres.transactions.is_standby`."""
+        return is_standby(self._connection)
 
     def snapshot(self) -> MvccSnapshot:
         """A snapshot taken now."""

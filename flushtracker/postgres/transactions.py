@@ -31,6 +31,12 @@ ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_messa
 """
 
 
+def is_standby(connection: Connection) -> bool:
+    """Whether the server is in recovery."""
+    ((found,),) = rows(connection, "SELECT pg_is_in_recovery()")
+    return bool(found)
+
+
 def current_snapshot(connection: Connection) -> MvccSnapshot:
     """The snapshot of the connection's transaction, or of this statement.
 

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Final
+
+import pytest
 
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress
 from flushtracker.wal.lsn import parse_lsn
+from tests.integration.test_capture_takeover import create_slot_on_standby
 from tests.support.capture_rig import DEADLINE_S, INSERT_USER, USERS, CaptureRig, run_in_transaction, shape
 from tests.support.waiting import wait_until
 
@@ -142,3 +146,24 @@ def test_the_wal_is_flushed_without_waiting_for_a_standby(postgres: LocalPostgre
         before = rows(connection, insert_lsn)
         flush_wal(connection, parse_lsn(text))
         assert rows(connection, insert_lsn) == before
+
+
+def test_a_standby_does_not_tell_what_is_visible_on_its_primary(
+    rig: CaptureRig, postgres_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It replays a commit that waits for another standby, and shows it at once. Snapshots are the primary's."""
+    primary = rig.server
+    with primary.standby(postgres_folder / "standby") as standby:
+        create_slot_on_standby(primary, standby)
+        rig.settings["postgres"]["connection"] = dict(standby.options)
+        rig.define(shape("bare", snapshot=False))
+        capture = rig.start()
+        rig.wait(lambda: "bare" in rig.registry(), "the first shape")
+        with AbsentStandby(primary) as absent:
+            absent.commit(INSERT_USER)
+            rig.define(shape("bare", snapshot=False), shape("users"))
+            rig.wait(lambda: "shape_ids=users reason=capture reads a standby" in caplog.text, "the reason to wait")
+            counted = "SELECT count(*) FROM users"
+            assert (primary.execute(counted), standby.execute(counted)) == ([(0,)], [(1,)])
+            assert not is_visible(rig, "users")
+        capture.stop()

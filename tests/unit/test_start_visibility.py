@@ -66,6 +66,9 @@ class Server:
         xip = tuple(each.xid for each in self.open if each.xid < xmax)
         return MvccSnapshot(min(xip, default=xmax), xmax, xip)
 
+    def is_standby(self) -> bool:
+        return False
+
     def in_progress(self) -> dict[int, bool]:
         self.queries += 1
         return {each.xid % 2**32: self._may_wait(each) for each in self.open}

@@ -64,6 +64,9 @@ class ScriptedTables:
     def snapshot(self) -> MvccSnapshot:
         return MvccSnapshot(1_000_000, 1_000_000)
 
+    def is_standby(self) -> bool:
+        return False
+
     def in_progress(self) -> dict[int, bool]:
         return {}
 
