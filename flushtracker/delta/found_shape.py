@@ -128,9 +128,9 @@ def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -
 
 
 def _contained(snapshot: ShapeSnapshot) -> str:
-    """``ShapeSnapshot.contains`` as SQL: the half of all 32-bit xids below xmax precedes it."""
-    xmax, running = snapshot.visible.xmax % _XIDS, sorted({xid % _XIDS for xid in snapshot.visible.xip})
-    seen = f"(xid - {xmax:d} + {_XIDS}) % {_XIDS} >= {_XIDS // 2}"
+    """``ShapeSnapshot.contains`` as SQL."""
+    xmax, running = snapshot.visible.xmax, sorted(snapshot.unseen)
+    seen = f"(xid - {xmax % _XIDS:d} + {_XIDS}) % {_XIDS} >= {snapshot.next_xid - xmax:d}"
     if running:
         seen += f" AND xid NOT IN ({', '.join(map(str, running))})"
     return f"(tx_offset > 0 AND tx_offset <= {snapshot.lsn:d} AND {seen})"

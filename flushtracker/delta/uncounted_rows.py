@@ -97,6 +97,8 @@ def _uncounted(rows: pa.Table, snapshot: ShapeSnapshot, start: int) -> pa.Array:
     last_end = pc.max(tx.filter(is_end)).as_py() or 0
     is_old = pc.and_(pc.greater(tx, 0), pc.less_equal(tx, min(last_end, snapshot.lsn)))
     is_item = pc.and_(is_old, pc.invert(is_end))
-    seen = [xid for xid in xids.filter(is_item).unique().to_pylist() if snapshot.visible.sees(xid)]
+    unseen = snapshot.unseen
+    found = xids.filter(is_item).unique().to_pylist()
+    seen = [xid for xid in found if xid not in unseen and not snapshot.is_later(xid)]
     is_contained = pc.and_(is_item, pc.is_in(xids, pa.array(seen, pa.int64())))
     return pc.add(pc.indices_nonzero(pc.or_(is_replaced, is_contained)).cast(pa.int64()), start)

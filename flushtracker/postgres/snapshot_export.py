@@ -14,10 +14,9 @@ server's clock, while an advisory lock keeps other exports of the table away: of
 clock has the later snapshot, which contains all that the earlier one contains.
 """
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from psycopg2 import sql
@@ -25,20 +24,17 @@ from psycopg2 import sql
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, connect_for_snapshot, limit_statements, rows
-from flushtracker.postgres.slot import read_slot, wal_end
+from flushtracker.postgres.slot import read_slot
 from flushtracker.postgres.table_bindings import read_bindings
-from flushtracker.postgres.transactions import flush_wal
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation, TableName
-from flushtracker.wal.lsn import format_lsn, parse_lsn
+from flushtracker.wal.lsn import parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.source_name import server_and_slot
 
 STATEMENT_TIMEOUT_S: Final = 30.0
 """Of queries to the catalog, in addition to the time that they may wait for a lock."""
-
-_FLUSH_POLL_S: Final = 0.02
 
 _SERVER: Final = """
 SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identifier || '/' ||
@@ -47,6 +43,11 @@ FROM pg_control_system()
 """
 _EXPORT: Final = "SELECT pg_export_snapshot(), txid_current_snapshot()::text"
 _WAL_END: Final = "SELECT pg_current_wal_insert_lsn()::text"
+# Without a record of its own, a transaction does not wait for the flush; and it must not wait for a standby.
+_NEXT_XID: Final = """
+SELECT txid_current() FROM
+  (SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'flushtracker', '')) AS flushed
+"""
 _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # Of the whole database, so the first number keeps it apart from those of others; the second is the table's OID.
 _EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s, (%s::bigint - 2147483648)::int)"
@@ -75,13 +76,15 @@ class ExportedTable:
     """A table in an exported snapshot.
 
     ``snapshot_id`` is for ``SET TRANSACTION SNAPSHOT``, and ``visible`` is the same snapshot. ``lsn`` is the end of the
-    WAL after it was taken, and ``taken_us`` the server's time then, in µs since 1970.
+    WAL after it was taken, and ``taken_us`` the server's time then, in µs since 1970. What commits up to there has an
+    xid below ``next_xid``.
     """
 
     snapshot_id: str
     visible: MvccSnapshot
     lsn: int
     taken_us: int
+    next_xid: int
     binding: TableBinding
     leaves: tuple[Leaf, ...]
 
@@ -127,24 +130,17 @@ def exported_table(
         name = sql.Identifier(*table)
         rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
         exported = _export(connection, table, oid, publication)
-        _await_flushed(options, exported.lsn)
-        yield connection, exported
+        yield connection, replace(exported, next_xid=_next_xid(options))
 
 
-def _await_flushed(options: Mapping[str, str], lsn: int) -> None:
-    """Wait until no crash of the server takes back what committed before ``lsn``.
+def _next_xid(options: Mapping[str, str]) -> int:
+    """An xid assigned now, of 64 bits, by a commit with which the server flushes all of its WAL so far.
 
-    Over a connection of its own, because the snapshot's cannot commit, which makes the server flush.
+    Over a connection of its own, because the snapshot's cannot commit.
     """
-    deadline_s = time.monotonic() + STATEMENT_TIMEOUT_S
     with closing(connect_for_snapshot(options)) as connection:
-        flush_wal(connection, lsn)
-        while wal_end(connection) < lsn:
-            if time.monotonic() > deadline_s:
-                raise PostgresUnavailableError(
-                    f"the server has not flushed its WAL up to {format_lsn(lsn)} in {STATEMENT_TIMEOUT_S:g} s"
-                )
-            time.sleep(_FLUSH_POLL_S)
+        ((next_xid,),) = rows(connection, _NEXT_XID)
+    return int(next_xid)
 
 
 def _require_source(connection: Connection, source: str) -> None:
@@ -175,7 +171,7 @@ def _export(connection: Connection, table: TableName, oid: int, publication: str
     if facts is None or facts.oid != oid:
         raise ShapeError(f"table {'.'.join(table)} is not the same table as when the shape was bound to it")
     leaves = _leaves(connection, facts, binding, oids)
-    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, binding, leaves)
+    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, 0, binding, leaves)
 
 
 def _leaves(

@@ -95,7 +95,8 @@ class AppendJob:
     def _items(self) -> DataFrame:
         """The rows of all ranges; each connection reads neighbouring ones, so that rows of a shape stay together."""
         tx_offset, _ = LogOffset.last_before_real_offsets()
-        numbers = self._spark.range(0, len(self._plan.tasks), 1, min(self._connections, max(1, len(self._plan.tasks))))
+        tasks = self._plan.tasks
+        numbers = self._spark.range(0, tasks, 1, min(self._connections, max(1, tasks)))
         read = numbers.mapInArrow(read_function(self._plan, self._count.add), READ_SCHEMA)
         constants = {
             "tx_offset": F.lit(tx_offset),

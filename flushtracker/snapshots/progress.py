@@ -1,6 +1,7 @@
 """``Progress``: how far the connections of an attempt are, in the log every few seconds."""
 
 import logging
+import re
 import time
 from typing import Final
 
@@ -15,6 +16,7 @@ EVERY_S: Final = 5.0
 
 # A transaction sees the activity of one moment, unless it asks for another.
 _NEW_MOMENT: Final = "SELECT pg_stat_clear_snapshot()"
+_REPORT: Final = re.compile(r"([0-9]{1,18}) ([0-9]{1,18})")
 _REPORTS: Final = "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE %s"
 
 
@@ -38,10 +40,11 @@ class Progress:
         rows(self._connection, _NEW_MOMENT)
         prefix = f"{APPLICATION_NAME} {self._plan.attempt} "
         for pid, name in rows(self._connection, _REPORTS, (prefix + "%",)):
-            ranges, count = name.removeprefix(prefix).split()
-            self._reports[pid] = int(ranges), int(count)
+            # Anybody may name a connection so.
+            if found := _REPORT.fullmatch(name.removeprefix(prefix)):
+                self._reports[pid] = int(found[1]), int(found[2])
         done, read = (sum(column) for column in zip((0, 0), *self._reports.values(), strict=True))
-        seconds, of = now - self._started_s, len(self._plan.tasks)
+        seconds, of = now - self._started_s, self._plan.tasks
         logger.info(
             "snapshot running table=%s shapes=%d ranges=%d/%d rows=%d rows_per_s=%d seconds_left=%s",
             *(self._table, len(self._plan.shapes), done, of, read, read / seconds),

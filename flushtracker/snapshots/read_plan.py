@@ -43,26 +43,36 @@ class ReadTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """All that is read in the snapshot ``snapshot_id`` for one attempt. The ``options`` may hold a password."""
+    """All that is read in the snapshot ``snapshot_id`` for one attempt. The ``options`` may hold a password.
+
+    ``ranges`` are those of each table, by its place in ``tables``. There is a task for each shape and range; those of a
+    shape are neighbours.
+    """
 
     options: Mapping[str, str] = field(repr=False)
     snapshot_id: str
     attempt: int
     tables: tuple[TableName, ...]
     shapes: tuple[ShapeReads, ...]
-    tasks: tuple[ReadTask, ...]
+    ranges: tuple[tuple[int, PageRange], ...]
     statement_timeout_ms: int | None = None
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.shapes) * len(self.ranges)
 
-def read_tasks(shapes: int, pages: Iterable[int], server_version: int) -> tuple[ReadTask, ...]:
-    """Each range of each table, for each shape; those of a shape are neighbours."""
-    ranges = [
+    def task(self, number: int) -> ReadTask:
+        """One of them."""
+        shape, place = divmod(number, len(self.ranges))
+        table, pages = self.ranges[place]
+        return ReadTask(shape, table, pages, place << _RANGE_BITS)
+
+
+def read_ranges(pages: Iterable[int], server_version: int) -> tuple[tuple[int, PageRange], ...]:
+    """The ranges of tables that have so many pages."""
+    return tuple(
         (table, each)
         for table, count in enumerate(pages)
         for each in page_ranges(count, PAGES_PER_RANGE, server_version)
-    ]
-    return tuple(
-        ReadTask(shape, table, each, number << _RANGE_BITS)
-        for shape in range(shapes)
-        for number, (table, each) in enumerate(ranges)
     )

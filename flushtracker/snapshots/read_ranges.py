@@ -77,7 +77,7 @@ class _Worker:
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        task = self._plan.tasks[number]
+        task = self._plan.task(number)
         shape = self._plan.shapes[task.shape]
         reads, op_offset = shape.tables[task.table], task.first_op_offset
         texts = ItemTexts(reads.items)
@@ -94,7 +94,7 @@ class _Worker:
 
     def _lines(self, number: int) -> Iterator[list[str]]:
         """The rows of a task as COPY writes them, in lists that are neither small nor large."""
-        task = self._plan.tasks[number]
+        task = self._plan.task(number)
         reads = self._plan.shapes[task.shape].tables[task.table]
         held, characters = list[str](), 0
         for rows in self._reader.read(self._plan.tables[task.table], reads.items.columns, reads.where, task.pages):

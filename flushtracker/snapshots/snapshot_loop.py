@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.snapshot_attempts import snapshot_attempts
-from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, listed
+from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError, listed
 from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import primary_server
 from flushtracker.snapshots.due_shapes import DueShapes, TableShapes, due_shapes, require_known
@@ -48,7 +48,7 @@ class SnapshotLoop:
         while not self._stop.is_set():
             try:
                 failed = self._take_due(is_first=is_first)
-            except PostgresUnavailableError as error:
+            except (PostgresUnavailableError, SinkError) as error:
                 if interval_ms is None:
                     raise
                 logger.warning("snapshots not taken, and tried again: %s", error)

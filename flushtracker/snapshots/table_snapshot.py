@@ -25,7 +25,7 @@ from flushtracker.snapshots.append_job import AppendJob, ShapeReadError
 from flushtracker.snapshots.due_shapes import TableShapes
 from flushtracker.snapshots.item_texts import ItemColumns
 from flushtracker.snapshots.progress import Progress
-from flushtracker.snapshots.read_plan import ReadPlan, ShapeReads, TableReads, read_tasks
+from flushtracker.snapshots.read_plan import ReadPlan, ShapeReads, TableReads, read_ranges
 from flushtracker.spark.hadoop_files import spark_path
 from flushtracker.writing.shape_snapshot import ShapeSnapshot
 
@@ -70,7 +70,7 @@ def take_snapshot(spark: SparkSession, config: SnapshotConfig, group: TableShape
         shapes = _readable(group, exported, outcome)
         while shapes and not outcome.taken:
             plan = _plan(config, connection, exported, attempt, tuple(shapes.values()))
-            snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn)
+            snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid)
             job = AppendJob(spark, spark_path(config.sink.log), plan, snapshot, postgres.connections)
             try:
                 _run(job, connection, Progress(connection, group.table.table, plan), stop)
@@ -141,6 +141,6 @@ def _plan(
         attempt,
         tuple(leaf.relation.table for leaf in exported.leaves),
         shapes,
-        read_tasks(len(shapes), [leaf.pages for leaf in exported.leaves], connection.server_version),
+        read_ranges([leaf.pages for leaf in exported.leaves], connection.server_version),
         config.postgres.statement_timeout_ms,
     )

@@ -20,6 +20,8 @@ from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import dump_json, integer_field, integers_field
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
+_XIDS: Final = 2**32
+
 SNAPSHOT: Final = "snapshot"
 """The operation of the row that ends a snapshot."""
 
@@ -29,12 +31,13 @@ class ShapeSnapshot:
     """The snapshot that ``attempt`` has made: the rows that ``visible`` saw.
 
     ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
+    ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
 
-    >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900)
+    >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
     (True, False, False)
     >>> snapshot.to_json()
-    '{"xmin":100,"xmax":105,"xip":[102],"lsn":900}'
+    '{"xmin":100,"xmax":105,"xip":[102],"lsn":900,"next":108}'
     >>> ShapeSnapshot.parse(7, snapshot.to_json()) == snapshot
     True
     """
@@ -42,15 +45,35 @@ class ShapeSnapshot:
     attempt: int
     visible: MvccSnapshot
     lsn: int
+    next_xid: int
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` if a transaction that was not seen cannot be told from one that was."""
+        if not 0 <= self.next_xid - self.visible.xmax < _XIDS:
+            raise ValueError(f"next is {self.next_xid}, expected {self.visible.xmax}, xmax, or a little more")
 
     def contains(self, tx_offset: int, xid: int) -> bool:
-        """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``."""
-        return 0 < tx_offset <= self.lsn and self.visible.sees(xid)
+        """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``.
+
+        ``xid`` has 32 bits, as in the stream. However old the transaction is: it is one of the few that were in
+        progress, or began until the end of the WAL was read, or else it was seen.
+        """
+        return 0 < tx_offset <= self.lsn and xid not in self.unseen and not self.is_later(xid)
+
+    @property
+    def unseen(self) -> frozenset[int]:
+        """The 32-bit xids of the transactions that were in progress."""
+        return frozenset(xid % _XIDS for xid in self.visible.xip)
+
+    def is_later(self, xid: int) -> bool:
+        """Whether a transaction that has committed at or below ``lsn`` is not before the snapshot's xmax."""
+        return (xid - self.visible.xmax) % _XIDS < self.next_xid - self.visible.xmax
 
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
         visible = self.visible
-        return dump_json({"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip, "lsn": self.lsn})
+        fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
+        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid})
 
     @classmethod
     def parse(cls, attempt: int, text: str | None) -> "ShapeSnapshot":
@@ -62,7 +85,7 @@ class ShapeSnapshot:
         if not isinstance(fields, dict):
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log is not a JSON object")
         try:
-            xmin, xmax, lsn = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn"))
-            return cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn)
+            xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
+            return cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn, next_xid)
         except (DecodeError, ValueError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error

@@ -105,14 +105,14 @@ class Stage:
             attempt = exported.taken_us
             reads = table_snapshot._reads(entry, bound, exported)
             plan = table_snapshot._plan(config, connection, exported, attempt, (reads,))
-            tasks = pa.RecordBatch.from_pydict({"id": list(range(len(plan.tasks)))})
+            tasks = pa.RecordBatch.from_pydict({"id": list(range(plan.tasks))})
             batches = list(read_function(plan, lambda _: None)(iter([tasks])))
         found = [
             (key, value)
             for batch in batches
             for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
         ]
-        self.taken.append((shape_id, ShapeSnapshot(attempt, exported.visible, exported.lsn), found))
+        self.taken.append((shape_id, ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid), found))
 
     def _entries(self, shape_id: str) -> tuple[ShapeEntry, TableBinding]:
         entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]

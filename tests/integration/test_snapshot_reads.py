@@ -313,6 +313,16 @@ def test_partition_that_is_attached_after_the_lock_is_not_read_without_one(
         assert [leaf.relation.name for leaf in found.leaves] == ["p"]
 
 
+def test_columns_may_have_names_that_are_words_of_sql(server: LocalPostgres) -> None:
+    """Capture takes them without quotes, and so the snapshot must."""
+    server.execute('CREATE TABLE t (id int PRIMARY KEY, "order" text, "end" int, "left" int, "limit" int)')
+    server.execute("INSERT INTO t VALUES (1, 'x', 1, 2, 3), (2, 'y', 1, 2, 3), (3, 'x', 9, 2, 3)")
+    with exported(server) as found:
+        relation = found.leaves[0].relation
+        where = server_text("order = 'x' AND end < 5 AND left IN (2) AND Limit = 3", relation)
+        assert lines(reader(server, found), where=where) == ["1"]
+
+
 def test_crash_takes_nothing_back_that_a_snapshot_has_read(server: LocalPostgres) -> None:
     """A commit may be visible before its WAL is flushed; after a crash its LSN and its xid would be another's."""
     server.execute("CREATE TABLE t (id int PRIMARY KEY)", "ALTER SYSTEM SET wal_writer_delay = '10 s'")

@@ -161,7 +161,7 @@ def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp
         compared += 1
     assert compared > 1
     running = tuple(range(1001, 11_001, 2))
-    snapshot = ShapeSnapshot(play.snapshots[-1].attempt + 1, MvccSnapshot(1001, 11_001, running), play.world.lsn)
+    snapshot = ShapeSnapshot(play.snapshots[-1].attempt + 1, MvccSnapshot(1001, 11_001, running), play.world.lsn, 2**31)
     append(log, snapshot_rows(snapshot, {}))
     rows = SparkShapeLogReader(spark, log).read_log("users").rows
     assert rows.count() == len(ShapeLogReader(log).read_log("users").rows)

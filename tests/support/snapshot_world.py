@@ -126,7 +126,7 @@ class SnapshotWorld:
         self.seen[attempt] = list(self.visible)
         for _ in range(self.rng.choice([0, 0, 4])):
             self.step()
-        return ShapeSnapshot(attempt, visible, self.lsn + 8), rows
+        return ShapeSnapshot(attempt, visible, self.lsn + 8, self.next_xid), rows
 
     def expected(self, attempt: int, bound: int) -> Table:
         """What a reader has that begins with the snapshot of ``attempt`` and has read up to ``bound``."""

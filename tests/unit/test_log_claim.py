@@ -246,7 +246,7 @@ def test_log_restored_from_before_the_claim_or_from_after_it_is_refused(path: st
 
 def test_row_that_a_merge_has_left_out_does_not_make_the_log_older(path: str) -> None:
     """The shape's snapshot contains it, and the end of its transaction is still there."""
-    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("2000:2000:"), 2000)
+    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("2000:2000:"), 2000, 2000)
     append(path, [item((1000, 0), "insert", "1", {"id": "1"})])
     append(path, [commit(1000), *snapshot_rows(snapshot, {"1": {"id": "1"}})])
     assert ShapeLogUpkeep(path, settings=MergeSettings(merge_files=2)).run(_NOW).merges == 1

@@ -243,7 +243,8 @@ def test_follower_looks_again_only_if_a_table_has_changed(log: str) -> None:
 
 
 def taken(attempt: int, snapshot: str, lsn: int) -> ShapeSnapshot:
-    return ShapeSnapshot(attempt, MvccSnapshot.parse(snapshot), lsn)
+    visible = MvccSnapshot.parse(snapshot)
+    return ShapeSnapshot(attempt, visible, lsn, visible.xmax + 1000)
 
 
 def wanted_entry() -> ShapeEntry:
@@ -305,7 +306,7 @@ def test_follower_is_told_what_a_later_snapshot_has_taken_from_its_log(log: str)
 def test_snapshot_among_thousands_of_running_transactions(log: str) -> None:
     """As many as a server may have connections and prepared transactions; with ids past 2**32."""
     running = tuple(range(2**32 - 9001, 2**32 + 9000, 2))
-    snapshot = ShapeSnapshot(1, MvccSnapshot(running[0], 2**32 + 9001, running), 40_000)
+    snapshot = ShapeSnapshot(1, MvccSnapshot(running[0], 2**32 + 9001, running), 40_000, 2**32 + 9003)
     xids = [2**32 - 9002, *(xid % 2**32 for xid in range(2**32 - 9001, 2**32 + 9003))]
     rows = [item((tx, OP_INFINITY), "commit") | {"xid": xid} for tx, xid in enumerate(xids, start=1)]
     append(log, [*snapshot_rows(snapshot, {}), *rows])

@@ -12,7 +12,7 @@ from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
 
 def test_snapshot_contains_what_it_saw_and_nothing_that_committed_later() -> None:
     """Neither itself nor a transaction above `lsn`, whose 32-bit xid may have been used before."""
-    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("100:105:100,103"), lsn=900)
+    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("100:105:100,103"), lsn=900, next_xid=108)
     found = [
         snapshot.contains(tx, xid) for tx, xid in [(900, 99), (10, 101), (900, 100), (10, 105), (901, 99), (0, 99)]
     ]
@@ -22,7 +22,9 @@ def test_snapshot_contains_what_it_saw_and_nothing_that_committed_later() -> Non
 @given(st.integers(1, 2**40), st.lists(st.integers(0, 99), unique=True), st.integers(0, 2**63 - 1))
 def test_the_row_says_the_same_when_it_is_read(xmin: int, running: list[int], lsn: int) -> None:
     """Also with 64-bit ids."""
-    snapshot = ShapeSnapshot(7, MvccSnapshot(xmin, xmin + 100, tuple(sorted(xmin + each for each in running))), lsn)
+    snapshot = ShapeSnapshot(
+        7, MvccSnapshot(xmin, xmin + 100, tuple(sorted(xmin + each for each in running))), lsn, xmin + 100
+    )
     assert ShapeSnapshot.parse(7, snapshot.to_json()) == snapshot
 
 
@@ -32,9 +34,11 @@ def test_the_row_says_the_same_when_it_is_read(xmin: int, running: list[int], ls
         (None, "is not a JSON object"),
         ("{", "is not JSON"),
         ('{"xmin":1,"xmax":2,"xip":[]}', "lsn is missing"),
-        ('{"xmin":1,"xmax":2,"xip":[1.5],"lsn":3}', "xip has type float, expected int"),
-        ('{"xmin":5,"xmax":2,"xip":[],"lsn":3}', "is not of the form xmin:xmax"),
-        ('{"xmin":1,"xmax":2,"xip":[],"lsn":true}', "lsn has type bool"),
+        ('{"xmin":1,"xmax":2,"xip":[1.5],"lsn":3,"next":2}', "xip has type float, expected int"),
+        ('{"xmin":5,"xmax":2,"xip":[],"lsn":3,"next":5}', "is not of the form xmin:xmax"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3}', "next is missing"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":1}', "next is 1, expected 2, xmax, or a little more"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":true,"next":2}', "lsn has type bool"),
     ],
 )
 def test_malformed_row_is_an_error_with_its_place(text: str | None, problem: str) -> None:
@@ -46,3 +50,12 @@ def test_malformed_row_is_an_error_with_its_place(text: str | None, problem: str
 def test_end_of_a_snapshot_changes_no_row() -> None:
     """As the end of a transaction does."""
     assert fold([("insert", "k", '{"id":"1"}'), (SNAPSHOT, None, "{}"), ("commit", None, None)]) == {"k": {"id": "1"}}
+
+
+def test_snapshot_contains_transactions_of_long_ago() -> None:
+    """A shape's log may be older than 2**31 transactions when its snapshot is taken, or taken again."""
+    now = 2**32 + 10**9
+    snapshot = ShapeSnapshot(1, MvccSnapshot(now - 5, now, (now - 5,)), lsn=900, next_xid=now + 3)
+    ages = (1, 2**31 - 1, 2**31 + 1, 3 * 10**9, 2**32 - 4)
+    assert [snapshot.contains(10, (now - age) % 2**32) for age in ages] == [True] * len(ages)
+    assert [snapshot.contains(10, (now - age) % 2**32) for age in (5, 0, -2)] == [False] * 3

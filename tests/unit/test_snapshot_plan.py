@@ -4,25 +4,30 @@ from itertools import pairwise
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.range_reader import PageRange
-from flushtracker.snapshots.read_plan import PAGES_PER_RANGE, ReadPlan, read_tasks
+from flushtracker.snapshots.read_plan import PAGES_PER_RANGE, ReadPlan, ReadTask, ShapeReads, read_ranges
 from flushtracker.snapshots.read_ranges import RangeError, range_failure
 from flushtracker.wal.log_offset import OP_INFINITY
+
+
+def planned(shapes: int, pages: list[int]) -> list[ReadTask]:
+    plan = ReadPlan({}, "1", 1, (), (ShapeReads("s", "a", ()),) * shapes, read_ranges(pages, 180_000))
+    return [plan.task(number) for number in range(plan.tasks)]
 
 
 def test_each_shape_reads_each_range_of_each_table() -> None:
     """Ranges of a shape are neighbours, so that its rows get into few files."""
     first, last = PageRange(0, PAGES_PER_RANGE), PageRange(PAGES_PER_RANGE, None)
-    tasks = read_tasks(2, [PAGES_PER_RANGE + 1, 0], 180_000)
+    tasks = planned(2, [PAGES_PER_RANGE + 1, 0])
     assert [(task.shape, task.table, task.pages) for task in tasks] == [
         (shape, table, pages) for shape in range(2) for table, pages in [(0, first), (0, last), (1, PageRange(0, None))]
     ]
-    assert read_tasks(3, [], 180_000) == ()
+    assert planned(3, []) == []
 
 
 def test_offsets_of_a_shapes_rows_are_unique() -> None:
     """A range has fewer rows than there are offsets between two of them, also in the largest table, of 2**32 pages."""
     most_rows = PAGES_PER_RANGE * 32_768 // 28
-    offsets = [task.first_op_offset for task in read_tasks(1, [10 * PAGES_PER_RANGE, 1], 180_000)]
+    offsets = [task.first_op_offset for task in planned(1, [10 * PAGES_PER_RANGE, 1])]
     assert all(later - earlier > most_rows for earlier, later in pairwise(offsets))
     assert (2**32 // PAGES_PER_RANGE) * (offsets[1] - offsets[0]) + most_rows < OP_INFINITY
 

@@ -54,7 +54,7 @@ def test_items_are_those_that_the_stream_gives(
     assert [*zip(*texts.of(lines), strict=True)] == [(row.key, row.value) for row in expected]
 
 
-def test_casts_to_enums_get_their_schema() -> None:
+def test_columns_are_quoted_and_casts_to_enums_get_their_schema() -> None:
     """In both spellings and as arrays, but not what has a schema, is built in, or only looks like a cast."""
     moods = UserType(16_400, "My s", "mood", "enum", ("ok",))
     quoted = UserType(16_402, "public", 'The "kind"', "enum", ("x",))
@@ -67,9 +67,9 @@ def test_casts_to_enums_get_their_schema() -> None:
     where = """ "größe 😀" = 'é::mood' AND feel = 'ok'::Mood AND feels @> CAST('{ok}' AS mood[]) AND mood = 'x'::text
         AND kind = 'x' :: "The ""kind\""" OR feel = 'ok'::"My s".mood -- 'ok'::mood"""
     assert server_text(where, relation) == (
-        """ "größe 😀" = 'é::mood' AND feel = 'ok'::"My s"."mood" AND feels @> CAST('{ok}' AS "My s"."mood"[]) AND """
-        """mood = 'x'::text
-        AND kind = 'x' :: "public"."The ""kind\""" OR feel = 'ok'::"My s".mood -- 'ok'::mood"""
+        """ "größe 😀" = 'é::mood' AND "feel" = 'ok'::"My s"."mood" AND "feels" @> CAST('{ok}' AS "My s"."mood"[]) """
+        """AND "mood" = 'x'::text
+        AND "kind" = 'x' :: "public"."The ""kind\""" OR "feel" = 'ok'::"My s".mood -- 'ok'::mood"""
     )
     plain = Relation(1, "public", "t", "full", (Column("id", 20),))
-    assert server_text("id = 1", plain) == "id = 1"
+    assert server_text("Id = 1 AND ÄÖ = 2", plain) == '"id" = 1 AND "ÄÖ" = 2'

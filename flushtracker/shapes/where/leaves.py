@@ -63,13 +63,13 @@ def column_name(node: exp.Expr) -> str:
         raise refused("a column qualified by a table", "write only the name of the column")
     if type(identifier) is not exp.Identifier:
         raise refused(name_of(identifier))
-    name = _folded(identifier)
+    name = folded(identifier)
     if name in _SESSION_VALUES and not identifier.args.get("quoted"):
         raise refused(f"{name}, a session value", f'for a column of that name, write "{name}" in double quotes')
     return name
 
 
-def _folded(identifier: exp.Identifier) -> str:
+def folded(identifier: exp.Identifier) -> str:
     """The name in the catalog: PostgreSQL folds only ASCII letters, and only of names without quotes."""
     name = str(identifier.this)
     if identifier.args.get("quoted"):
@@ -123,9 +123,9 @@ def _enum_name(target: exp.DataType) -> EnumName | None:
     if target.this is not exp.DataType.Type.USERDEFINED or target.expressions:
         return None
     if type(kind) is exp.Identifier:
-        return EnumName(None, _folded(kind))
+        return EnumName(None, folded(kind))
     if type(kind) is exp.Dot and type(kind.this) is exp.Identifier and type(kind.expression) is exp.Identifier:
-        return EnumName(_folded(kind.this), _folded(kind.expression))
+        return EnumName(folded(kind.this), folded(kind.expression))
     return None
 
 

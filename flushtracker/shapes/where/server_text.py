@@ -1,10 +1,17 @@
-"""A ``where`` as a server takes it: with the schema of each enum that a cast names, whatever the ``search_path``."""
+"""A ``where`` as a server takes it, to evaluate it with an empty ``search_path``.
 
+Columns are quoted, because here a column may have a name that is a word of SQL's, such as ``order``. A cast to an enum
+gets the type's schema.
+"""
+
+from collections.abc import Iterator
 from typing import Final
 
 import sqlglot
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from flushtracker.shapes.where.leaves import folded
 from flushtracker.wal.changes import Relation
 
 _NAMES: Final = frozenset([TokenType.VAR, TokenType.IDENTIFIER])
@@ -12,26 +19,35 @@ _BEFORE_TYPE: Final = frozenset([TokenType.DCOLON, TokenType.ALIAS])
 
 
 def server_text(where: str, relation: Relation) -> str:
-    """``where``, which is valid for ``relation``, for a session with an empty ``search_path``; else as it is written.
+    """``where``, which is valid for ``relation``, with each column quoted, and each enum's schema.
 
     A name without a schema is that of a column's type (:meth:`~.operands.Operands.enum`), which may be in any.
     """
+    text = where
+    for start, end, name in sorted([*_columns(where), *_enums(where, relation)], reverse=True):
+        text = f"{text[:start]}{name}{text[end + 1 :]}"
+    return text
+
+
+def _columns(where: str) -> Iterator[tuple[int, int, str]]:
+    """Where each column is that is not quoted, and its name as the catalog has it, quoted."""
+    tree = sqlglot.parse_one(where, into=exp.Condition, dialect="postgres")
+    for column in tree.find_all(exp.Column):
+        identifier = column.this
+        if isinstance(identifier, exp.Identifier) and not identifier.quoted:
+            yield identifier.meta["start"], identifier.meta["end"], _quoted(folded(identifier))
+
+
+def _enums(where: str, relation: Relation) -> Iterator[tuple[int, int, str]]:
+    """Where each enum is that is named without a schema, and its name with it."""
     enums = {column.user_type.enum for column in relation.columns if column.user_type is not None}
     schemas = {enum.name: enum.schema for enum in enums if enum is not None}
-    if not schemas:
-        return where
     tokens = sqlglot.tokenize(where, dialect="postgres")
-    names = [
-        token
-        for before, token, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False)
-        if before.token_type in _BEFORE_TYPE and token.token_type in _NAMES and not _is_dot(after)
-    ]
-    text = where
-    for token in reversed(names):
-        name = token.text if token.token_type is TokenType.IDENTIFIER else token.text.lower()
-        if name in schemas:
-            text = f"{text[: token.start]}{_quoted(schemas[name])}.{_quoted(name)}{text[token.end + 1 :]}"
-    return text
+    for before, token, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
+        if before.token_type in _BEFORE_TYPE and token.token_type in _NAMES and not _is_dot(after):
+            name = token.text if token.token_type is TokenType.IDENTIFIER else token.text.lower()
+            if name in schemas:
+                yield token.start, token.end, f"{_quoted(schemas[name])}.{_quoted(name)}"
 
 
 def _is_dot(token: Token | None) -> bool:
