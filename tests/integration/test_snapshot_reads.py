@@ -227,6 +227,9 @@ def test_readers_keep_what_they_have_locked_when_the_export_is_lost(server: Loca
     with exported(server) as found:
         early = reader(server, found)
     with closing(early):
+        ended = "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name LIKE 'flushtracker_snapshot%'"
+        # The server notices a moment later that a connection was closed.
+        wait_until(lambda: server.execute(ended) == [(True,)], "the end of the export", 10)
         with pytest.raises(PostgresUnavailableError, match="the connection that exported the snapshot was lost"):
             reader(server, found)
         thread = in_thread(server, "TRUNCATE t")
