@@ -208,7 +208,7 @@ def in_background(run: Callable[[], None]) -> tuple[Thread, list[BaseException]]
 
 
 def test_lost_connections_leave_nothing_behind(rig: SnapshotRig, spark: SparkSession) -> None:
-    """All of them, while they read; the next run takes the snapshot."""
+    """All of them, while they read; the attempt is made again, from its beginning."""
     rig.server.execute(insert(200_010).replace("(1,", "(11,"))
     rig.define(ShapeDefinition("all", USERS))
     thread, errors = in_background(loop(spark, rig).run)
@@ -216,11 +216,10 @@ def test_lost_connections_leave_nothing_behind(rig: SnapshotRig, spark: SparkSes
     rig.server.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'flushtracker_snapshot%'"
     )
-    thread.join(60)
-    assert [type(error) for error in errors] == [PostgresUnavailableError]
-    assert rig.rows("all") == []
-    take(spark, rig)
+    thread.join(120)
+    assert errors == []
     assert len(rig.items("all")) == 200_010
+    assert len(rig.rows("all")) == 200_011
 
 
 def test_stop_during_an_attempt_leaves_nothing_behind(

@@ -117,7 +117,7 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
             problems.append(error)
 
     def fragments() -> Iterator[list[dict[str, Any]]]:
-        for _ in range(4):
+        for _ in range(2):
             yield from made.fragments()
 
     thread = threading.Thread(target=keep)
