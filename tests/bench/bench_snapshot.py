@@ -1,6 +1,11 @@
-"""The snapshots' job on one table beside ``COPY`` of the same rows: ``python -m tests.bench.bench_snapshot [ROWS]``."""
+"""The snapshots' job on one table beside ``COPY`` of the same rows: ``python -m tests.bench.bench_snapshot [ROWS]``.
+
+With ``--pgbench``, also the transactions per second of pgbench's TPC-B with four clients, without a snapshot and while
+one is taken, on the same machine.
+"""
 
 import argparse
+import re
 import resource
 import sys
 import tempfile
@@ -28,12 +33,15 @@ INSERT INTO orders SELECT n, n % 1000, (ARRAY['open', 'paid', 'sent'])[1 + n % 3
 FROM generate_series(1, {}) n
 """
 _POLL_S: Final = 0.05
+_PGBENCH_S: Final = 12
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_snapshot")
     parser.add_argument("rows", nargs="?", type=int, default=500_000)
-    rows = parser.parse_args().rows
+    parser.add_argument("--pgbench", action="store_true")
+    arguments = parser.parse_args()
+    rows = arguments.rows
     log_to_stderr()
     spark = start_session("bench", 2)
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
@@ -54,6 +62,17 @@ def main() -> None:
                 job_s = _seconds(SnapshotLoop(spark, rig.config(), Event(), (), again=False).run)
             written = sum(path.stat().st_size for path in Path(rig.log).glob("*.parquet"))
             files = len([*Path(rig.log).glob("*.parquet")])
+            if arguments.pgbench:
+                server.run("pgbench", *_server(server), "--initialize", "--scale=10", "--quiet")
+                alone = _pgbench(server)
+                again = SnapshotLoop(spark, rig.config(), Event(), ("all",), again=True)
+                thread = threading.Thread(target=again.run)
+                thread.start()
+                beside = _pgbench(server)
+                is_long_enough = thread.is_alive()
+                thread.join()
+                note = "" if is_long_enough else " (it ended before pgbench: use more rows)"
+                sys.stdout.write(f"pgbench: {alone:,.0f} tps alone, {beside:,.0f} tps beside a snapshot{note}\n")
     spark.stop()
     lines = [
         ["COPY TO file", f"{copy_s:.1f}", f"{rows / copy_s:,.0f}", "", ""],
@@ -70,6 +89,19 @@ def main() -> None:
     )
     table = Table(title, ["", "s", "rows/s", "worker's MB", "MB and files of the log"], lines)
     sys.stdout.write(f"{table}\n")
+
+
+def _server(server: LocalPostgres) -> list[str]:
+    options = server.options
+    return [f"--host={options['host']}", f"--port={options['port']}", f"--username={options['user']}", "postgres"]
+
+
+def _pgbench(server: LocalPostgres) -> float:
+    """Transactions per second."""
+    output = server.run("pgbench", "--client=4", "--jobs=2", f"--time={_PGBENCH_S}", "--no-vacuum", *_server(server))
+    found = re.search(r"^tps = ([0-9.]+)", output, re.MULTILINE)
+    assert found is not None, output
+    return float(found[1])
 
 
 def _seconds(run: Callable[[], object]) -> float:
