@@ -34,7 +34,7 @@ from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.kafka_job import KafkaJob
 from tests.support.kafka_streams import config_file, created_streams, topic_names, values
 from tests.support.secured_broker import Acl, SecuredBroker
-from tests.support.secured_services import LIMIT_S, Run, SettingsOf, remove_old_shapes
+from tests.support.secured_services import LIMIT_S, Run, SettingsOf, remove_old_shape
 from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_capture_names_the_missing_acl(
     secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, operation: str, role: str
 ) -> None:
     """Some are needed only when it reads the end of a topic, removes a shape or sends the first change."""
-    remove_old_shapes(secured_rig, 1 + documented_acls("capture").index((operation, role)))
+    remove_old_shape(secured_rig)
     name, acls = topics_of(secured_rig)[role], acls_of("capture", topics_of(secured_rig))
     config = settings_of(acls - {(operation, name)} | {("DESCRIBE", name)}).write(tmp_path)
     code, line = run("capture", "--config", str(config))

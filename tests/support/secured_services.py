@@ -5,7 +5,7 @@ import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Timer
 from typing import Final, TypeAlias
@@ -64,7 +64,7 @@ def secured_rig(
         "CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1)",
         "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
     )
-    remove_old_shapes(rig, 0)
+    define_shapes(rig, [f"old-{number}" for number in range(OLD_SHAPES)])
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     capture.stop()
@@ -72,10 +72,16 @@ def secured_rig(
     rig.close()
 
 
-def remove_old_shapes(rig: CaptureRig, count: int) -> None:
-    """Define the rig's shapes without the first ``count`` of those to remove."""
-    old = [shape(f"old-{number}") for number in range(count, OLD_SHAPES)]
-    rig.define(shape("users"), shape("events", "public.events"), *old, allow_removing=OLD_SHAPES)
+def remove_old_shape(rig: CaptureRig) -> None:
+    """Take one of the shapes to remove out of the rig's, whichever tests have run before."""
+    live = [name for name, entry in rig.registry().items() if name.startswith("old-") and entry.removed_at is None]
+    define_shapes(rig, sorted(live)[1:])
+
+
+def define_shapes(rig: CaptureRig, old: Iterable[str]) -> None:
+    """Define the rig's shapes, and these of those to remove."""
+    shapes = [shape("users"), shape("events", "public.events"), *map(shape, old)]
+    rig.define(*shapes, allow_removing=OLD_SHAPES)
 
 
 @pytest.fixture
