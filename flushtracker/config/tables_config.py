@@ -14,8 +14,8 @@ _LOCK_TIMEOUT_MS: Final = 10_000
 class TablesConfig:
     """The server to read.
 
-    ``connections`` read at the same time, besides one that holds the snapshot. ``lock_timeout_ms``: how long a table's
-    lock is waited for; ``statement_timeout_ms``: of the reading of one range, ``None`` for no limit.
+    ``connections`` read at the same time, besides one that holds the snapshot. ``lock_timeout_ms``: how long to
+    wait for the lock on a table; ``statement_timeout_ms``: for reading one range, ``None`` for no limit.
     """
 
     connection: SecretOptions

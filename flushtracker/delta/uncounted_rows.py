@@ -14,15 +14,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from flushtracker.delta.shape_log_files import LogFile, ShapeKey
+from flushtracker.delta.snapshot_attempts import IS_SNAPSHOT
 from flushtracker.delta.storage import literal, query_rows
-from flushtracker.wal.log_offset import OP_INFINITY
 from flushtracker.writing.log_row import COMMIT
-from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.writing.shape_snapshot import ShapeSnapshot
 
-_ENDS: Final = (
-    "SELECT source, shape_id, chunk, value FROM rows "  # noqa: S608  no user's values
-    f"WHERE tx_offset = 0 AND op_offset = {OP_INFINITY} AND operation = {literal(SNAPSHOT)}"
-)
+_ENDS: Final = f"SELECT source, shape_id, chunk, value FROM rows WHERE {IS_SNAPSHOT}"  # noqa: S608  no user's values
 
 
 class CurrentSnapshots:

@@ -48,8 +48,8 @@ class RangeReader:
     ) -> None:
         """Connect, lock, and import the snapshot.
 
-        Nothing is waited for: who exported the snapshot has the same locks, so a lock that cannot be had is one that
-        waits for that connection to end.
+        It waits for no lock. The connection that exported the snapshot has the same ones, so a lock that is not free at
+        once is wanted by somebody who waits for that connection to end.
 
         Raises:
             PostgresUnavailableError: the snapshot is gone, or a table's lock cannot be had.

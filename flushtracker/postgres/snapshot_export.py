@@ -16,7 +16,7 @@ clock has the later snapshot, which contains all that the earlier one contains.
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from psycopg2 import sql
@@ -129,8 +129,7 @@ def exported_table(
         rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = sql.Identifier(*table)
         rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
-        exported = _export(connection, table, oid, publication)
-        yield connection, replace(exported, next_xid=_next_xid(options))
+        yield connection, _export(connection, options, table, oid, publication)
 
 
 def _next_xid(options: Mapping[str, str]) -> int:
@@ -155,10 +154,13 @@ def _require_source(connection: Connection, source: str) -> None:
     read_slot(connection, slot)
 
 
-def _export(connection: Connection, table: TableName, oid: int, publication: str) -> ExportedTable:
+def _export(
+    connection: Connection, options: Mapping[str, str], table: TableName, oid: int, publication: str
+) -> ExportedTable:
     ((snapshot_id, visible),) = rows(connection, _EXPORT)
     lsn = parse_lsn(rows(connection, _WAL_END)[0][0])
     ((taken_us,),) = rows(connection, _CLOCK)
+    next_xid = _next_xid(options)
     binding = read_bindings(connection, publication, [oid]).get(oid)
     if binding is None:
         raise ShapeError(f"table {'.'.join(table)} was dropped")
@@ -171,7 +173,7 @@ def _export(connection: Connection, table: TableName, oid: int, publication: str
     if facts is None or facts.oid != oid:
         raise ShapeError(f"table {'.'.join(table)} is not the same table as when the shape was bound to it")
     leaves = _leaves(connection, facts, binding, oids)
-    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, 0, binding, leaves)
+    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, next_xid, binding, leaves)
 
 
 def _leaves(
