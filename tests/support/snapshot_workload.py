@@ -47,6 +47,12 @@ _CHANGES: Final = (
     "UPDATE {table} SET id = {new} WHERE {place} = {id}",
     "DELETE FROM {table} WHERE {place} = {id}",
 )
+# The last: a row was locked that another client had moved to the other partition.
+_EXPECTED: Final = (
+    psycopg2.errors.UniqueViolation,
+    psycopg2.errors.DeadlockDetected,
+    psycopg2.errors.SerializationFailure,
+)
 
 
 class Workload:
@@ -96,7 +102,7 @@ class Workload:
             else:
                 connection.commit()
                 self.committed += 1
-        except (psycopg2.errors.UniqueViolation, psycopg2.errors.DeadlockDetected):
+        except _EXPECTED:
             connection.rollback()
         time.sleep(rng.random() * 0.02)
 
