@@ -21,7 +21,8 @@ error that ends the shape. The same applies to an update that moves a row into t
 
 from collections.abc import Iterable
 
-from flushtracker.shapes.shape import BoundShape, filled_new_row, quoted, table_prefix
+from flushtracker.shapes.item_key import key_values, table_prefix
+from flushtracker.shapes.shape import BoundShape, filled_new_row
 from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Row, TableName, Truncate, Update
 from flushtracker.wal.log_offset import LogOffset
 
@@ -36,11 +37,7 @@ def key_text(table: TableName, values: Iterable[str | None]) -> str:
     >>> print(key_text(("public", "order_items"), ['1/"2"', None]))
     "public"."order_items"/"1/""2""\"/_
     """
-    return table_prefix(table) + _key_values(values)
-
-
-def _key_values(values: Iterable[str | None]) -> str:
-    return "".join(["/_" if value is None else "/" + quoted(value) for value in values])
+    return table_prefix(table) + key_values(values)
 
 
 def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
@@ -96,7 +93,7 @@ def _delete(shape: BoundShape, change: Change, old: Row) -> LogItem:
 
 
 def _key(shape: BoundShape, change: Change, row: Row) -> str:
-    return shape.key_prefix + _key_values(shape.key_of(change, row))
+    return shape.key_prefix + key_values(shape.key_of(change, row))
 
 
 def _chosen(shape: BoundShape, row: Row) -> Row:

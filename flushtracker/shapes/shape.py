@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.enum_labels import LabelParsers, label_parsers, unknown_label
+from flushtracker.shapes.item_key import table_prefix
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.required_ranges import RequiredRanges
 from flushtracker.shapes.where.required_values import RequiredValues
@@ -268,13 +269,3 @@ def _name(definition: ShapeDefinition) -> str:
 
 def _dotted(table: TableName) -> str:
     return ".".join(table)
-
-
-def quoted(text: str) -> str:
-    """``text`` as a quoted SQL identifier, with inner double quotes doubled."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def table_prefix(table: TableName) -> str:
-    """Schema and name as SQL writes them, both quoted."""
-    return ".".join(map(quoted, table))

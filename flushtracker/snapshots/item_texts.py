@@ -5,10 +5,11 @@ that a shape's condition needs: it runs on executors.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flushtracker.postgres.copy_text import values_of
+from flushtracker.shapes.item_key import key_values
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -40,15 +41,10 @@ class ItemTexts:
             if "\\" in line:
                 row = values_of(line)
                 values.append(template % tuple(["null" if text is None else quoted(text) for text in row]))
-                keys.append(prefix + _key_text([row[place] for place in places]))
+                keys.append(prefix + key_values([row[place] for place in places]))
             else:
                 # No value is NULL, and none is escaped.
                 texts = [] if self._is_empty else line.split("\t")
                 values.append(template % tuple(map(quoted, texts)))
-                parts = ['/"' + texts[place].replace('"', '""') + '"' for place in places]
-                keys.append(prefix + "".join(parts))
+                keys.append(prefix + key_values([texts[place] for place in places]))
         return keys, values
-
-
-def _key_text(texts: Sequence[str | None]) -> str:
-    return "".join(["/_" if text is None else '/"' + text.replace('"', '""') + '"' for text in texts])

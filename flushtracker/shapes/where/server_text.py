@@ -11,6 +11,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from flushtracker.shapes.item_key import quoted
 from flushtracker.shapes.where.leaves import folded
 from flushtracker.wal.changes import Relation
 
@@ -35,7 +36,7 @@ def _columns(where: str) -> Iterator[tuple[int, int, str]]:
     for column in tree.find_all(exp.Column):
         identifier = column.this
         if isinstance(identifier, exp.Identifier) and not identifier.quoted:
-            yield identifier.meta["start"], identifier.meta["end"], _quoted(folded(identifier))
+            yield identifier.meta["start"], identifier.meta["end"], quoted(folded(identifier))
 
 
 def _enums(where: str, relation: Relation) -> Iterator[tuple[int, int, str]]:
@@ -47,12 +48,8 @@ def _enums(where: str, relation: Relation) -> Iterator[tuple[int, int, str]]:
         if before.token_type in _BEFORE_TYPE and token.token_type in _NAMES and not _is_dot(after):
             name = token.text if token.token_type is TokenType.IDENTIFIER else token.text.lower()
             if name in schemas:
-                yield token.start, token.end, f"{_quoted(schemas[name])}.{_quoted(name)}"
+                yield token.start, token.end, f"{quoted(schemas[name])}.{quoted(name)}"
 
 
 def _is_dot(token: Token | None) -> bool:
     return token is not None and token.token_type is TokenType.DOT
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
