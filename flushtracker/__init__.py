@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from flushtracker.kafka.flush_notifier import FlushNotifier
     from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
     from flushtracker.kafka.records import Record, record_of
+    from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
-    from flushtracker.tracking.fragment_chain import FragmentChain, Link
-    from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+    from flushtracker.tracking.fragment_chain import FragmentChain
+    from flushtracker.tracking.shape_events import ShapeEvent, ShapeEvents
+    from flushtracker.tracking.shape_group import ShapeGroup
     from flushtracker.tracking.source_tracker import ChainReport, GroupReport, SourceTracker
     from flushtracker.wal.changes import Commit, LogItem
     from flushtracker.wal.log_offset import LogOffset
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChainLinks",
     "ChainReport",
     "Commit",
     "DecodeError",
@@ -47,8 +50,8 @@ __all__ = [
     "Record",
     "ShapeChangesEvent",
     "ShapeEntry",
-    "ShapeFlush",
-    "ShapeFragment",
+    "ShapeEvent",
+    "ShapeEvents",
     "ShapeGroup",
     "ShapeRead",
     "SourceTracker",
@@ -73,8 +76,10 @@ _NAMES: Final = {
     "kafka.kafka_config": ("KafkaConfig", "load_kafka_config"),
     "kafka.records": ("Record", "record_of"),
     "tracking.flush_tracker": ("FlushTracker", "Pending"),
-    "tracking.fragment_chain": ("FragmentChain", "Link"),
-    "tracking.shape_group": ("ShapeFlush", "ShapeFragment", "ShapeGroup"),
+    "tracking.chain_links": ("ChainLinks", "Link"),
+    "tracking.fragment_chain": ("FragmentChain",),
+    "tracking.shape_events": ("ShapeEvent", "ShapeEvents"),
+    "tracking.shape_group": ("ShapeGroup",),
     "tracking.source_tracker": ("ChainReport", "GroupReport", "SourceTracker"),
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),

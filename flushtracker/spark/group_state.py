@@ -13,9 +13,11 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import DecodeError, FlushtrackerError
-from flushtracker.spark.rows import REMOVED, SHAPE_FRAGMENT, UNREADABLE_FRAGMENT
-from flushtracker.tracking.fragment_chain import FragmentChain, Link
-from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.spark.rows import FRAGMENTS, Unreadable
+from flushtracker.tracking.chain_links import ChainLinks
+from flushtracker.tracking.fragment_chain import FragmentChain
+from flushtracker.tracking.shape_events import ShapeEvents
+from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, ChainReport
 from flushtracker.wal.log_offset import LogOffset
 
@@ -106,27 +108,21 @@ def handle_group(
 
 
 def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
-    """The group's report, and the number of events: what a chain has, too."""
+    """The group's report, and the number of flushes: what a chain has, too."""
     if state.exists:
         group = ShapeGroup.unpack(bytes(state.get[0]))
     else:
         group = ShapeGroup(settings.start_of(source) or LogOffset.before_all())
-    fragments: list[ShapeFragment] = []
-    flushes: list[ShapeFlush] = []
+    parts: list[ShapeEvents] = []
     now_ms = 0
     for frame in frames:
         now_ms = int(frame["now_ms"].iloc[0])
-        columns = ("kind", "shape_id", "tx", "op", "last_tx", "last_op", "commit")
-        for kind, shape_id, tx, op, last_tx, last_op, commit in zip(*(frame[c].tolist() for c in columns), strict=True):
-            if kind == SHAPE_FRAGMENT:
-                last_offset = LogOffset(tx, op) if op >= 0 else None
-                fragments.append(ShapeFragment(shape_id, last_offset, LogOffset(last_tx, last_op), commit))
-            else:
-                flushes.append(ShapeFlush(shape_id, LogOffset(tx, op), kind == REMOVED))
-    group.apply(fragments, flushes, now_ms=now_ms, max_pending=settings.max_pending_transactions)
+        parts += map(ShapeEvents.unpack, frame["packed"].tolist())
+    events = ShapeEvents.joined(parts)
+    group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report().to_json()
     state.update((group.pack(), report, settings.shape_groups))
-    return report, len(flushes)
+    return report, events.flushes
 
 
 def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
@@ -134,17 +130,11 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
         chain = FragmentChain.unpack(source, bytes(state.get[0]))
     else:
         chain = FragmentChain(source, settings.start_of(source))
-    links = [link for frame in frames for link in _links(frame)]
+    links = ChainLinks.joined([ChainLinks.unpack(packed) for frame in frames for packed in frame["packed"].tolist()])
     chain.extend(links)
     report = ChainReport(chain.last_seen_offset).to_json()
     state.update((chain.pack(), report, settings.shape_groups))
     return report, len(links)
-
-
-def _links(frame: pd.DataFrame) -> Iterator[Link]:
-    columns = ("tx", "op", "last_tx", "last_op", "start", "commit", "place")
-    for tx, op, last_tx, last_op, start, commit, place in zip(*(frame[c].tolist() for c in columns), strict=True):
-        yield Link(LogOffset(tx, op), LogOffset(last_tx, last_op), start, commit, place)
 
 
 def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
@@ -153,13 +143,12 @@ def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
     first_error: str | None = None
     for frame in frames:
         letters = []
-        columns = ("kind", "place", "value", "reason")
-        for kind, place, value, reason in zip(*(frame[c].tolist() for c in columns), strict=True):
-            if kind == UNREADABLE_FRAGMENT:
+        for stream, text, place, reason in map(Unreadable.unpack, frame["packed"].tolist()):
+            if stream == FRAGMENTS:
                 message = _unreadable_fragment(place, reason)
                 first_error = message if first_error is None else min(first_error, message)
             else:
-                letters.append(OutputRow(DEAD_LETTER, place=place, reason=reason, value=value))
+                letters.append(OutputRow(DEAD_LETTER, place=place, reason=reason, value=text))
         dead_letters += len(letters)
         yield letters
     rows = [OutputRow(UNREADABLE, events=dead_letters)]

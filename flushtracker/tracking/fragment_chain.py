@@ -13,26 +13,20 @@ other fragments. A fragment with ``start`` follows the whole of the transaction 
 is still open here, its end was confirmed but never seen, which is a gap too.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import numpy as np
 
 from flushtracker.errors import GapError
+from flushtracker.tracking.chain_links import ChainLinks, Link
+from flushtracker.tracking.offset_columns import OffsetColumns, at_most, greatest, starts_of_runs
+from flushtracker.tracking.packed_columns import Ints
 from flushtracker.tracking.packed_state import offset_from_json, offset_to_json, pack, unpack
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 _KAFKA_OFFSET: Final = " Kafka offset "
 """Separates the topic and partition from the record's offset in the ``place`` of a fragment read from Kafka."""
-
-
-class Link(NamedTuple):
-    """The fields of a fragment that the chain needs. ``place`` is its file, or topic, partition and Kafka offset."""
-
-    follows: LogOffset
-    last_log_offset: LogOffset
-    start: bool
-    is_commit: bool
-    place: str
 
 
 class FragmentChain:
@@ -44,11 +38,11 @@ class FragmentChain:
     >>> start = Link(LogOffset(99, 0), LogOffset(200, 4), start=True, is_commit=True, place="1.jsonl")
     >>> late = Link(LogOffset(200, 4), LogOffset(300, 0), start=False, is_commit=True, place="2.jsonl")
     >>> last = Link(LogOffset(300, 0), LogOffset(400, 2), start=False, is_commit=True, place="3.jsonl")
-    >>> chain.extend([start])
-    >>> chain.extend([last])  # doctest: +ELLIPSIS
+    >>> chain.extend(ChainLinks.of([start]))
+    >>> chain.extend(ChainLinks.of([last]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     flushtracker.errors.GapError: 3.jsonl: fragment 0/190+2 of source 7301/1/shapes follows 0/12C+0, but the chain ...
-    >>> chain.extend([last, late, start])  # in any order; start is a resend
+    >>> chain.extend(ChainLinks.of([last, late, start]))  # in any order; start is a resend
     >>> chain.last_seen_offset
     LogOffset(tx_offset=400, op_offset=2)
     """
@@ -65,33 +59,46 @@ class FragmentChain:
         self.last_seen_offset = last_seen_offset
         self.place = place
 
-    def extend(self, links: Iterable[Link]) -> None:
+    def extend(self, links: ChainLinks) -> None:
         """Apply one micro-batch, in any order; O(n log n).
 
         Raises:
             GapError: fragments are missing. The chain is unchanged.
         """
-        ordered = sorted(links, key=_predecessor)
-        if not ordered:
+        if not len(links):
             return
+        before_tx, before_op = links.predecessors()
+        order = np.lexsort((before_op, before_tx))
         cursor = self.stream_cursor
         if cursor is None:
-            first = min(ordered, key=lambda link: (link.follows, not link.start))
+            first = links[links.first()]
             if not first.start:
                 raise self._no_start(first)
-            cursor = _predecessor(first)
-        last_seen, place = self.last_seen_offset, self.place
-        for link in ordered:
-            if _predecessor(link) > cursor:
-                raise self._gap(link, cursor, place)
+            cursor = first.predecessor
+        tx, op = links.reached()
+        furthest = _furthest((tx[order], op[order]))
+        # Where a link begins past the cursor, and past all that the links before it have reached.
+        needed = (before_tx[order], before_op[order])
+        is_late = ~at_most(needed, cursor)
+        reached = order[furthest[:-1]]
+        is_late[1:] &= ~at_most((needed[0][1:], needed[1][1:]), (tx[reached], op[reached]))
+        if is_late.any():
+            late = int(np.argmax(is_late))
+            cursor, place = self._after(links, order[furthest[late - 1]] if late else None, cursor)
+            raise self._gap(links[order[late]], cursor, place)
+        self.stream_cursor, self.place = self._after(links, order[furthest[-1]], cursor)
+        commits = links.commits()
+        if len(commits[0]):
+            self.last_seen_offset = max(greatest(commits), self.last_seen_offset or LogOffset.before_all())
+
+    def _after(self, links: ChainLinks, furthest: int | None, cursor: LogOffset) -> tuple[LogOffset, str]:
+        """The cursor, and where the fragment that moved it was read, after the link that reaches furthest."""
+        if furthest is not None:
+            link = links[furthest]
             reached = link.last_log_offset.reached(is_commit=link.is_commit)
             if reached > cursor:
-                cursor, place = reached, link.place
-            if link.is_commit and (last_seen is None or link.last_log_offset > last_seen):
-                last_seen = link.last_log_offset
-        self.stream_cursor = cursor
-        self.last_seen_offset = last_seen
-        self.place = place
+                return reached, link.place
+        return cursor, self.place
 
     def pack(self) -> bytes:
         """The state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
@@ -123,9 +130,16 @@ class FragmentChain:
         return GapError(message)
 
 
-def _predecessor(link: Link) -> LogOffset:
-    """The offset that the chain must have reached before ``link``."""
-    return LogOffset.last_of(link.follows.tx_offset) if link.start else link.follows
+def _furthest(offsets: OffsetColumns) -> Ints:
+    """For each offset, the place of the first that is the greatest up to there."""
+    tx, op = offsets
+    order = np.lexsort((op, tx))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.cumsum(starts_of_runs(tx[order], op[order]))
+    is_new = np.ones(len(rank), np.bool_)
+    highest = np.maximum.accumulate(rank)
+    np.greater(rank[1:], highest[:-1], out=is_new[1:])
+    return np.maximum.accumulate(np.where(is_new, np.arange(len(rank)), 0))
 
 
 def _format_cursor(cursor: LogOffset) -> str:

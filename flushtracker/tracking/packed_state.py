@@ -26,8 +26,8 @@ def check_version(packed: bytes, *readable: bytes) -> bytes:
     if version not in readable:
         raise StateError(
             f"the checkpoint's state has version {version.hex() or 'none'}, this job reads version "
-            f"{' and '.join(each.hex() for each in readable)}; use the release that wrote it, or start with a new "
-            f"checkpoint and a resend"
+            f"{' and '.join(each.hex() for each in readable)}; use the release that wrote it, or restart capture, "
+            f"which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)"
         )
     return version
 

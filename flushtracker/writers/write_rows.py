@@ -6,10 +6,8 @@ event that cannot be read, has the group :data:`NO_SHAPE`. The events themselves
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
-
-from flushtracker.spark.rows import shape_group_of
 
 SHAPE_CHANGES: Final = "shape_changes"
 SHAPES: Final = "shapes"
@@ -29,3 +27,10 @@ def to_write_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
         "value",
         "place",
     )
+
+
+def shape_group_of(shape_id: Column, shape_groups: int) -> Column:
+    """A shape's group, which never changes; with 0 ``shape_groups`` every shape is its own group."""
+    if shape_groups == 0:
+        return shape_id
+    return F.pmod(F.xxhash64(shape_id), F.lit(shape_groups)).cast("string")

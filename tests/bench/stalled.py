@@ -10,9 +10,10 @@ from functools import partial
 from itertools import pairwise
 from time import process_time
 
-from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
 from flushtracker.tracking.shape_offsets import ShapeOffsets
 from flushtracker.tracking.txn_offset_mapping import TxnOffsetMapping
+
+from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.measure import Table, medians, seconds
 from tests.support.plain_group import Batch

@@ -4,16 +4,15 @@ It is what :class:`~flushtracker.tracking.shape_group.ShapeGroup` is compared wi
 events and the report. ``random_group_batches`` makes the micro-batches of one group, with every kind of event.
 """
 
-import json
 from dataclasses import dataclass, field
 from random import Random
 
 from flushtracker.tracking.flush_tracker import Pending
-from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from tests.support.group_view import Offset, ShapeFlush, ShapeFragment, shapes_of
 
-Offset = tuple[int, int]
 Batch = tuple[list[ShapeFragment], list[ShapeFlush]]
 
 
@@ -108,28 +107,17 @@ class PlainGroup:
         return GroupReport(len(pending), Pending(LogOffset(*sent), LogOffset(*flushed), since_ms), shape_id)
 
     def to_json(self) -> list[object]:
-        """The group as version 1 of the stored format has it."""
+        """The group as lists."""
         shapes = {
             shape_id: [shape.since_ms, *map(_list, (shape.opened, shape.flushed, shape.removed)), shape.txns]
             for shape_id, shape in self.shapes.items()
         }
         return [list(self.cursor), shapes]
 
-    def pack_version_1(self) -> bytes:
-        return b"\x01" + json.dumps(self.to_json()).encode()
-
 
 def group_to_json(group: ShapeGroup) -> list[object]:
     """A real group in the same form as :meth:`PlainGroup.to_json`."""
-    shapes = {}
-    for shape_id, shape in group.shapes.items():
-        offsets = (shape.open_offset, shape.flushed_offset, shape.removed_offset)
-        txns = [
-            [txn.first_tx_offset, txn.boundary.tx_offset, txn.last_offset.op_offset, txn.boundary.op_offset]
-            for txn in shape.txn_offset_mapping
-        ]
-        pairs = [None if offset is None else [offset.tx_offset, offset.op_offset] for offset in offsets]
-        shapes[shape_id] = [shape.since_ms, *pairs, txns]
+    shapes = {shape_id: view.to_json() for shape_id, view in shapes_of(group).items()}
     return [[group.cursor.tx_offset, group.cursor.op_offset], shapes]
 
 

@@ -3,7 +3,7 @@
 Production code does every step: the state function runs each chain and each shape group on its packed state, and
 ``AckDriver`` raises errors, reduces the reports, and appends the acks that advanced. In Spark's place are:
 
-- ``_rows_by_key``: groups the rows that ``spark.rows`` makes of events by key (parsing has tests of its own);
+- ``_rows_by_key``: groups the rows that ``spark.rows`` makes of events by key;
 - ``_Frame``: the frames in which a group gets its rows, unless the job is to use those of pandas, as Spark does;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
 - ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;
@@ -16,7 +16,6 @@ the restart. Invariants are checked after each step.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
-from zlib import crc32
 
 import pandas as pd
 from pyspark.sql import DataFrame
@@ -27,20 +26,13 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.spark.committed_state import CommittedState
 from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.driver import AckDriver
+from flushtracker.spark.event_columns import shape_group_of
 from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
-from flushtracker.spark.rows import (
-    ROW_SCHEMA,
-    UNREADABLE_FLUSH,
-    UNREADABLE_FRAGMENT,
-    Row,
-    flush_row,
-    fragment_rows,
-    unreadable_row,
-)
+from flushtracker.spark.rows import FLUSHES, FRAGMENTS, ROW_SCHEMA, read_parts
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
-from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, StoredAcks
+from tests.support.group_view import check_group
 from tests.support.wal_history import Event
 
 
@@ -152,7 +144,7 @@ class SimulatedJob:
             if state.is_updated and state.value is not None:
                 states[key] = state.value
                 if key[1] != CHAIN:
-                    _check_group(ShapeGroup.unpack(state.value[0]))
+                    check_group(ShapeGroup.unpack(state.value[0]))
         return states, _Batch(output)
 
     def acknowledge(self, batch: "_Batch", batch_id: int) -> None:
@@ -164,12 +156,12 @@ class SimulatedJob:
         return self.table.last_acks.get(source, -1)
 
     def group_of(self, shape_id: str) -> str:
-        """The group of a shape; any fixed hash works."""
-        return str(crc32(shape_id.encode()) % self._shape_groups) if self._shape_groups else shape_id
+        """The group of a shape."""
+        return str(shape_group_of(shape_id, self._shape_groups)) if self._shape_groups else shape_id
 
     def kept_shapes(self) -> set[str]:
         """The shapes that have state in any group."""
-        return {shape for packed, _ in self.checkpoint.groups() for shape in ShapeGroup.unpack(packed).shapes}
+        return {shape for packed, _ in self.checkpoint.groups() for shape in ShapeGroup.unpack(packed).shape_ids}
 
     def is_caught_up(self, source: str) -> bool:
         """Whether nothing is pending, as far as the driver knows."""
@@ -192,30 +184,21 @@ class SimulatedJob:
             yield from (row._asdict() for row in output)
 
     def _rows_by_key(self, events: Iterable[Record], now_ms: int) -> dict[GroupKey, list[_InputRow]]:
+        """The rows by key; two tasks have read the events, in turns."""
+        records = [_event(event, _PLACE) for event in events]
         rows: dict[GroupKey, list[_InputRow]] = {}
-        for row in (row for event in events for row in _rows(event)):
-            source, shape_id = row[0], row[2]
-            group = CHAIN if shape_id is None else self.group_of(shape_id)
-            rows.setdefault((source, group), []).append((*row, group, now_ms))
+        for task in (records[::2], records[1::2]):
+            for parts in read_parts([task], self._shape_groups):
+                for source, group, packed in parts:
+                    rows.setdefault((source, group), []).append((source, group, packed, now_ms))
         return rows
 
 
-def _check_group(group: ShapeGroup) -> None:
-    """Check the invariants, and that no flush or removal is kept for longer than the group's cursor needs it."""
-    group.check_invariants()
-    for shape_id, shape in group.shapes.items():
-        if not shape.has_transactions:
-            flushed, removed = shape.flushed_offset, shape.removed_offset
-            assert flushed is None or flushed > group.cursor, f"the flush of {shape_id} is still kept"
-            removal = None if removed is None else LogOffset.last_of(removed.tx_offset)
-            assert removal is None or removal > group.cursor, f"the removal of {shape_id} is still kept"
-
-
-def _rows(event: Record) -> list[Row]:
-    if isinstance(event, Unreadable):
-        kind = UNREADABLE_FRAGMENT if event.is_fragment else UNREADABLE_FLUSH
-        return [unreadable_row(kind, event.value, _PLACE, "it is damaged")]
-    return [flush_row(event)] if isinstance(event, FlushNotification) else fragment_rows(event, _PLACE)
+def _event(record: Record, place: str) -> tuple[str, bytes, str]:
+    """The record as Spark has it: its stream, its bytes and its place."""
+    if isinstance(record, Unreadable):
+        return FRAGMENTS if record.is_fragment else FLUSHES, record.value.encode(), place
+    return FLUSHES if isinstance(record, FlushNotification) else FRAGMENTS, record.to_json().encode(), place
 
 
 @dataclass(slots=True)

@@ -1,12 +1,19 @@
 """The chain of fragments: what is next, what is resent, and what is a gap."""
 
 from itertools import permutations
+from random import Random
 
 import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
 
 from flushtracker.errors import GapError, StateError
-from flushtracker.tracking.fragment_chain import FragmentChain, Link
-from flushtracker.wal.log_offset import LogOffset
+from flushtracker.tracking.chain_links import ChainLinks, Link
+from flushtracker.tracking.fragment_chain import FragmentChain
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.lsn import format_lsn
+from tests.support.plain_chain import PlainChain, random_links
+from tests.support.random_wal import RANDOMS
 
 
 def link(follows: tuple[int, int], last: tuple[int, int], *, start: bool = False, commit: bool = True) -> Link:
@@ -27,7 +34,7 @@ def test_a_batch_is_applied_in_the_order_of_follows() -> None:
     ]
     for order in permutations(links):
         chain = FragmentChain("7301/1/shapes")
-        chain.extend(order)
+        chain.extend(ChainLinks.of(order))
         assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(400, 0), LogOffset(300, 6))
 
 
@@ -35,7 +42,7 @@ def test_an_empty_batch_changes_nothing() -> None:
     """This holds for a new chain and for a running one."""
     for chain in (FragmentChain("7301/1/shapes"), chain_at((300, 2))):
         before = chain.stream_cursor
-        chain.extend([])
+        chain.extend(ChainLinks.of([]))
         assert chain.stream_cursor == before
 
 
@@ -43,7 +50,9 @@ def test_resent_links_change_nothing() -> None:
     """Links that end at or below the cursor, in any cut, move neither cursor nor last commit back."""
     chain = chain_at((300, 6))
     chain.extend(
-        [link((99, 0), (200, 4), start=True), link((200, 4), (300, 4), commit=False), link((300, 4), (300, 6))]
+        ChainLinks.of(
+            [link((99, 0), (200, 4), start=True), link((200, 4), (300, 4), commit=False), link((300, 4), (300, 6))]
+        )
     )
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
 
@@ -51,14 +60,14 @@ def test_resent_links_change_nothing() -> None:
 def test_a_resent_commit_alone_does_not_take_back_the_last_commit() -> None:
     """A batch may end within a resend; a driver that starts then acknowledges no further than the last commit here."""
     chain = chain_at((300, 6))
-    chain.extend([link((99, 0), (200, 4), start=True)])
+    chain.extend(ChainLinks.of([link((99, 0), (200, 4), start=True)]))
     assert chain.last_seen_offset == LogOffset(300, 6)
 
 
 def test_a_resend_in_another_cut_continues_past_the_cursor() -> None:
     """A resent fragment that ends beyond the cursor is next, though it follows an earlier offset."""
     chain = chain_at((300, 2))
-    chain.extend([link((99, 0), (300, 4), start=True, commit=False), link((300, 4), (300, 8))])
+    chain.extend(ChainLinks.of([link((99, 0), (300, 4), start=True, commit=False), link((300, 4), (300, 8))]))
     assert chain.last_seen_offset == LogOffset(300, 8)
 
 
@@ -71,17 +80,19 @@ def test_a_gap_moves_nothing() -> None:
         r"gap$"
     )
     with pytest.raises(GapError, match=message):
-        chain.extend([link((300, 6), (350, 0)), link((400, 2), (500, 0))])
+        chain.extend(ChainLinks.of([link((300, 6), (350, 0)), link((400, 2), (500, 0))]))
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
 
 
 def test_a_gap_between_two_partitions_names_both() -> None:
     """They are read in no common order, so it may not be a gap; the state remembers the partition."""
     chain = FragmentChain("7301/1/shapes")
-    chain.extend([link((99, 0), (300, 4), start=True)._replace(place="fragments partition 0 Kafka offset 7")])
+    chain.extend(
+        ChainLinks.of([link((99, 0), (300, 4), start=True)._replace(place="fragments partition 0 Kafka offset 7")])
+    )
     chain = FragmentChain.unpack(chain.source, chain.pack())
     with pytest.raises(GapError) as caught:
-        chain.extend([link((400, 2), (500, 0))._replace(place="fragments partition 1 Kafka offset 3")])
+        chain.extend(ChainLinks.of([link((400, 2), (500, 0))._replace(place="fragments partition 1 Kafka offset 3")]))
     assert "ends at transaction 0/12C, read at fragments partition 0 Kafka offset 7; " in str(caught.value)
     assert "in two partitions, fragments partition 0 and fragments partition 1, so their order is undefined" in str(
         caught.value
@@ -92,10 +103,10 @@ def test_a_gap_between_two_partitions_names_both() -> None:
 def test_a_gap_names_the_fragment_that_moved_the_cursor(follows: tuple[int, int], last: tuple[int, int]) -> None:
     """Fragments read again elsewhere, up to the cursor or before it, do not change where the chain ends."""
     chain = FragmentChain("7301/1/shapes")
-    chain.extend([link((99, 0), (300, 4), start=True)._replace(place="1.jsonl")])
-    chain.extend([link(follows, last)._replace(place="2.jsonl")])
+    chain.extend(ChainLinks.of([link((99, 0), (300, 4), start=True)._replace(place="1.jsonl")]))
+    chain.extend(ChainLinks.of([link(follows, last)._replace(place="2.jsonl")]))
     with pytest.raises(GapError, match=r"^3\.jsonl: .* the chain ends at transaction 0/12C, read at 1\.jsonl; "):
-        chain.extend([link((400, 2), (500, 0))._replace(place="3.jsonl")])
+        chain.extend(ChainLinks.of([link((400, 2), (500, 0))._replace(place="3.jsonl")]))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +123,7 @@ def test_a_gap_within_one_partition_names_no_other(read_at: str, place: str) -> 
     """Nor does one in files, or one after an ack, where nothing was read yet."""
     chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300), place=read_at)
     with pytest.raises(GapError) as caught:
-        chain.extend([link((400, 2), (500, 0))._replace(place=place)])
+        chain.extend(ChainLinks.of([link((400, 2), (500, 0))._replace(place=place)]))
     assert str(caught.value) == (
         f"{place}: fragment 0/1F4+0 of source 7301/1/shapes follows 0/190+2, but the chain ends at transaction 0/12C"
         f"{f', read at {read_at}' if read_at else ''}; the fragments in between are missing, and no ack passes the gap"
@@ -122,17 +133,19 @@ def test_a_gap_within_one_partition_names_no_other(read_at: str, place: str) -> 
 def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:
     """A start states that everything after it is resent, not that everything before it was seen."""
     with pytest.raises(GapError, match=r"follows 0/190\+0, but the chain ends at 0/12C\+6"):
-        chain_at((300, 6)).extend([link((400, 0), (500, 0), start=True)])
+        chain_at((300, 6)).extend(ChainLinks.of([link((400, 0), (500, 0), start=True)]))
 
 
 def test_a_new_chain_begins_with_a_start() -> None:
     """With no cursor, the least fragment must be a start; a later start does not show what came before it."""
     with pytest.raises(GapError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"):
-        FragmentChain("7301/1/shapes").extend([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
+        FragmentChain("7301/1/shapes").extend(
+            ChainLinks.of([link((99, 0), (200, 4)), link((200, 4), (300, 0), start=True)])
+        )
     for start, other in (((200, 2), (200, 4)), ((200, 4), (200, 2))):
         chain = FragmentChain("7301/1/shapes")
         links = [link((99, 0), start, start=True, commit=start > other), link((99, 0), other, commit=other > start)]
-        chain.extend(reversed(links))
+        chain.extend(ChainLinks.of(reversed(links)))
         assert chain.stream_cursor == LogOffset.last_of(200)
 
 
@@ -140,18 +153,18 @@ def test_a_start_past_an_open_transaction_is_a_gap() -> None:
     """The slot was moved past a transaction whose end was never seen; with the end, the start is accepted."""
     chain = chain_at((300, 2))
     with pytest.raises(GapError, match=r"follows 0/12C\+0, but the chain ends at 0/12C\+2"):
-        chain.extend([link((300, 0), (400, 0), start=True)])
-    chain.extend([link((300, 0), (400, 0), start=True), link((300, 2), (300, 4))])
+        chain.extend(ChainLinks.of([link((300, 0), (400, 0), start=True)]))
+    chain.extend(ChainLinks.of([link((300, 0), (400, 0), start=True), link((300, 2), (300, 4))]))
     assert chain.last_seen_offset == LogOffset(400, 0)
 
 
 def test_a_chain_from_the_last_ack_needs_no_start() -> None:
     """From ``(ack, ∞)``, a fragment that follows the ack's transaction or an earlier one is next."""
     chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300))
-    chain.extend([link((300, 6), (400, 0))])
+    chain.extend(ChainLinks.of([link((300, 6), (400, 0))]))
     assert chain.last_seen_offset == LogOffset(400, 0)
     with pytest.raises(GapError):
-        FragmentChain("7301/1/shapes", LogOffset.last_of(300)).extend([link((301, 0), (400, 0))])
+        FragmentChain("7301/1/shapes", LogOffset.last_of(300)).extend(ChainLinks.of([link((301, 0), (400, 0))]))
 
 
 @pytest.mark.parametrize("chain", [FragmentChain("s"), FragmentChain("s", LogOffset.last_of(7)), chain_at((300, 6))])
@@ -166,3 +179,28 @@ def test_bytes_of_another_version_are_refused(packed: bytes, version: str) -> No
     """The message has both versions and says what to do."""
     with pytest.raises(StateError, match=rf"state has version {version}, this job reads version 01; use the release"):
         FragmentChain.unpack("7301/1/shapes", packed)
+
+
+@given(RANDOMS, st.integers(2, 40), st.sampled_from([None, LogOffset(50, 0)]))
+def test_chain_equals_its_plain_definition(rng: Random, count: int, cursor: LogOffset | None) -> None:
+    """After each batch the same cursor, last commit and place; a gap at the same link, behind the same cursor."""
+    chain, plain = FragmentChain("7301/1/shapes", cursor), PlainChain(cursor)
+    for links in random_links(rng, count):
+        note(f"links {links}")
+        plain.extend(links)
+        if plain.failure is None:
+            chain.extend(ChainLinks.of(links))
+        else:
+            with pytest.raises(GapError) as caught:
+                chain.extend(ChainLinks.of(links))
+            link, end = plain.failure
+            assert str(caught.value).startswith(f"{link.place}: ")
+            assert end is None or f"the chain ends at {described(end)}" in str(caught.value)
+        assert (chain.stream_cursor, chain.last_seen_offset) == (plain.cursor, plain.last_seen)
+        assert chain.place == plain.place
+        if plain.failure is not None:
+            return
+
+
+def described(end: LogOffset) -> str:
+    return f"transaction {format_lsn(end.tx_offset)}" if end.op_offset == OP_INFINITY else str(end)

@@ -3,6 +3,9 @@
 import json
 from dataclasses import replace
 
+from flushtracker.tracking.shape_offsets import ShapeOffsets
+from flushtracker.tracking.txn_offset_mapping import PendingTxn, TxnOffsetMapping
+
 from flushtracker.delta import ack_table, app_transactions
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
@@ -13,9 +16,7 @@ from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.shape_offsets import ShapeOffsets
 from flushtracker.tracking.source_tracker import ChainReport, GroupReport
-from flushtracker.tracking.txn_offset_mapping import PendingTxn, TxnOffsetMapping
 from flushtracker.wal.log_offset import LogOffset
 
 GROUP_V1 = b'\x01[[900,1],{"a":[1234,[900,1],[150,2],[50,3],[[100,200,5,4],[300,300,7,8]]]}]'

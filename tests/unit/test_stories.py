@@ -8,10 +8,11 @@ it: both confirm everything before it, and not it.
 import pytest
 
 from flushtracker.errors import GapError
-from flushtracker.tracking.shape_group import ShapeFlush, ShapeFragment, ShapeGroup
+from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, acks_of
+from tests.support.group_view import ShapeFlush, ShapeFragment, apply_batch
 from tests.support.sample_source import SampleSource
 from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
 from tests.support.wal_history import Event
@@ -273,8 +274,8 @@ def test_ack_keeps_moving_while_some_shape_is_always_pending(shape_groups: int) 
 def test_ack_is_just_below_the_first_pending_transaction(shape_groups: int) -> None:
     """users has flushed 1010 but not 2000, the others are done: just below 2000, not below 1010."""
     story = Story(shape_groups)
-    others = [story.source.transaction(lsn, "orders") for lsn in (1100, 1900)]
-    story.batch(story.source.transaction(1010, "users"), *others, story.source.transaction(2000, "users"))
+    sent = [(1010, "users"), (1100, "orders"), (1900, "orders"), (2000, "users")]
+    story.batch(*(story.source.transaction(*each) for each in sent))
     assert story.batch(story.source.flushed("users", 1010), story.source.flushed("orders", 1900)) == 1998
 
 
@@ -393,7 +394,7 @@ def test_dead_writer_is_noticed_without_a_further_event() -> None:
     """Nothing arrives any more, not even a batch: the tracker reports the shape as stalled by time alone."""
     group = ShapeGroup(LogOffset.before_all())
     fragment = ShapeFragment("users", LogOffset(1100, 0), LogOffset(1100, 0), is_commit=True)
-    group.apply([fragment], [], now_ms=5_000, max_pending=4096)
+    apply_batch(group, [fragment], [], now_ms=5_000, max_pending=4096)
     tracker = SourceTracker()
     tracker.apply({"0": group.report()}, None)
     assert tracker.stalled(64_999, 60_000) == []
@@ -404,12 +405,12 @@ def test_progress_restarts_the_grace_period() -> None:
     """A partial flush is progress; a further transaction or a repeated flush is not."""
     group = ShapeGroup(LogOffset.before_all())
     fragments = [ShapeFragment("users", LogOffset(lsn, 0), LogOffset(lsn, 0), is_commit=True) for lsn in (1100, 1200)]
-    group.apply(fragments[:1], [], now_ms=5_000, max_pending=4096)
-    group.apply(fragments[1:], [], now_ms=9_000, max_pending=4096)
+    apply_batch(group, fragments[:1], [], now_ms=5_000, max_pending=4096)
+    apply_batch(group, fragments[1:], [], now_ms=9_000, max_pending=4096)
     assert since_ms(group) == 5_000
-    group.apply([], [ShapeFlush("users", LogOffset(1100, 0))], now_ms=20_000, max_pending=4096)
+    apply_batch(group, [], [ShapeFlush("users", LogOffset(1100, 0))], now_ms=20_000, max_pending=4096)
     assert since_ms(group) == 20_000
-    group.apply([], [ShapeFlush("users", LogOffset(1100, 0))], now_ms=30_000, max_pending=4096)
+    apply_batch(group, [], [ShapeFlush("users", LogOffset(1100, 0))], now_ms=30_000, max_pending=4096)
     assert since_ms(group) == 20_000
 
 

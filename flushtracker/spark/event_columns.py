@@ -1,0 +1,131 @@
+"""``EventColumns``: the events that a task has read, as columns for each source, and their division into groups."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from flushtracker.events.canonical_events import CanonicalFlush, CanonicalFragment, canonical_flush, canonical_fragment
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.tracking.chain_links import ChainLinks
+from flushtracker.tracking.packed_columns import Ints
+from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvents
+from flushtracker.tracking.source_tracker import CHAIN
+
+
+class GroupPart(NamedTuple):
+    """What a task has for one group: packed :class:`ChainLinks` for :data:`CHAIN`, else packed :class:`ShapeEvents`."""
+
+    source: str
+    shape_group: str
+    packed: bytes
+
+
+class EventColumns:
+    """Reads events one at a time; ``size`` is about how many numbers it has kept, divided by a few."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, _SourceColumns] = {}
+        self.size = 0
+
+    def add_flush(self, value: bytes) -> None:
+        """Read a flush notification; raises ``DecodeError``."""
+        flush = canonical_flush(value.decode("ascii")) if value.isascii() else None
+        if flush is None:
+            event = FlushNotification.from_json(value)
+            flush = CanonicalFlush(event.source, event.type, event.shape_id, *event.offset)
+        source, kind, shape_id, tx, op = flush
+        columns = self._of(source)
+        columns.shape_ids.append(shape_id)
+        columns.kinds.append(REMOVED if kind == "removed" else FLUSHED)
+        columns.txs.append(tx)
+        columns.ops.append(op)
+        columns.boundary_ops.append(0)
+        self.size += 1
+
+    def add_fragment(self, value: bytes, place: str) -> None:
+        """Read a fragment, which is at ``place``; raises ``DecodeError``."""
+        fragment = canonical_fragment(value.decode("ascii")) if value.isascii() else None
+        if fragment is None:
+            event = FragmentEvent.from_json(value)
+            fragment = CanonicalFragment(
+                event.source,
+                *event.last_log_offset,
+                event.follows,
+                event.start,
+                event.commit is not None,
+                [shape.shape_id for shape in event.shapes],
+                [-1 if shape.last_offset is None else shape.last_offset.op_offset for shape in event.shapes],
+            )
+        source, tx, op, follows, start, is_commit, shape_ids, ops = fragment
+        columns = self._of(source)
+        count = len(shape_ids)
+        columns.links.append((*follows, tx, op, start, is_commit))
+        columns.places.append(place)
+        columns.shape_ids += shape_ids
+        columns.kinds += [SENT_WITH_COMMIT if is_commit else SENT] * count
+        columns.txs += [tx] * count
+        columns.ops += ops
+        columns.boundary_ops += [op] * count
+        self.size += 1 + count
+
+    def parts(self, shape_groups: int) -> Iterator[GroupPart]:
+        """What each group gets."""
+        for source, columns in self._sources.items():
+            if columns.places:
+                yield GroupPart(source, CHAIN, columns.chain_links().pack())
+            for shape_group, events in _by_group(columns.shape_events(), shape_groups):
+                yield GroupPart(source, shape_group, events.pack())
+
+    def _of(self, source: str) -> "_SourceColumns":
+        columns = self._sources.get(source)
+        if columns is None:
+            columns = self._sources[source] = _SourceColumns()
+        return columns
+
+
+class _SourceColumns:
+    """The columns of :class:`ShapeEvents` and of :class:`ChainLinks` while they grow."""
+
+    def __init__(self) -> None:
+        self.shape_ids: list[str] = []
+        self.kinds: list[int] = []
+        self.txs: list[int] = []
+        self.ops: list[int] = []
+        self.boundary_ops: list[int] = []
+        self.places: list[str] = []
+        self.links: list[tuple[int, int, int, int, bool, bool]] = []
+
+    def shape_events(self) -> ShapeEvents:
+        return ShapeEvents(self.shape_ids, np.array([self.kinds, self.txs, self.ops, self.boundary_ops], np.int64))
+
+    def chain_links(self) -> ChainLinks:
+        return ChainLinks(self.places, np.array(self.links, np.int64).T)
+
+
+def _by_group(events: ShapeEvents, shape_groups: int) -> Iterator[tuple[str, ShapeEvents]]:
+    names, groups = _groups(events.shape_ids, shape_groups)
+    order = np.argsort(groups, kind="stable")
+    shape_ids = [events.shape_ids[index] for index in order.tolist()]
+    numbers = events.numbers[:, order]
+    ends = np.cumsum(np.bincount(groups, minlength=len(names))).tolist()
+    for name, start, end in zip(names, [0, *ends], ends, strict=False):
+        if start < end:
+            yield name, ShapeEvents(shape_ids[start:end], numbers[:, start:end])
+
+
+def _groups(shape_ids: Sequence[str], shape_groups: int) -> tuple[Sequence[str], Ints]:
+    """The names of the groups, and the place among them of each shape's group."""
+    if shape_groups == 0:
+        places = {shape_id: place for place, shape_id in enumerate(dict.fromkeys(shape_ids))}
+        names: Sequence[str] = list(places)
+    else:
+        places = {shape_id: shape_group_of(shape_id, shape_groups) for shape_id in set(shape_ids)}
+        names = [str(group) for group in range(shape_groups)]
+    return names, np.array([places[shape_id] for shape_id in shape_ids], np.int64)
+
+
+def shape_group_of(shape_id: str, shape_groups: int) -> int:
+    """A shape's group, which never changes."""
+    return crc32(shape_id.encode("utf-8", "surrogatepass")) % shape_groups

@@ -1,0 +1,91 @@
+"""``ChainLinks``: what a micro-batch has for the chain of one source, as columns."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flushtracker.tracking.packed_columns import Ints, pack_ints, pack_texts, unpack_ints, unpack_texts
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+
+
+class Link(NamedTuple):
+    """The fields of a fragment that the chain needs. ``place`` is its file, or topic, partition and Kafka offset."""
+
+    follows: LogOffset
+    last_log_offset: LogOffset
+    start: bool
+    is_commit: bool
+    place: str
+
+    @property
+    def predecessor(self) -> LogOffset:
+        """The offset that the chain must have reached before."""
+        return LogOffset.last_of(self.follows.tx_offset) if self.start else self.follows
+
+
+class ChainLinks:
+    """Links in any order. ``numbers`` has a column for each link.
+
+    Its rows are the numbers of ``follows`` and ``last_log_offset``, and 0 or 1 for ``start`` and ``is_commit``.
+
+    >>> link = Link(LogOffset(99, 0), LogOffset(200, 4), start=True, is_commit=False, place="1.jsonl")
+    >>> ChainLinks.unpack(ChainLinks.of([link]).pack())[0] == link
+    True
+    """
+
+    __slots__ = ("numbers", "places")
+
+    def __init__(self, places: Sequence[str], numbers: Ints) -> None:
+        self.places = places
+        self.numbers = numbers
+
+    @classmethod
+    def of(cls, links: Iterable[Link]) -> "ChainLinks":
+        """The links as columns."""
+        links = list(links)
+        rows = [(*link.follows, *link.last_log_offset, link.start, link.is_commit) for link in links]
+        return cls([link.place for link in links], np.array(rows, np.int64).reshape(-1, 6).T)
+
+    @classmethod
+    def joined(cls, parts: Sequence["ChainLinks"]) -> "ChainLinks":
+        """All links of ``parts``, at least one."""
+        places = [place for part in parts for place in part.places]
+        return cls(places, np.concatenate([part.numbers for part in parts], axis=1))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Link:
+        tx, op, last_tx, last_op, start, is_commit = self.numbers[:, index].tolist()
+        return Link(LogOffset(tx, op), LogOffset(last_tx, last_op), bool(start), bool(is_commit), self.places[index])
+
+    def first(self) -> int:
+        """The index of the link that follows the least offset; among equals one with ``start``."""
+        tx, op, _, _, start, _ = self.numbers
+        return int(np.lexsort((1 - start, op, tx))[0])
+
+    def predecessors(self) -> tuple[Ints, Ints]:
+        """Of each link, the offset that the chain must have reached before it."""
+        tx, op, _, _, start, _ = self.numbers
+        return tx, np.where(start == 1, OP_INFINITY, op)
+
+    def reached(self) -> tuple[Ints, Ints]:
+        """Of each link, how far the stream has been read after it."""
+        _, _, tx, op, _, is_commit = self.numbers
+        return tx, np.where(is_commit == 1, OP_INFINITY, op)
+
+    def commits(self) -> tuple[Ints, Ints]:
+        """The offsets at which transactions end."""
+        _, _, tx, op, _, is_commit = self.numbers
+        return tx[is_commit == 1], op[is_commit == 1]
+
+    def pack(self) -> bytes:
+        """The links as bytes; the inverse of :meth:`unpack`."""
+        return pack_texts(self.places) + pack_ints(self.numbers)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "ChainLinks":
+        """Read the output of :meth:`pack`."""
+        places, end = unpack_texts(packed, 0)
+        return cls(places, unpack_ints(packed, end, 6)[0])

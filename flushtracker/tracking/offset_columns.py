@@ -1,0 +1,51 @@
+"""Offsets as two columns of numbers, ``tx_offset`` and ``op_offset``: comparing and reducing many at once."""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from flushtracker.tracking.packed_columns import Bools, Ints
+from flushtracker.wal.log_offset import LogOffset
+
+NO_TX: Final = -2
+"""The ``tx_offset`` where there is no offset: below all that exist."""
+
+Offsets: TypeAlias = tuple[Ints | int, Ints | int]
+OffsetColumns: TypeAlias = tuple[Ints, Ints]
+
+
+def at_most(left: Offsets, right: Offsets) -> Bools:
+    """Where ``left`` is at or below ``right``."""
+    (tx, op), (other_tx, other_op) = left, right
+    return np.asarray((tx < other_tx) | ((tx == other_tx) & (op <= other_op)))
+
+
+def greater_of(left: OffsetColumns, right: OffsetColumns) -> OffsetColumns:
+    """Of each two offsets the greater."""
+    is_left = at_most(right, left)
+    return np.where(is_left, left[0], right[0]), np.where(is_left, left[1], right[1])
+
+
+def greatest(offsets: OffsetColumns) -> LogOffset:
+    """The greatest offset; there must be one.
+
+    >>> greatest((np.array([7, 9, 9]), np.array([5, 1, 0])))
+    LogOffset(tx_offset=9, op_offset=1)
+    """
+    tx, op = offsets
+    most = tx.max()
+    return LogOffset(int(most), int(op[tx == most].max()))
+
+
+def ends_of_runs(column: Ints) -> Bools:
+    """Where the next value differs, and at the end."""
+    ends = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=ends[:-1])
+    return ends
+
+
+def starts_of_runs(*columns: Ints) -> Bools:
+    """Where a value of any of the columns differs from the one before, and at the start."""
+    starts = np.ones(len(columns[0]), np.bool_)
+    np.any([column[1:] != column[:-1] for column in columns], axis=0, out=starts[1:])
+    return starts

@@ -1,0 +1,96 @@
+"""Columns of numbers and of texts as bytes: what a group's state and its share of a micro-batch are made of.
+
+A column of numbers is stored as its least value and the distances to it, as narrow as the greatest of them allows; if
+all are equal, the distances take no space. All is little-endian.
+"""
+
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flushtracker.errors import StateError
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+_COUNT: Final = Struct("<I")
+_COLUMN: Final = Struct("<qB")
+"""The least value, and the bytes of each distance."""
+
+_TEXTS: Final = Struct("<II")
+"""The number of texts, and of bytes."""
+
+_WIDTHS: Final = (0, 1, 2, 4, 8)
+_END: Final = "\0"
+"""Between two texts: names, paths and topics have none."""
+
+
+def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
+    """Columns of one length, one after the other; the inverse of :func:`unpack_ints`."""
+    count = len(columns[0])
+    pieces = [_COUNT.pack(count)]
+    for column in columns if count else ():
+        least, most = int(column.min()), int(column.max())
+        width = next(width for width in _WIDTHS if most - least < 1 << 8 * width)
+        pieces.append(_COLUMN.pack(least, width))
+        if width:
+            # Of two distant values the distance wraps around, here and when it is added again.
+            pieces.append((column - np.int64(least)).astype(f"<u{width}").tobytes())
+    return b"".join(pieces)
+
+
+def unpack_ints(packed: bytes, start: int, columns: int) -> tuple[Ints, int]:
+    """The ``columns`` as the rows of an array, and where they end.
+
+    Raises:
+        StateError: the bytes are cut off.
+    """
+    try:
+        (count,) = _COUNT.unpack_from(packed, start)
+        start += _COUNT.size
+        found = np.empty((columns, count), np.int64)
+        for column in found if count else ():
+            least, width = _COLUMN.unpack_from(packed, start)
+            start += _COLUMN.size
+            column.fill(least)
+            if width:
+                np.add(column, np.frombuffer(packed, f"<u{width}", count, start).astype(np.int64), out=column)
+            start += count * width
+    except (error, ValueError) as cause:
+        raise cut_off() from cause
+    return found, start
+
+
+def pack_texts(texts: Sequence[str]) -> bytes:
+    """Texts without NUL; the inverse of :func:`unpack_texts`.
+
+    >>> unpack_texts(pack_texts(["users", "naïve"]), 0)
+    (['users', 'naïve'], 20)
+    """
+    joined = _END.join(texts).encode("utf-8", "surrogatepass")
+    return _TEXTS.pack(len(texts), len(joined)) + joined
+
+
+def unpack_texts(packed: bytes, start: int) -> tuple[list[str], int]:
+    """The texts, and where they end; raises ``StateError`` if the bytes are cut off."""
+    try:
+        count, size = _TEXTS.unpack_from(packed, start)
+    except error as cause:
+        raise cut_off() from cause
+    start += _TEXTS.size
+    end = start + size
+    texts = packed[start:end].decode("utf-8", "surrogatepass").split(_END) if count else []
+    if end > len(packed) or len(texts) != count:
+        raise cut_off()
+    return texts, end
+
+
+def cut_off() -> StateError:
+    """What to raise where packed state ends too early or too late."""
+    return StateError(
+        "the checkpoint's state is cut off; restore it, or restart capture, which resends everything unconfirmed, and "
+        "start with a new checkpoint (with Kafka: --recover)"
+    )

@@ -1,0 +1,120 @@
+"""A shape group as tests give it events and look into it: fragments and flushes as objects, its state as lists."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from flushtracker.tracking.offset_columns import NO_TX
+from flushtracker.tracking.pending_txns import PendingTxns
+from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
+from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+
+Offset = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFragment:
+    """One shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape."""
+
+    shape_id: str
+    last_offset: LogOffset | None
+    last_log_offset: LogOffset
+    is_commit: bool
+
+    def event(self) -> ShapeEvent:
+        op = -1 if self.last_offset is None else self.last_offset.op_offset
+        kind = SENT_WITH_COMMIT if self.is_commit else SENT
+        return ShapeEvent(self.shape_id, kind, self.last_log_offset.tx_offset, op, self.last_log_offset.op_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFlush:
+    """A writer's ``flushed`` or capture's ``removed``."""
+
+    shape_id: str
+    offset: LogOffset
+    is_removal: bool = False
+
+    def event(self) -> ShapeEvent:
+        return ShapeEvent(self.shape_id, REMOVED if self.is_removal else FLUSHED, *self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeView:
+    """What a group keeps for a shape; ``txns`` are ``[first commit LSN, commit LSN, last operation, boundary]``."""
+
+    since_ms: int
+    opened: Offset | None
+    flushed: Offset | None
+    removed: Offset | None
+    txns: list[list[int]]
+
+    def to_json(self) -> list[Any]:
+        offsets = [None if offset is None else list(offset) for offset in (self.opened, self.flushed, self.removed)]
+        return [self.since_ms, *offsets, self.txns]
+
+
+def apply_batch(
+    group: ShapeGroup,
+    fragments: Iterable[ShapeFragment],
+    flushes: Iterable[ShapeFlush],
+    *,
+    now_ms: int,
+    max_pending: int,
+) -> None:
+    events = ShapeEvents.of([event.event() for event in (*fragments, *flushes)])
+    group.apply(events, now_ms=now_ms, max_pending=max_pending)
+
+
+def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
+    """What the group keeps, by shape."""
+    txns: dict[int, list[list[int]]] = {}
+    for slot, *txn in group._txns.columns.T.tolist():
+        txns.setdefault(slot, []).append(txn)
+    views = {}
+    for slot, shape_id in enumerate(group.shape_ids):
+        numbers = group._shapes[:, slot].tolist()
+        pairs = [None if numbers[row] == NO_TX else (numbers[row], numbers[row + 1]) for row in (0, 2, 4)]
+        views[shape_id] = ShapeView(numbers[6], *pairs, txns.get(slot, []))
+    return views
+
+
+def group_of(cursor: LogOffset, shapes: dict[str, ShapeView]) -> ShapeGroup:
+    """A group that keeps these."""
+    group = ShapeGroup(cursor)
+    group._slots = {shape_id: slot for slot, shape_id in enumerate(shapes)}
+    none = (NO_TX, 0)
+    group._shapes = (
+        np.array(
+            [
+                [*(view.opened or none), *(view.flushed or none), *(view.removed or none), view.since_ms]
+                for view in shapes.values()
+            ],
+            np.int64,
+        )
+        .reshape(-1, 7)
+        .T.copy()
+    )
+    rows = [[slot, *txn] for slot, view in enumerate(shapes.values()) for txn in view.txns]
+    group._txns = PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy())
+    return group
+
+
+def check_group(group: ShapeGroup) -> None:
+    """Assert what holds after each batch: order, nothing complete, and nothing kept for longer than it is needed."""
+    for shape_id, view in shapes_of(group).items():
+        for before, after in pairwise(view.txns):
+            assert before[1] < after[0], f"{before} is not before {after}"
+        if view.txns and view.opened:
+            assert view.opened[0] > view.txns[-1][1], f"open transaction {view.opened} is not after {view.txns[-1]}"
+        if view.txns and view.flushed:
+            assert (view.txns[0][1], view.txns[0][2]) > view.flushed, f"{view.txns[0]} is flushed but still kept"
+        if not view.txns and not view.opened:
+            assert view.flushed or view.removed, f"shape {shape_id} is caught up but still kept"
+            assert not view.flushed or view.flushed > group.cursor, f"the flush of {shape_id} is still kept"
+            removal = None if view.removed is None else (view.removed[0], OP_INFINITY)
+            assert removal is None or removal > group.cursor, f"the removal of {shape_id} is still kept"
