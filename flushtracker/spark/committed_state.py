@@ -1,6 +1,7 @@
 """Reads the state of the last committed batch for a starting driver: each group's newest report."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -9,7 +10,8 @@ from pyspark.sql import Row, SparkSession
 from flushtracker.errors import StateError
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.tracking.source_tracker import Report
+from flushtracker.tracking.shape_group import check_group_version
+from flushtracker.tracking.source_tracker import CHAIN, Report
 
 logger = logging.getLogger(__name__)
 
@@ -46,16 +48,23 @@ def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int
     """Read the last committed batch's state.
 
     Raises:
-        StateError: the state cannot be read, or was written with another number of shape groups.
+        StateError: the state cannot be read, or was written with another number of shape groups, or by a release with
+            another format.
     """
-    batch_id, rows = read_state_rows(spark, checkpoint, shape_groups, "report")
+    fields = ("report", "substring(packed, 1, 1) AS version")
+    batch_id, rows = read_state_rows(spark, checkpoint, shape_groups, fields)
+    for row in rows:
+        if row["shape_group"] != CHAIN:
+            check_group_version(bytes(row["version"]))
     return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
 
 
 def read_state_rows(
-    spark: SparkSession, checkpoint: str, shape_groups: int, field: str, remedies: Remedies = TRACKING
+    spark: SparkSession, checkpoint: str, shape_groups: int, fields: Sequence[str], remedies: Remedies = TRACKING
 ) -> tuple[int, list[Row]]:
-    """The last committed batch, -1 if there is none, and a row ``(source, shape_group, field)`` of each group.
+    """The last committed batch, -1 if there is none, and a row ``(source, shape_group, *fields)`` of each group.
+
+    ``fields`` are SQL over the columns of the state.
 
     Raises:
         StateError: the state cannot be read, or was written with another number of shape groups.
@@ -66,8 +75,8 @@ def read_state_rows(
     try:
         _ = spark.streams.active  # In a fresh session the reader fails before this (SPARK-58973).
         state = spark.read.format("statestore").option("batchId", batch_id).load(checkpoint)
-        kept = "value.groupState"
-        rows = state.select("key.source", "key.shape_group", f"{kept}.{field}", f"{kept}.shape_groups").collect()
+        kept = state.select("key.source", "key.shape_group", "value.groupState.*")
+        rows = kept.selectExpr("source", "shape_group", "shape_groups", *fields).collect()
         partitions = sum(name.isdigit() for name in HadoopFiles(spark, checkpoint).names(_OPERATOR_STATE))
     except JAVA_ERRORS as error:
         raise StateError(

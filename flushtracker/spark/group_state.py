@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import DecodeError, FlushtrackerError
 from flushtracker.spark.rows import FRAGMENTS, Unreadable
+from flushtracker.spark.worker_garbage import spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.shape_events import ShapeEvents
@@ -84,6 +85,7 @@ def state_function(settings: GroupSettings) -> Callable[[Any, _Frames, GroupStat
     """The function for ``applyInPandasWithState``, keyed by ``(source, shape_group)``."""
 
     def handle(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+        spare_imports()
         for rows in handle_group(key, frames, state, settings):
             yield pd.DataFrame(rows, columns=OutputRow._fields)
 

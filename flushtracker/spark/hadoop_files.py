@@ -9,6 +9,10 @@ from pyspark.sql import SparkSession
 from flushtracker.errors import ConfigError
 
 _TEMPORARY: Final = ".writing"
+_FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_FILE_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 
 class HadoopFiles:
@@ -54,6 +58,10 @@ class HadoopFiles:
         """Rename the folder itself; returns whether the storage did so."""
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
 
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine's disks."""
+        return str(self._system.getScheme()) == "file"
+
     def _path(self, name: str = "") -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path
         return path(self.folder, name) if name else path(self.folder)
@@ -73,3 +81,15 @@ def checkpoint_path(path: str) -> str:
             f"back from such a path; choose another"
         )
     return absolute
+
+
+def avoid_processes(spark: SparkSession, checkpoint: str) -> None:
+    """Let Spark write a checkpoint on a local disk without starting a process for every file.
+
+    Its default for a local path creates and renames files through ``FileContext``, and Hadoop without its native
+    library runs ``chmod`` and ``readlink`` for these, 150 processes for a small batch. Other storage keeps the default.
+    """
+    if HadoopFiles(spark, checkpoint).is_local():
+        spark.conf.set(_FILE_MANAGER, _LOCAL_FILE_MANAGER)
+    else:
+        spark.conf.unset(_FILE_MANAGER)

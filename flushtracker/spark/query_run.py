@@ -13,6 +13,7 @@ from flushtracker.config.job_config import QueryConfig
 from flushtracker.errors import StateError
 from flushtracker.spark.batch_driver import BatchDriver, StoppedError
 from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.spark.hadoop_files import avoid_processes
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, query_failure
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ def start_query(
         .foreachBatch(driver.handle_batch)
     )
     try:
+        avoid_processes(rows.sparkSession, checkpoint)
         if trigger_ms is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()

@@ -17,6 +17,7 @@ from pyspark.sql import types as T  # noqa: N812 (likewise)
 
 from flushtracker.errors import DecodeError
 from flushtracker.spark.event_columns import EventColumns, GroupPart
+from flushtracker.spark.worker_garbage import spare_imports
 
 FRAGMENTS: Final = "fragments"
 FLUSHES: Final = "flushes"
@@ -72,6 +73,7 @@ def event_parser(shape_groups: int) -> Callable[[Iterator[pa.RecordBatch]], Iter
     """The function for ``mapInArrow``: batches of events into batches of rows."""
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports()
         for parts in read_parts(map(_events, batches), shape_groups):
             columns = zip(*parts, strict=True)
             yield pa.RecordBatch.from_arrays(

@@ -89,6 +89,7 @@ class ShapeGroup:
         """
         known = self._last_flushed()
         slots = self._slots_of(events.shape_ids)
+        self._txns.bring(slots)
         kind, tx, op, boundary_op = events.numbers
         for change, rows in ((FLUSHED, _FLUSHED), (REMOVED, _REMOVED)):
             changed = kind == change
@@ -102,6 +103,7 @@ class ShapeGroup:
         self._settle(max_pending)
         self._note_progress(known, now_ms)
         self._drop_empty()
+        self._txns.put_apart(len(self._slots))
 
     def report(self) -> GroupReport:
         """Reduce the group to the row for the driver. O(shapes + transactions)."""
@@ -128,7 +130,7 @@ class ShapeGroup:
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
         """Read the output of :meth:`pack`; raises ``StateError`` on another version."""
-        check_version(packed, _VERSION)
+        check_group_version(packed)
         group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))
         shape_ids, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
         group._slots = {shape_id: slot for slot, shape_id in enumerate(shape_ids)}
@@ -205,7 +207,7 @@ class ShapeGroup:
         if (counts > max_pending).any():
             txns.merge_neighbours(counts, max_pending)
         open_tx, removed = self._shapes[_OPEN][0], self._shapes[_REMOVED]
-        is_idle = (counts == 0) & (open_tx == NO_TX)
+        is_idle = ~txns.exist(len(counts)) & (open_tx == NO_TX)
         flushed[:, is_idle & at_most(tuple(flushed), self.cursor)] = _NEW[_FLUSHED]
         # A resend may cut the rest of the removal's transaction differently and list the shape's changes again.
         removed[:, is_idle & at_most((removed[0], OP_INFINITY), self.cursor)] = _NEW[_REMOVED]
@@ -219,8 +221,7 @@ class ShapeGroup:
 
     def _drop_empty(self) -> None:
         """Forget the shapes for which nothing is left to keep."""
-        is_kept = (self._shapes[[0, 2, 4]] != NO_TX).any(axis=0)
-        is_kept[self._txns.slots] = True
+        is_kept = (self._shapes[[0, 2, 4]] != NO_TX).any(axis=0) | self._txns.exist(len(self._slots))
         if not is_kept.all():
             self._slots = {shape_id: slot for slot, shape_id in enumerate(compress(self._slots, is_kept.tolist()))}
             self._shapes = self._shapes[:, is_kept]
@@ -239,3 +240,8 @@ class ShapeGroup:
         (open_tx, open_op), flushed = self._shapes[_OPEN], self._shapes[_FLUSHED]
         is_flushed = at_most((open_tx, open_op), tuple(flushed))
         return np.where(is_flushed, NO_TX, open_tx), open_op
+
+
+def check_group_version(packed: bytes) -> None:
+    """Raise ``StateError`` unless packed state, of which the first byte is enough, is a group's of this format."""
+    check_version(packed, _VERSION)

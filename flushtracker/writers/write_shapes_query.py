@@ -115,7 +115,7 @@ def _committed_writers(
     spark: SparkSession, checkpoint: str, config: WriteConfig
 ) -> tuple[int, dict[tuple[str, str], LogOffset | None]]:
     """The last committed batch, and how far each shape was durable then; ``None`` for a removed one."""
-    batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, "packed", WRITING)
+    batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, ["packed"], WRITING)
     settings = WriterSettings(config.write_unit)
     durable: dict[tuple[str, str], LogOffset | None] = {}
     for row in rows:

@@ -113,13 +113,9 @@ def _publish(job: JobFolder, load: Load, batches: int) -> None:
 
 
 def _produce(job: KafkaJob, stream: str, key: str, value: str) -> None:
-    while True:
-        try:
-            job._producer.produce(job.topic(stream), value, key)
-        except BufferError:
-            job._producer.poll(0.1)
-        else:
-            return
+    while len(job._producer) > 50_000:
+        job._producer.poll(0.1)
+    job._producer.produce(job.topic(stream), value, key)
 
 
 if __name__ == "__main__":

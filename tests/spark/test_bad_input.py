@@ -1,6 +1,7 @@
 """Bad input: a gap or an unreadable fragment stops the job before any later ack; a bad notification is set aside."""
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
@@ -14,17 +15,12 @@ from pyspark.sql import Row, SparkSession
 
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import DecodeError, FlushtrackerError, GapError
-from flushtracker.spark.rows import (
-    FLUSHED,
-    FLUSHES,
-    FRAGMENTS,
-    LINK,
-    REMOVED,
-    SHAPE_FRAGMENT,
-    UNREADABLE_FLUSH,
-    UNREADABLE_FRAGMENT,
-    to_rows,
-)
+from flushtracker.spark.event_columns import shape_group_of
+from flushtracker.spark.rows import FLUSHES, FRAGMENTS, Unreadable, to_rows
+from flushtracker.tracking.chain_links import ChainLinks, Link
+from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
+from flushtracker.tracking.source_tracker import CHAIN
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.event_mutations import mutated, sample_events, spoiled
 from tests.support.event_oracle import NotAnEventError, parse_event
 from tests.support.job_folder import JobFolder
@@ -200,22 +196,45 @@ def test_replayed_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes
     assert sorted(values) == ["bad", "bad", "worse", "worse"]
 
 
-def _expected_rows(stream: str, event: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    """The rows of an event: ``(source, kind, shape_id, tx, op, last_tx, last_op, start, commit)``."""
+_Part = tuple[str, str, object]
+"""What an event has for one group: its source, the group, and a link or a shape's event."""
+
+
+def _expected_parts(stream: str, event: Mapping[str, Any], place: str) -> list[_Part]:
+    """What the definition of an event says that the groups get."""
     source = event["source"]
     if stream == FLUSHES:
-        kind, (tx, op) = REMOVED if event["type"] == "removed" else FLUSHED, _offset(event["offset"])
-        return [(source, kind, event["shape_id"], tx, op, -1, -1, False, False)]
-    last, commit = _offset(event["last_log_offset"]), event["commit"] is not None
-    rows: list[tuple[object, ...]] = [(source, LINK, None, *_offset(event["follows"]), *last, event["start"], commit)]
+        kind, shape_id = REMOVED if event["type"] == "removed" else FLUSHED, event["shape_id"]
+        return [_part(source, ShapeEvent(shape_id, kind, *_offset(event["offset"])))]
+    last, is_commit = _offset(event["last_log_offset"]), event["commit"] is not None
+    link = Link(_offset(event["follows"]), last, event["start"], is_commit, place)
+    parts: list[_Part] = [(source, CHAIN, link)]
+    kind = SENT_WITH_COMMIT if is_commit else SENT
     for shape in event["shapes"]:
-        offset = _offset(shape["last_offset"]) if shape.get("last_offset") else (-1, -1)
-        rows.append((source, SHAPE_FRAGMENT, shape["shape_id"], *offset, *last, False, commit))
-    return rows
+        op = _offset(shape["last_offset"]).op_offset if shape.get("last_offset") else -1
+        parts.append(_part(source, ShapeEvent(shape["shape_id"], kind, last.tx_offset, op, last.op_offset)))
+    return parts
 
 
-def _offset(fields: Mapping[str, int]) -> tuple[int, int]:
-    return fields["tx_offset"], fields["op_offset"]
+def _part(source: str, event: ShapeEvent) -> _Part:
+    return source, str(shape_group_of(event.shape_id, 4)), event
+
+
+def _offset(fields: Mapping[str, int]) -> LogOffset:
+    return LogOffset(fields["tx_offset"], fields["op_offset"])
+
+
+def _parts(row: Row) -> list[_Part]:
+    """What a row has for its group."""
+    if row["shape_group"] == CHAIN:
+        links = ChainLinks.unpack(row["packed"])
+        return [(row["source"], CHAIN, links[index]) for index in range(len(links))]
+    events = ShapeEvents.unpack(row["packed"])
+    numbers = events.numbers.T.tolist()
+    return [
+        (row["source"], row["shape_group"], ShapeEvent(shape_id, *each))
+        for shape_id, each in zip(events.shape_ids, numbers, strict=True)
+    ]
 
 
 def _is_defined(stream: str, value: bytes) -> Mapping[str, Any] | None:
@@ -225,7 +244,7 @@ def _is_defined(stream: str, value: bytes) -> Mapping[str, Any] | None:
 
 
 def test_spark_reads_events_as_they_are_defined(spark: SparkSession) -> None:
-    """Damaged events, on their way through Spark: the same verdict as the definition, and the same values in the rows.
+    """Damaged events, on their way through Spark: the verdict of the definition, and its values for each group.
 
     Every field of some events is spoiled once, and others are damaged at random.
     """
@@ -239,22 +258,19 @@ def test_spark_reads_events_as_they_are_defined(spark: SparkSession) -> None:
     raw = spark.createDataFrame(
         [(*event, str(place)) for place, event in enumerate(events)], "stream string, value binary, place string"
     )
-    # In one partition the rows keep the order of the events, and each event's rows begin with one that has its place.
-    rows = to_rows(raw.coalesce(1), 4).drop("now_ms").collect()
-    found: list[list[Row]] = []
-    for row in rows:
-        if row["kind"] == SHAPE_FRAGMENT:
-            found[-1].append(row)
-        else:
-            found.append([row])
-    readable = 0
-    for (stream, value), each in zip(events, found, strict=True):
+    rows = to_rows(raw.repartition(3), 4).collect()
+    found = Counter(part for row in rows if row["source"] for part in _parts(row))
+    unreadable = {each.place: each for each in (Unreadable.unpack(row["packed"]) for row in rows if not row["source"])}
+    expected: Counter[_Part] = Counter()
+    for place, (stream, value) in enumerate(events):
         event = _is_defined(stream, value)
         if event is None:
-            kind = UNREADABLE_FRAGMENT if stream == FRAGMENTS else UNREADABLE_FLUSH
-            assert [(row["source"], row["shape_group"], row["kind"]) for row in each] == [("", "", kind)], value
-            assert each[0]["reason"], value
+            failure = unreadable.pop(str(place))
+            assert (failure.stream, bool(failure.reason)) == (stream, True), value
+            assert failure.text == value.decode(errors="backslashreplace")
         else:
-            readable += 1
-            assert [tuple(row)[:9] for row in each] == _expected_rows(stream, event), value
+            expected.update(_expected_parts(stream, event, str(place)))
+    assert unreadable == {}
+    assert found == expected
+    readable = sum(_is_defined(*event) is not None for event in events)
     assert len(events) / 10 < readable < len(events) * 9 / 10

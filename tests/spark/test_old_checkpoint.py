@@ -1,6 +1,5 @@
-"""A checkpoint whose groups are stored in version 1 of the format, as JSON, is continued."""
+"""A checkpoint that an earlier release wrote is refused, whole and at the start, with what to do."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupState
 
+from flushtracker.errors import StateError
 from flushtracker.spark import track_flushes_query
 from flushtracker.spark.group_state import GroupSettings, state_function
-from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.source_tracker import CHAIN
 from tests.support.job_folder import JobFolder
-from tests.support.plain_group import group_to_json
 from tests.support.sample_source import SampleSource
 
 
-class _Version1State:
-    """A group's state that is stored as version 1."""
+class _OldState:
+    """A group's state that gets the version byte of an earlier release."""
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
@@ -31,37 +30,30 @@ class _Version1State:
 
     def update(self, value: tuple[bytes, str, int]) -> None:
         packed, *rest = value
-        if packed[0] == 2:
-            packed = b"\x01" + json.dumps(group_to_json(ShapeGroup.unpack(packed))).encode()
-        self._state.update((packed, *rest))
+        self._state.update((b"\x02" + packed[1:], *rest))
 
 
-def _version_1_state_function(settings: GroupSettings) -> Callable[..., Iterator[pd.DataFrame]]:
+def _old_state_function(settings: GroupSettings) -> Callable[..., Iterator[pd.DataFrame]]:
     handle_group = state_function(settings)
-    return lambda key, frames, state: handle_group(key, frames, _Version1State(state))  # type: ignore[arg-type]
+
+    def handle(key: tuple[str, str], frames: Any, state: GroupState) -> Iterator[pd.DataFrame]:
+        return handle_group(key, frames, state if key[1] == CHAIN else _OldState(state))  # type: ignore[arg-type]
+
+    return handle
 
 
-def test_checkpoint_of_version_1_is_continued(
+def test_checkpoint_of_an_earlier_release_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was pending in it is pending still, and a group that a batch reaches is written in version 2."""
+    """Its shapes are in other groups, too: where a batch reached only new groups, it would go on without them."""
     job = JobFolder(tmp_path)
     source = SampleSource()
-    job.write([source.transaction(2000, "a", "b"), source.transaction(3000, "a")])
+    job.write([source.transaction(2000, "a", "b")])
     with monkeypatch.context() as old:
-        old.setattr(track_flushes_query, "state_function", _version_1_state_function)
-        job.run(spark, shape_groups=1)
-    assert _group_versions(spark, job) == {1}
-    job.write([source.flushed("a", 2000)])
-    job.run(spark, shape_groups=1)
-    assert _group_versions(spark, job) == {2}
-    job.write([source.flushed("b", 2000)])
-    job.write([source.flushed("a", 3000)])
-    job.run(spark, shape_groups=1)
-    assert [ack for _, _, ack in job.acks()] == [1998, 2998, 3000]
-
-
-def _group_versions(spark: SparkSession, job: JobFolder) -> set[int]:
-    state = spark.read.format("statestore").load(str(job.root / "checkpoint"))
-    rows = state.where("key.shape_group <> ''").select("value.groupState.packed").collect()
-    return {row["packed"][0] for row in rows}
+        old.setattr(track_flushes_query, "state_function", _old_state_function)
+        job.run(spark)
+    before = job.acks()
+    job.write([source.flushed("c", 2000)])
+    with pytest.raises(StateError, match=r"has version 02, this job reads version 03; .* \(with Kafka: --recover\)"):
+        job.run(spark)
+    assert job.acks() == before

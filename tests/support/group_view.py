@@ -66,20 +66,24 @@ def apply_batch(
     now_ms: int,
     max_pending: int,
 ) -> None:
-    events = ShapeEvents.of([event.event() for event in (*fragments, *flushes)])
-    group.apply(events, now_ms=now_ms, max_pending=max_pending)
+    events = [fragment.event() for fragment in fragments] + [flush.event() for flush in flushes]
+    group.apply(ShapeEvents.of(events), now_ms=now_ms, max_pending=max_pending)
 
 
 def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     """What the group keeps, by shape."""
+    whole, _ = PendingTxns.unpack(group._txns.pack(len(group.shape_ids)), 0)
+    whole.bring(np.arange(len(group.shape_ids)))
     txns: dict[int, list[list[int]]] = {}
-    for slot, *txn in group._txns.columns.T.tolist():
+    for slot, *txn in whole.columns.T.tolist():
         txns.setdefault(slot, []).append(txn)
     views = {}
     for slot, shape_id in enumerate(group.shape_ids):
         numbers = group._shapes[:, slot].tolist()
-        pairs = [None if numbers[row] == NO_TX else (numbers[row], numbers[row + 1]) for row in (0, 2, 4)]
-        views[shape_id] = ShapeView(numbers[6], *pairs, txns.get(slot, []))
+        opened, flushed, removed = (
+            None if tx == NO_TX else (tx, op) for tx, op in (numbers[0:2], numbers[2:4], numbers[4:6])
+        )
+        views[shape_id] = ShapeView(numbers[6], opened, flushed, removed, txns.get(slot, []))
     return views
 
 

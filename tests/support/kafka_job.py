@@ -40,7 +40,7 @@ class KafkaJob(JobFolder):
     options: Mapping[str, str] = field(default_factory=dict)
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     retry_timeout_ms: int = 60_000
-    producer_options: Mapping[str, str | int] = field(default_factory=dict)
+    producer_options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,8 @@ class KafkaJob(JobFolder):
 
     @cached_property
     def _producer(self) -> Producer:
-        settings = {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0}
+        settings: dict[str, object] = {"enable.idempotence": True, "linger.ms": 0}
+        settings["bootstrap.servers"] = self.bootstrap_servers
         return Producer({**settings, **self.producer_options}, logger=SILENT)
 
     def _admin(self) -> AdminClient:

@@ -57,6 +57,7 @@ MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}
 
 THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
+    "numpy": frozenset({"tracking", "spark"}),
     "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
     "orjson": frozenset({"events"}),
@@ -197,7 +198,7 @@ def test_third_party_packages_are_imported_only_where_listed() -> None:
 
 def test_pure_packages_import_only_pure_code() -> None:
     """An allowlist: a module that is not on it may read a clock, a file or a socket."""
-    allowed = PURE_LIBRARY | {name for name, users in THIRD_PARTY.items() if users <= PURE.keys()}
+    allowed = PURE_LIBRARY | {name for name, users in THIRD_PARTY.items() if users <= PURE.keys()} | {"numpy"}
     impure = {
         (name, top)
         for name, tree in modules()
@@ -261,21 +262,21 @@ def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
 )
 def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:
     """They need neither a client nor a connection, so unit tests reach them."""
-    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "sqlglot", "yaml", "orjson"}, module)
+    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "sqlglot", "yaml", "orjson"}, module)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("module", ["spark.group_state", "spark.rows", "spark.fragment_heads", "writers.write_state"])
 def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:
-    """Executors have pyspark, pandas, pyarrow, and what ``--py-files`` ships: this package and sortedcontainers."""
-    available = {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers"}
+    """Executors have pyspark, pandas with numpy, pyarrow, and what ``--py-files`` ships: this and sortedcontainers."""
+    available = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "sortedcontainers"}
     done = import_without(THIRD_PARTY.keys() - available, module)
     assert done.returncode == 0, done.stderr
 
 
 def test_executors_read_tables_with_psycopg2_alone() -> None:
     """Besides the packages that all executors have; nothing that compiles a condition, such as sqlglot."""
-    available = {"pyspark", "py4j", "pandas", "pyarrow", "sortedcontainers", "psycopg2"}
+    available = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "sortedcontainers", "psycopg2"}
     done = import_without(THIRD_PARTY.keys() - available, "snapshots.read_ranges")
     assert done.returncode == 0, done.stderr
 

@@ -45,12 +45,11 @@ def test_zip_is_the_same_at_any_time_and_under_any_umask(archive: Path, tmp_path
 
 def test_core_imports_from_the_zip_in_a_python_without_packages(archive: Path) -> None:
     """The zip includes sortedcontainers, which executors do not have otherwise."""
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import flushtracker.tracking.shape_group as m; print(m.__file__)"
-    )
+    load = "import sys; sys.path.insert(0, sys.argv[1]); import flushtracker.tracking.source_tracker as m"
+    program = f"{load}; print(m.__file__)"
     command = [sys.executable, "-S", "-E", "-s", "-c", program, str(archive)]
     done = subprocess.run(command, cwd=archive.parent, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == f"{archive}/flushtracker/tracking/shape_group.py\n"
+    assert done.stdout == f"{archive}/flushtracker/tracking/source_tracker.py\n"
 
 
 def test_jars_of_an_earlier_build_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

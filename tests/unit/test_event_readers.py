@@ -10,9 +10,11 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import DecodeError
+from flushtracker.events.canonical_events import canonical_flush, canonical_fragment
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from tests.support.event_mutations import Samples, mutated, sample_changes, sample_events, spoiled
 from tests.support.event_oracle import NotAnEventError, parse_event
+from tests.support.sample_source import SampleSource
 
 _EVENTS: Final = 5_000
 _READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
@@ -53,7 +55,25 @@ def compare(stream: str, data: bytes) -> bool:
         event = parse_event(stream, data)
     assert (written is None) == (event is None), data
     assert event is None or written is None or written == expected_json(event, written), data
+    compare_canonical(stream, data)
     return event is not None
+
+
+def compare_canonical(stream: str, data: bytes) -> bool:
+    """Assert that what the patterns read of ``data``, if they match, is what the reader reads; whether they match."""
+    text = data.decode("ascii", "replace")
+    if stream == "flushes" and (flush := canonical_flush(text)) is not None:
+        event = FlushNotification.from_json(data)
+        assert flush == (event.source, event.type, event.shape_id, *event.offset), data
+        return True
+    if stream == "fragments" and (fragment := canonical_fragment(text)) is not None:
+        read = FragmentEvent.from_json(data)
+        assert fragment[:5] == (read.source, *read.last_log_offset, read.follows, read.start), data
+        assert fragment.is_commit == (read.commit is not None), data
+        ops = [-1 if shape.last_offset is None else shape.last_offset.op_offset for shape in read.shapes]
+        assert (fragment.shape_ids, fragment.last_ops) == ([shape.shape_id for shape in read.shapes], ops), data
+        return True
+    return False
 
 
 def compare_many(seed: int, count: int, samples: Samples) -> int:
@@ -76,3 +96,36 @@ def test_every_field_of_a_wrong_type_is_refused_as_defined(samples: Samples) -> 
     for stream, text in islice(samples(Random(1)), 8):  # noqa: S311  reproducible
         for variant in spoiled(text):
             compare(stream, variant.encode())
+
+
+def test_events_as_they_are_written_match_the_patterns() -> None:
+    """Or they would be read the slow way, unnoticed; but not keepalives, escapes, other alphabets, great LSNs."""
+    rng = Random(5)  # noqa: S311  reproducible
+    unusual = ('"xid":null', "\\", "4611686018427387904")
+    texts = [(stream, text) for stream, text in islice(sample_events(rng), 800) if text.isascii()]
+    written = [(stream, text) for stream, text in texts if not any(each in text for each in unusual)]
+    matched = [compare_canonical(stream, text.encode()) for stream, text in written]
+    assert len(matched) > 100
+    assert all(matched)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"last_offset":{"tx_offset":3000', '"last_offset":{"tx_offset":3001'),
+        ('"follows":{"tx_offset":999', '"follows":{"tx_offset":3001'),
+        ('"op_offset":5},"change_count":1', '"op_offset":6},"change_count":1'),
+        ('"change_count":1}]', '"change_count":1},]'),
+        ('"change_count":1}]', '"change_count":1}{"shape_id":"c","last_offset":null,"change_count":0}]'),
+        ('"change_count":1}]', '"change_count":1},7]'),
+        ('"shapes":[', '"shapes":[7,'),
+    ],
+)
+def test_an_inconsistent_fragment_does_not_match_the_patterns(old: str, new: str) -> None:
+    """It is left to the reader, which refuses it."""
+    text = SampleSource().fragment(3000, 4, {"a": 4, "b": 5}, commit=True).to_json()
+    assert compare_canonical("fragments", text.encode())
+    assert old in text
+    assert canonical_fragment(text.replace(old, new)) is None
+    with pytest.raises(DecodeError):
+        FragmentEvent.from_json(text.replace(old, new))

@@ -3,14 +3,12 @@
 import json
 from dataclasses import replace
 
-from flushtracker.tracking.shape_offsets import ShapeOffsets
-from flushtracker.tracking.txn_offset_mapping import PendingTxn, TxnOffsetMapping
-
 from flushtracker.delta import ack_table, app_transactions
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
+from flushtracker.spark.event_columns import shape_group_of
 from flushtracker.spark.group_state import STATE_SCHEMA
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.fragment_chain import FragmentChain
@@ -18,14 +16,19 @@ from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import ChainReport, GroupReport
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.group_view import ShapeView, shapes_of
 
-GROUP_V1 = b'\x01[[900,1],{"a":[1234,[900,1],[150,2],[50,3],[[100,200,5,4],[300,300,7,8]]]}]'
 GROUP = bytes.fromhex(
-    "02 8403000000000000 0100000000000000 01000000 01000000 77000000 61"  # cursor, shapes, sizes of id and record, id
-    "1f d204000000000000 8403000000000000 0100000000000000 9600000000000000 0200000000000000"  # the head of the record
-    "8403000000000000 0100000000000000 9600000000000000 0200000000000000 3200000000000000 0300000000000000"
-    "02000000 c800000000000000 49424242 00000000 64000000 6400 0507 0408"  # the pending transactions, in arrays IBBB
+    "03 8403000000000000 0100000000000000"  # version and cursor
+    "01000000 01000000 61"  # the ids
+    "01000000 8403000000000000 00 0100000000000000 00 9600000000000000 00 0200000000000000 00"  # open, flushed
+    "3200000000000000 00 0300000000000000 00 d204000000000000 00"  # removed, since
+    "01000000 0200000000000000 00"  # the numbers of pending transactions
+    "02000000 c800000000000000 01 0064 0000000000000000 01 6400 0500000000000000 01 0002 0400000000000000 01 0004"
+    "00000000"  # no shape has many
 )
+EMPTY_GROUP = bytes.fromhex("03 6300000000000000 0000000000000000" + 6 * "00000000")
+GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
 REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "last_flushed": [7, 0], "since_ms": 5, "blocking_shape": "a"}'
 # Before there were snapshots.
@@ -50,21 +53,15 @@ TABLE_ENTRY = (
 def test_group_state_is_read_and_written_unchanged() -> None:
     """It has pending transactions, one of them merged, an open one, a flush and a removal."""
     group = ShapeGroup.unpack(GROUP)
-    txns = TxnOffsetMapping(
-        [
-            PendingTxn(100, LogOffset(200, 5), LogOffset(200, 4)),
-            PendingTxn(300, LogOffset(300, 7), LogOffset(300, 8)),
-        ]
-    )
-    offsets = ShapeOffsets(txns, LogOffset(900, 1), LogOffset(150, 2), LogOffset(50, 3), since_ms=1234)
-    assert (group.cursor, dict(group.shapes)) == (LogOffset(900, 1), {"a": offsets})
+    view = ShapeView(1234, (900, 1), (150, 2), (50, 3), [[100, 200, 5, 4], [300, 300, 7, 8]])
+    assert (group.cursor, shapes_of(group)) == (LogOffset(900, 1), {"a": view})
     assert group.pack() == GROUP
+    assert ShapeGroup(LogOffset(99, 0)).pack() == EMPTY_GROUP
 
 
-def test_group_state_of_version_1_is_read_and_written_as_version_2() -> None:
-    """A checkpoint of before is migrated group by group, when a batch reaches the group."""
-    assert ShapeGroup.unpack(GROUP_V1).pack() == GROUP
-    assert ShapeGroup.unpack(b"\x01[[99,0],{}]").pack() == ShapeGroup(LogOffset(99, 0)).pack()
+def test_a_shape_stays_in_its_group() -> None:
+    """With another one, what is pending would be looked for where it is not."""
+    assert [shape_group_of(shape_id, 16) for shape_id in ("users", "orders", "naïve 🙂")] == GROUPS
 
 
 def test_chain_state_is_read_and_written_unchanged() -> None:

@@ -1,0 +1,142 @@
+"""How long a flush takes from its publication to the ack that it allows, at steady rates through Kafka.
+
+``python -m tests.bench.bench_latency [--rates 100 4000 20000] [--seconds 300] [--trigger-ms 100]``. Events of
+:class:`tests.bench.load.Load`, one flush for each shape of a transaction, published 50 times a second, each
+transaction's flushes with the next publication, so all is caught up but for the last. The job runs in this process, a
+second one publishes. The latency of a transaction's flushes is the time from their publication until the ack table, as
+``deltalake`` reads it 50 times a second, has an ack at or past the transaction. The first 20 seconds are not counted.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import Process, Queue
+from pathlib import Path
+from statistics import quantiles
+from threading import Event, Thread
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.local.broker import LocalBroker
+from flushtracker.spark.session import start_session
+from flushtracker.spark.track_flushes_query import track_flushes
+from tests.bench.bench_throughput import Progress, _produce
+from tests.bench.load import SOURCE, Load
+from tests.bench.measure import Table
+from tests.support.kafka_job import KafkaJob
+
+_TICK_S = 0.02
+_PARTITIONS = 2
+"""Of the shuffle: as many as there are cores."""
+_WARM_UP_S = 20.0
+_LOAD = Load()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_latency", description=__doc__)
+    parser.add_argument("--rates", type=int, nargs="+", default=[100, 4_000, 20_000], help="events per second")
+    parser.add_argument("--seconds", type=float, default=300, help="for each rate (default: %(default)s)")
+    parser.add_argument("--trigger-ms", type=int, default=100)
+    arguments = parser.parse_args()
+    spark = start_session("bench", shuffle_partitions=_PARTITIONS)
+    rows = [measure(spark, rate, arguments.seconds, arguments.trigger_ms) for rate in arguments.rates]
+    spark.stop()
+    header = ["events/s", "published/s", "p50", "p99", "max", "batches/s", "ms a batch"]
+    sys.stdout.write(f"{Table('flush published to ack readable', header, rows)}\n")
+    return 0
+
+
+def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> list[str]:
+    """One rate's row of the table."""
+    with _running_job(spark, trigger_ms) as (job, progress):
+        published: Queue[tuple[float, int]] = Queue()
+        publisher = Process(target=_publish, args=(job, rate, _WARM_UP_S + seconds, published))
+        publisher.start()
+        acked = _poll(job, publisher)
+        sent: list[tuple[float, int]] = []
+        while not published.empty() or publisher.is_alive():
+            sent.append(published.get())
+        publisher.join()
+    latencies = _latencies(sent, acked, sent[0][0] + _WARM_UP_S)
+    batches = [batch["durationMs"]["triggerExecution"] for batch in progress.batches]
+    cuts = quantiles(latencies, n=100)
+    events = _LOAD.events_per_transaction * (sent[-1][1] - sent[0][1]) / 500 / (sent[-1][0] - sent[0][0])
+    times = [f"{each:.2f} s" for each in (cuts[49], cuts[98], max(latencies))]
+    batch_ms = f"{sum(batches) / len(batches):.0f}"
+    return [f"{rate:,}", f"{events:,.0f}", *times, f"{len(batches) / (_WARM_UP_S + seconds):.2f}", batch_ms]
+
+
+@contextmanager
+def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJob, Progress]]:
+    with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
+        root, servers = Path(folder) / "job", broker.bootstrap_servers
+        job = KafkaJob(root, servers, partitions=2, producer_options={**_DEFAULTS, "linger.ms": 5})
+        config = replace(job.config(shape_groups=16), trigger_ms=trigger_ms)
+        progress, stop = Progress(), Event()
+        spark.streams.addListener(progress)
+        thread = Thread(target=track_flushes, args=(spark, config, stop))
+        thread.start()
+        yield job, progress
+        stop.set()
+        thread.join()
+        spark.streams.removeListener(progress)
+
+
+def _publish(job: KafkaJob, rate: int, seconds: float, published: "Queue[tuple[float, int]]") -> None:
+    """Publish at the rate, and say when the flushes of which transaction were handed over."""
+    start, number, flushes = time.time(), 0, list[tuple[str, str]]()
+    while (elapsed := time.time() - start) < seconds:
+        due = int(elapsed * rate / _LOAD.events_per_transaction) - number
+        for shape, flush in flushes:
+            _produce(job, "flushes", f"{SOURCE} {shape}", flush)
+        if flushes:
+            published.put((time.time(), 1_000_000 + 500 * (number - 1)))
+        flushes = []
+        for fragment, its_flushes in _LOAD.transactions(number, due):
+            _produce(job, "fragments", SOURCE, fragment)
+            flushes += its_flushes
+        number += due
+        job._producer.poll(0)
+        time.sleep(_TICK_S)
+    job._producer.flush(30)
+
+
+def _poll(job: KafkaJob, publisher: Process) -> list[tuple[int, float]]:
+    """Each ack with the time at which it was first read."""
+    found: list[tuple[int, float]] = []
+    end = float("inf")
+    table: DeltaTable | None = None
+    while time.time() < end:
+        if table is None and DeltaTable.is_deltatable(str(job.root / "acks")):
+            table = DeltaTable(str(job.root / "acks"))
+        if table is not None:
+            table.update_incremental()
+            ack = table.transaction_version(SOURCE)
+            if ack is not None and (not found or ack > found[-1][0]):
+                found.append((ack, time.time()))
+        if not publisher.is_alive():
+            end = min(end, time.time() + 10)
+        time.sleep(_TICK_S)
+    return found
+
+
+def _latencies(sent: list[tuple[float, int]], acked: list[tuple[int, float]], start: float) -> list[float]:
+    """One for each publication after ``start``; the last may not be acknowledged yet when the job is stopped."""
+    lsns = [lsn for lsn, _ in acked]
+    result = []
+    for at, lsn in sent:
+        place = bisect_right(lsns, lsn - 1)
+        if at >= start and place < len(acked):
+            result.append(acked[place][1] - at)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
