@@ -5,10 +5,11 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 
-from tests.bench import routing, shape_log, stalled, throughput
+from tests.bench import beam, routing, shape_log, stalled, throughput
 from tests.bench.measure import Table
 
 BENCHES: dict[str, Callable[..., Iterable[Table]]] = {
+    "beam": beam.tables,
     "routing": routing.tables,
     "shape_log": shape_log.tables,
     "stalled": stalled.tables,

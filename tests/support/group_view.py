@@ -11,6 +11,7 @@ from flushtracker.tracking.offset_columns import NO_TX
 from flushtracker.tracking.pending_txns import PendingTxns
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.shape_table import FLUSH, OPEN, REMOVAL, SINCE_MS, STORED_ROWS
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 Offset = tuple[int, int]
@@ -72,39 +73,30 @@ def apply_batch(
 
 def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     """What the group keeps, by shape."""
-    whole, _ = PendingTxns.unpack(group._txns.pack(len(group.shape_ids)), 0)
-    whole.bring(np.arange(len(group.shape_ids)))
+    copy = ShapeGroup.unpack(group.pack())
+    count = len(copy.shape_ids)
     txns: dict[int, list[list[int]]] = {}
-    for slot, *txn in whole.columns.T.tolist():
+    for slot, *txn in copy._txns.take(np.arange(count), count).columns.T.tolist():
         txns.setdefault(slot, []).append(txn)
     views = {}
-    for slot, shape_id in enumerate(group.shape_ids):
-        numbers = group._shapes[:, slot].tolist()
-        opened, flushed, removed = (
-            None if tx == NO_TX else (tx, op) for tx, op in (numbers[0:2], numbers[2:4], numbers[4:6])
-        )
-        views[shape_id] = ShapeView(numbers[6], opened, flushed, removed, txns.get(slot, []))
+    for slot, shape_id in enumerate(copy.shape_ids):
+        numbers = copy._shapes[:, slot].tolist()
+        pairs = (numbers[OPEN], numbers[FLUSH], numbers[REMOVAL])
+        opened, flushed, removed = (None if tx == NO_TX else (tx, op) for tx, op in pairs)
+        views[shape_id] = ShapeView(numbers[SINCE_MS], opened, flushed, removed, txns.get(slot, []))
     return views
 
 
 def group_of(cursor: LogOffset, shapes: dict[str, ShapeView]) -> ShapeGroup:
     """A group that keeps these."""
     group = ShapeGroup(cursor)
-    group._slots = {shape_id: slot for slot, shape_id in enumerate(shapes)}
+    slots = group._slots_of(list(shapes))
     none = (NO_TX, 0)
-    group._shapes = (
-        np.array(
-            [
-                [*(view.opened or none), *(view.flushed or none), *(view.removed or none), view.since_ms]
-                for view in shapes.values()
-            ],
-            np.int64,
-        )
-        .reshape(-1, 7)
-        .T.copy()
-    )
+    for slot, view in enumerate(shapes.values()):
+        offsets = (*(view.opened or none), *(view.flushed or none), *(view.removed or none))
+        group._shapes[:STORED_ROWS, slot] = (*offsets, view.since_ms)
     rows = [[slot, *txn] for slot, view in enumerate(shapes.values()) for txn in view.txns]
-    group._txns = PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy())
+    group._txns.put(PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy()), slots)
     return group
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from flushtracker.tracking import pending_txns
+from flushtracker.tracking import txn_store
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.packed_columns import Ints
-from flushtracker.tracking.pending_txns import MANY
 from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.txn_store import MANY
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.group_view import ShapeFlush, ShapeFragment, apply_batch, check_group, shapes_of
 
@@ -28,16 +28,16 @@ def stalled(shapes: int) -> ShapeGroup:
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the shapes whose queues are read, in order."""
-    slots: list[int] = []
-    unpack_queue = pending_txns._unpack_queue
+    """How far the shapes were sent whose queues are read, in order."""
+    sent: list[int] = []
+    unpack_queue = txn_store._unpack_queue
 
-    def noted(slot: int, queue: pending_txns._Queue) -> Ints:
-        slots.append(slot)
+    def noted(slot: int, queue: txn_store._Queue) -> Ints:
+        sent.append(queue.sent_tx)
         return unpack_queue(slot, queue)
 
-    monkeypatch.setattr(pending_txns, "_unpack_queue", noted)
-    return slots
+    monkeypatch.setattr(txn_store, "_unpack_queue", noted)
+    return sent
 
 
 def test_a_batch_reads_only_the_stalled_shapes_that_it_reaches(unpacked: list[int]) -> None:
@@ -50,7 +50,7 @@ def test_a_batch_reads_only_the_stalled_shapes_that_it_reaches(unpacked: list[in
     assert group.report().pending == Pending(LogOffset(last + 200, 0), LogOffset(199, 0), since_ms=1)
     assert unpacked == []
     apply_batch(group, [], [ShapeFlush("s7", LogOffset(400, 2))], now_ms=3, max_pending=4096)
-    assert (unpacked, group.report().pending_shapes) == ([7], 51)
+    assert (unpacked, group.report().pending_shapes) == ([last], 51)
     check_group(group)
     assert shapes_of(group)["s7"].txns[0] == [600, 600, 2, 4]
     assert len(shapes_of(group)["s8"].txns) == TXNS
