@@ -4,11 +4,14 @@ from typing import Final
 
 import numpy as np
 
-from flushtracker.tracking.offset_columns import OffsetColumns, ends_of_runs, starts_of_runs
+from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, ends_of_runs, starts_of_runs
 from flushtracker.tracking.packed_columns import Bools, Ints
 
 _SLOT, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
 _ROWS: Final = 5
+
+NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0]], np.int64).T
+"""Of a shape without transactions; see :meth:`PendingTxns.heads`."""
 
 
 class PendingTxns:
@@ -16,13 +19,14 @@ class PendingTxns:
 
     ``columns`` has a row each for the slot; the commit LSN of the first of the transactions that were merged into this
     one, else its own; its commit LSN; the last operation that the shape writes for it; and its boundary's. An update
-    that splits is written one past the boundary.
+    that splits is written one past the boundary. ``behind`` has the heads of those that precede them, where there are.
     """
 
-    __slots__ = ("columns",)
+    __slots__ = ("behind", "columns")
 
-    def __init__(self, columns: Ints | None = None) -> None:
+    def __init__(self, columns: Ints | None = None, behind: Ints | None = None) -> None:
         self.columns = np.empty((_ROWS, 0), np.int64) if columns is None else columns
+        self.behind = behind
 
     @property
     def slots(self) -> Ints:
@@ -34,11 +38,15 @@ class PendingTxns:
         """The last offset that the shape writes for each."""
         return self.columns[_TX], self.columns[_LAST_OP]
 
-    def heads(self) -> tuple[Ints, Ints]:
-        """The shapes that have transactions, and of each the commit LSN of the first, and how far it was sent."""
+    def heads(self, shapes: int) -> Ints:
+        """A column for each of ``shapes`` shapes: the commit LSN of its first transaction, and how far it was sent."""
+        heads = np.repeat(NO_HEADS, shapes, axis=1) if self.behind is None else self.behind.copy()
         first, last = starts_of_runs(self.slots), ends_of_runs(self.slots)
+        slots = self.slots[first]
+        first_tx = np.where(heads[0, slots] == NO_TX, self.columns[_FIRST_TX, first], heads[0, slots])
         sent_op = np.maximum(self.columns[_LAST_OP, last], self.columns[_OP, last])
-        return self.slots[first], np.stack([self.columns[_FIRST_TX, first], self.columns[_TX, last], sent_op])
+        heads[:, slots] = first_tx, self.columns[_TX, last], sent_op
+        return heads
 
     def counts(self, shapes: int) -> Ints:
         """How many each of ``shapes`` shapes has."""

@@ -82,7 +82,10 @@ class ShapeGroup:
         if sent.any():
             self.cursor = max(self.cursor, greatest((reach[0][sent], reach[1][sent])))
         slots, places = np.unique(self._slots_of(events.shape_ids), return_inverse=True)
-        table = ShapeTable(self._shapes[:, slots], self._txns.take(slots, len(self._names)))
+        parts = np.bincount(places[sent], minlength=len(slots))
+        is_flushed = np.bincount(places[kind > SENT_WITH_COMMIT], minlength=len(slots)) > 0
+        txns = self._txns.take(slots, len(self._names), parts=parts, whole=is_flushed, most=max_pending)
+        table = ShapeTable(self._shapes[:, slots], txns)
         table.apply(places, events.numbers, sent, self.cursor, now_ms=now_ms, max_pending=max_pending)
         self._shapes[:, slots] = table.shapes
         self._txns.put(table.txns, slots)
@@ -125,8 +128,7 @@ class ShapeGroup:
         group._shapes = np.repeat(NEW_SHAPE, len(shape_ids), axis=1)
         group._shapes[:STORED_ROWS], start = unpack_ints(packed, start, STORED_ROWS)
         group._txns, end = TxnStore.unpack(packed, start)
-        slots, heads = group._txns.heads()
-        group._shapes[HEADS, slots] = heads
+        group._shapes[HEADS] = group._txns.heads(len(shape_ids))
         if end != len(packed):
             raise cut_off()
         return group

@@ -30,7 +30,7 @@ from flushtracker.tracking.offset_columns import (
     starts_of_runs,
 )
 from flushtracker.tracking.packed_columns import Bools, Ints
-from flushtracker.tracking.pending_txns import PendingTxns
+from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT_WITH_COMMIT
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
@@ -46,7 +46,7 @@ ROWS: Final = 10
 STORED_ROWS: Final = 7
 """The others follow from the transactions."""
 
-NEW_SHAPE: Final[Ints] = np.array([[NO_TX, 0, NO_TX, 0, NO_TX, 0, 0, NO_TX, NO_TX, 0]], np.int64).T
+NEW_SHAPE: Final[Ints] = np.concatenate([np.array([[NO_TX, 0, NO_TX, 0, NO_TX, 0, 0]], np.int64).T, NO_HEADS])
 
 
 class ShapeTable:
@@ -61,7 +61,8 @@ class ShapeTable:
     ) -> None:
         """Apply the flushes and removals among ``events``, and the parts of fragments that ``sent`` marks.
 
-        ``slots`` has the shape of each event, and ``cursor`` is the group's after them.
+        ``slots`` has the shape of each event, and ``cursor`` is the group's after them. The shapes that are flushed or
+        removed have all their transactions in ``txns``.
         """
         known = last_flushed(self.shapes)
         kind, tx, op, _ = events
@@ -72,9 +73,7 @@ class ShapeTable:
         if sent.any():
             self._add_sent(slots[sent], *events[:, sent])
         self._drop_flushed(max_pending)
-        slots_with, heads = self.txns.heads()
-        self.shapes[HEADS] = NEW_SHAPE[HEADS]
-        self.shapes[HEADS, slots_with] = heads
+        self.shapes[HEADS] = self.txns.heads(self.shapes.shape[1])
         drop_passed(self.shapes, cursor)
         # Since when: the shapes that have become pending, or have flushed more.
         flushed = last_flushed(self.shapes)

@@ -1,29 +1,30 @@
 """``TxnStore``: the pending transactions of all shapes of a group, of which a micro-batch takes out those it reaches.
 
-Those of a shape that has many, because its writer is out, are kept packed, apart from the others, and a micro-batch
-that does not reach the shape reads no more of them than the head.
+Of a shape that has many, because its writer is out, the first ones are kept packed, apart from the others. A
+micro-batch without a flush for the shape reads no more of them than the head.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from flushtracker.tracking.packed_columns import Ints, cut_off, pack_ints, unpack_ints
-from flushtracker.tracking.pending_txns import PendingTxns
+from flushtracker.tracking.packed_columns import Bools, Ints, cut_off, pack_ints, unpack_ints
+from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
 
 MANY: Final = 128
-"""A shape with more pending transactions than this has them kept apart."""
+"""More pending transactions of a shape than this are packed."""
 
 _MOST_RUNS: Final = 8
-_HEAD: Final = 5
+_HEAD: Final = 6
 
 
 class _Queue(NamedTuple):
-    """The transactions of one shape, packed: the commit LSN of the first, and how far the shape was sent."""
+    """The first transactions of one shape, packed: their heads, as those of :meth:`PendingTxns.heads`, and number."""
 
     first_tx: int
     sent_tx: int
     sent_op: int
+    length: int
     packed: bytes
 
 
@@ -37,8 +38,12 @@ class TxnStore:
         """Columns of :class:`PendingTxns`, in no order of shapes, but a shape's are together. Taken ones: slot -1."""
         self._apart: dict[int, _Queue] = {}
 
-    def take(self, slots: Ints, shapes: int) -> PendingTxns:
-        """Take out the transactions of the shapes ``slots``, sorted; they are numbered by their places in it."""
+    def take(self, slots: Ints, shapes: int, *, parts: Ints, whole: Bools, most: int) -> PendingTxns:
+        """Take out the transactions of some of ``shapes`` shapes: ``slots``, sorted.
+
+        The result numbers them by their places in ``slots``. What is packed stays here, unless ``whole`` marks the
+        shape, or the ``parts`` that it will get could be more than ``most`` with what it has, or than :data:`MANY`.
+        """
         # The last is for what was taken before.
         place = np.full(shapes + 1, -1)
         place[slots] = np.arange(len(slots))
@@ -48,13 +53,21 @@ class TxnStore:
             found = np.flatnonzero(places >= 0)
             taken.append(np.concatenate([places[np.newaxis, found], run[1:, found]]))
             run[0, found] = -1
-        queues = self._apart.keys() & set(slots.tolist()) if self._apart else ()
-        taken += [_unpack_queue(int(place[slot]), self._apart.pop(slot)) for slot in queues]
+        behind = np.repeat(NO_HEADS, len(slots), axis=1)
+        if self._apart:
+            more = parts + np.bincount(np.concatenate([each[0] for each in taken]), minlength=len(slots))
+            for slot in self._apart.keys() & set(slots.tolist()):
+                at, queue = int(place[slot]), self._apart[slot]
+                if whole[at] or more[at] > min(MANY, most - queue.length):
+                    # The first transactions come first: sorting them is stable.
+                    taken.insert(0, _unpack_queue(at, self._apart.pop(slot)))
+                else:
+                    behind[:, at] = queue[:3]
         joined = np.concatenate(taken, axis=1)
-        return PendingTxns(joined[:, np.argsort(joined[0], kind="stable")])
+        return PendingTxns(joined[:, np.argsort(joined[0], kind="stable")], behind)
 
     def put(self, txns: PendingTxns, slots: Ints) -> None:
-        """Put transactions back, or others of the same shapes, which have none here."""
+        """Put transactions back, or others of the shapes ``slots``."""
         counts = txns.counts(len(slots))
         starts = np.cumsum(counts) - counts
         for place in np.flatnonzero(counts > MANY).tolist():
@@ -66,15 +79,16 @@ class TxnStore:
         if len(self._runs) > _MOST_RUNS:
             self._runs = [self._joined()]
 
-    def heads(self) -> tuple[Ints, Ints]:
+    def heads(self, shapes: int) -> Ints:
         """See :meth:`PendingTxns.heads`."""
-        slots, heads = PendingTxns(self._joined()).heads()
-        apart = np.array([queue[:3] for queue in self._apart.values()], np.int64).reshape(-1, 3).T
-        return np.concatenate([slots, list(self._apart)]).astype(np.int64), np.concatenate([heads, apart], axis=1)
+        behind = np.repeat(NO_HEADS, shapes, axis=1)
+        for slot, queue in self._apart.items():
+            behind[:, slot] = queue[:3]
+        return PendingTxns(self._joined(), behind).heads(shapes)
 
     def pack(self, numbers: Ints) -> bytes:
         """The transactions as bytes, the inverse of :meth:`unpack`; ``numbers`` has the new number of each shape."""
-        rows = [(numbers[slot], *queue[:3], len(queue.packed)) for slot, queue in self._apart.items()]
+        rows = [(numbers[slot], *queue[:-1], len(queue.packed)) for slot, queue in self._apart.items()]
         heads = pack_ints(np.array(rows, np.int64).reshape(-1, _HEAD).T)
         joined = self._joined()
         slots = numbers[joined[0]]
@@ -91,9 +105,9 @@ class TxnStore:
         columns, start = _unpack_columns(packed, start)
         store._runs = [np.concatenate([np.repeat(np.arange(len(counts)), counts)[np.newaxis], columns])]
         heads, end = unpack_ints(packed, start, _HEAD)
-        for slot, first_tx, sent_tx, sent_op, size in heads.T.tolist():
+        for slot, first_tx, sent_tx, sent_op, length, size in heads.T.tolist():
             start, end = end, end + size
-            store._apart[slot] = _Queue(first_tx, sent_tx, sent_op, packed[start:end])
+            store._apart[slot] = _Queue(first_tx, sent_tx, sent_op, length, packed[start:end])
         if end > len(packed):
             raise cut_off()
         return store, end
@@ -105,9 +119,9 @@ class TxnStore:
 
 
 def _pack_queue(columns: Ints) -> _Queue:
-    _, head = PendingTxns(columns).heads()
-    first_tx, sent_tx, sent_op = head[:, 0].tolist()
-    return _Queue(first_tx, sent_tx, sent_op, _pack_columns(columns))
+    slot = int(columns[0, 0])
+    first_tx, sent_tx, sent_op = PendingTxns(columns).heads(slot + 1)[:, slot].tolist()
+    return _Queue(first_tx, sent_tx, sent_op, columns.shape[1], _pack_columns(columns))
 
 
 def _unpack_queue(slot: int, queue: _Queue) -> Ints:

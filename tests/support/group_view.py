@@ -76,7 +76,9 @@ def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     copy = ShapeGroup.unpack(group.pack())
     count = len(copy.shape_ids)
     txns: dict[int, list[list[int]]] = {}
-    for slot, *txn in copy._txns.take(np.arange(count), count).columns.T.tolist():
+    whole = np.ones(count, np.bool_)
+    taken = copy._txns.take(np.arange(count), count, parts=np.zeros(count, np.int64), whole=whole, most=2**62)
+    for slot, *txn in taken.columns.T.tolist():
         txns.setdefault(slot, []).append(txn)
     views = {}
     for slot, shape_id in enumerate(copy.shape_ids):

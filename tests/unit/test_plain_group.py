@@ -1,22 +1,33 @@
 """A group against the plain definition of one, over random histories, stored and read again."""
 
 from random import Random
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from flushtracker.tracking import txn_store
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.group_view import apply_batch, check_group
-from tests.support.plain_group import PlainGroup, group_to_json, random_group_batches
+from tests.support.plain_group import Batch, PlainGroup, group_to_json, random_group_batches
 from tests.support.random_wal import RANDOMS
 
 
 @given(RANDOMS, st.sampled_from([1, 4, 30]), st.sampled_from([5, 40]), st.sampled_from([1, 2, 5, 4096]))
-def test_group_equals_its_plain_definition(rng: Random, shapes: int, transactions: int, max_pending: int) -> None:
-    """After each batch: the same report and the same state, with a restart after some."""
+@pytest.mark.parametrize("many", [0, 2, txn_store.MANY])
+def test_group_equals_its_plain_definition(
+    many: int, rng: Random, shapes: int, transactions: int, max_pending: int
+) -> None:
+    """After each batch: the same report and the same state, with a restart after some; few or many packed apart."""
+    with patch.object(txn_store, "MANY", many):
+        _compare(rng, random_group_batches(rng, shapes, transactions), max_pending)
+
+
+def _compare(rng: Random, batches: list[Batch], max_pending: int) -> None:
     group, plain = ShapeGroup(LogOffset.before_all()), PlainGroup(LogOffset.before_all())
-    for now_ms, batch in enumerate(random_group_batches(rng, shapes, transactions)):
+    for now_ms, batch in enumerate(batches):
         note(f"batch {batch}")
         apply_batch(group, *batch, now_ms=now_ms, max_pending=max_pending)
         plain.apply(batch, now_ms=now_ms, max_pending=max_pending)

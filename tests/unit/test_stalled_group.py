@@ -83,3 +83,18 @@ def test_a_stalled_shape_keeps_its_queue_when_others_are_forgotten() -> None:
         apply_batch(group, [row], [], now_ms=0, max_pending=4096)
         group = ShapeGroup.unpack(group.pack())
     assert {shape_id: len(view.txns) for shape_id, view in shapes_of(group).items()} == {"late": MANY + 1}
+
+
+def test_a_stalled_shape_is_sent_more_without_being_read(unpacked: list[int]) -> None:
+    """What it has is read again only when it has many more, a flush, or as many as it may have."""
+    group = stalled(1)
+    last = 200 * TXNS
+    for number in range(1, 2 * MANY + 1):
+        lsn = last + 200 * number
+        row = ShapeFragment("s0", LogOffset(lsn, 2), LogOffset(lsn, 4), is_commit=True)
+        apply_batch(group, [row], [], now_ms=number, max_pending=TXNS + 2 * MANY - 1)
+        group = ShapeGroup.unpack(group.pack())
+        assert group.report().pending == Pending(LogOffset(lsn, 4), LogOffset(199, 0), since_ms=1)
+    assert len(unpacked) == 2
+    assert len(shapes_of(group)["s0"].txns) == (TXNS + 2 * MANY) // 4
+    check_group(group)
