@@ -59,10 +59,7 @@ def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> 
         published: Queue[tuple[float, int]] = Queue()
         publisher = Process(target=_publish, args=(job, rate, _WARM_UP_S + seconds, published))
         publisher.start()
-        acked = _poll(job, publisher)
-        sent: list[tuple[float, int]] = []
-        while not published.empty() or publisher.is_alive():
-            sent.append(published.get())
+        sent, acked = _poll(job, publisher, published)
         publisher.join()
     latencies = _latencies(sent, acked, sent[0][0] + _WARM_UP_S)
     batches = [batch["durationMs"]["triggerExecution"] for batch in progress.batches]
@@ -105,15 +102,23 @@ def _publish(job: KafkaJob, rate: int, seconds: float, published: "Queue[tuple[f
         number += due
         job._producer.poll(0)
         time.sleep(_TICK_S)
+    for shape, flush in flushes:
+        _produce(job, "flushes", f"{SOURCE} {shape}", flush)
     job._producer.flush(30)
 
 
-def _poll(job: KafkaJob, publisher: Process) -> list[tuple[int, float]]:
-    """Each ack with the time at which it was first read."""
+def _poll(
+    job: KafkaJob, publisher: Process, published: "Queue[tuple[float, int]]"
+) -> tuple[list[tuple[float, int]], list[tuple[int, float]]]:
+    """What was published when, and each ack with the time at which it was first read."""
+    sent: list[tuple[float, int]] = []
     found: list[tuple[int, float]] = []
     end = float("inf")
     table: DeltaTable | None = None
     while time.time() < end:
+        # Emptied all the time: a process does not end while its queue is full.
+        while not published.empty():
+            sent.append(published.get())
         if table is None and DeltaTable.is_deltatable(str(job.root / "acks")):
             table = DeltaTable(str(job.root / "acks"))
         if table is not None:
@@ -124,7 +129,7 @@ def _poll(job: KafkaJob, publisher: Process) -> list[tuple[int, float]]:
         if not publisher.is_alive():
             end = min(end, time.time() + 10)
         time.sleep(_TICK_S)
-    return found
+    return sent, found
 
 
 def _latencies(sent: list[tuple[float, int]], acked: list[tuple[int, float]], start: float) -> list[float]:
