@@ -11,11 +11,11 @@ INPUTS    ?= 10000000
 KILLS     ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak unit mutants bench check format jars brokerjars dist clean distclean python java
+.PHONY: help run demo test soak unit mutants bench bench-long check format jars brokerjars dist clean distclean python java
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: java $(READY) jars ## replay the recorded WAL, write its shapes, track their flushes, verify and report; writes to data/
 	@rm -rf data/fragments data/flushes data/shape_changes data/shapes data/checkpoint data/acks data/dead_letters
@@ -53,11 +53,19 @@ mutants: $(READY) ## change the core in a thousand ways, one at a time, and list
 	$(BIN)/python -m mutmut run
 	$(BIN)/python -m mutmut results
 
-bench: java $(READY) jars brokerjars ## run the benchmarks, with up to a million shapes; takes a few minutes
-	$(BIN)/python -m tests.bench
+bench: java $(READY) jars brokerjars ## run the benchmarks; ONLY=name runs one, BASE=commit compares it with that commit
+ifdef BASE
+	$(BIN)/python -m tests.bench.pair --base $(BASE) $(ONLY)
+else
+	$(BIN)/python -m tests.bench --json data/bench.json $(ONLY)
+endif
+
+bench-long: java $(READY) jars brokerjars ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
+	$(BIN)/python -m tests.bench --long --json data/bench_long.json
 	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_rows
 	$(BIN)/python -m tests.bench.bench_snapshot
+	$(BIN)/python -m tests.bench.bench_loop --rates 300 1000
 
 check: $(READY) ## run ruff and mypy, in their strict settings
 	$(BIN)/ruff check .

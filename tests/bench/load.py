@@ -15,17 +15,22 @@ _STEP = 500
 class Load:
     """Transaction n is one fragment at LSN ``1,000,000 + 500·n`` for ``each`` shapes, each with its one operation.
 
-    They are ``shape-i`` for i = (each·n + j)·7919 mod ``shapes``. ``flushes`` of them flush it, 0 to ``each``. So of
-    100 events ``100·flushes / (1 + flushes)`` are flushes.
+    They are ``shape-i`` for i = (each·n + j)·7919 mod ``shapes``. The first ``flushes`` of them flush it, if n is a
+    multiple of ``every``.
     """
 
     shapes: int = 100_000
     each: int = 3
     flushes: int = 3
+    every: int = 1
 
     @property
-    def events_per_transaction(self) -> int:
-        return 1 + self.flushes
+    def events_per_transaction(self) -> float:
+        return 1 + self.flushes / self.every
+
+    @property
+    def flush_share(self) -> float:
+        return self.flushes / self.every / self.events_per_transaction
 
     def transactions(self, first: int, count: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The fragment of each transaction, and its flushes with their shapes."""
@@ -36,7 +41,8 @@ class Load:
             fragment = template % (lsn, lsn, lsn - _STEP, lsn, *(part for shape in shapes for part in (shape, lsn)))
             if number == 0:
                 fragment = fragment.replace('"start":false', '"start":true')
-            yield fragment, [(shape, _FLUSH % (shape, lsn)) for shape in shapes[: self.flushes]]
+            flushing = shapes[: self.flushes] if number % self.every == 0 else []
+            yield fragment, [(shape, _FLUSH % (shape, lsn)) for shape in flushing]
 
 
 def _template(shapes: int) -> str:
@@ -47,9 +53,8 @@ def _template(shapes: int) -> str:
     text = event.to_json().replace("246", "0").replace("222", "%s").replace("111", "%s")
     for number in range(shapes):
         text = text.replace(f'"shape {number}"', '"%s"')
-    assert FragmentEvent.from_json(
-        text.replace('"%s"', '"s"').replace("%s", "222", 2).replace("%s", "111", 1).replace("%s", "222")
-    )
+    filled = text.replace('"%s"', '"s"').replace("%s", "222", 2).replace("%s", "111", 1).replace("%s", "222")
+    assert FragmentEvent.from_json(filled)
     return text
 
 

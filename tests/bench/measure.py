@@ -1,6 +1,6 @@
 """Timing for the benchmarks, and the tables for their results.
 
-All times are CPU time, not wall-clock time: other load on the machine affects them less.
+Unless a bench says otherwise, times are CPU time: other load on the machine affects them less than wall-clock time.
 """
 
 import statistics
@@ -17,6 +17,10 @@ class Table:
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    def to_json(self) -> dict[str, object]:
+        """The table with the cells as they are printed."""
+        return {"title": self.title, "header": [*self.header], "rows": [[*row] for row in self.rows]}
 
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]

@@ -18,6 +18,7 @@ def test_every_bench_runs_and_prints_its_tables() -> None:
     assert done.returncode == 0, done.stderr
     assert "Routing, µs per change" in done.stdout
     assert "3 x 10, one flush" in done.stdout
+    assert "10 pending, c" in done.stdout
     assert "shape log of 100 shapes, 2 appends a day" in done.stdout
     assert "insert that matches one of 1,000 shapes" in done.stdout
 
@@ -26,4 +27,4 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     """The name comes from the command line, so it may be wrong."""
     done = bench("rooting")
     assert done.returncode == 2
-    assert "unknown benchmark rooting; choose from routing, shape_log, stalled, throughput" in done.stderr
+    assert "unknown benchmark rooting; choose from beam, routing, shape_log, stalled, throughput, " in done.stderr

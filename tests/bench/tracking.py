@@ -1,15 +1,12 @@
 """How many events per second the whole tracking job takes, from Kafka or files to the ack: wall-clock time, warm.
 
-``python -m tests.bench.bench_throughput [--transport kafka|files] [--shapes N] [--flushes N] [--batches N]``. A batch
-has 300,000 events of :class:`tests.bench.load.Load`: with 3 flushes to a transaction (the default) a quarter are
-fragments with three shapes each; with 9 of 9 shapes 10 %, with 1 of 9 half. The events are all published before the job
-starts, on two partitions for each topic, and read in batches of that size. The first two batches warm the JVM up; the
-time of a batch is Spark's ``triggerExecution``: from planning it until it is committed.
+A batch has 300,000 events of :class:`tests.bench.load.Load`: with 3 flushes to a transaction a quarter are fragments
+with three shapes each. All events are published before the job starts, on two partitions for each topic, and read in
+batches of that size. The first batches warm the JVM up; the time of a batch is Spark's ``triggerExecution``: from
+planning it until it is committed.
 """
 
-import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,11 +24,26 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.load import SOURCE, Load
+from tests.bench.measure import Table
 from tests.support.job_folder import JobFolder
 from tests.support.kafka_job import KafkaJob
 
 BATCH = 300_000
-_WARM_UP = 2
+SHUFFLE_PARTITIONS = 2
+_WARM_UP = 3
+_MEASURED = 5
+
+WORKLOADS: list[tuple[str, Load, str, int]] = [
+    ("Kafka", Load(), "kafka", 16),
+    ("files", Load(), "files", 16),
+    ("Kafka", Load(shapes=10), "kafka", 16),
+    ("Kafka", Load(shapes=1_000_000), "kafka", 16),
+    ("Kafka, 9 shapes to a fragment", Load(each=9, flushes=9), "kafka", 16),
+    ("Kafka, few flushes", Load(flushes=1, every=9), "kafka", 16),
+    ("Kafka", Load(shapes=10_000), "kafka", 16),
+    ("Kafka, a group for each shape", Load(shapes=10_000), "kafka", 0),
+]
+"""What it is, the events, how they come, and the number of groups of shapes (0: one for each)."""
 
 
 class Progress(StreamingQueryListener):
@@ -52,35 +64,36 @@ class Progress(StreamingQueryListener):
         """Not needed."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_throughput", description=__doc__)
-    parser.add_argument("--transport", choices=["kafka", "files"], default="kafka")
-    parser.add_argument("--shapes", type=int, default=100_000)
-    parser.add_argument("--each", type=int, default=3)
-    parser.add_argument("--flushes", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=7)
-    parser.add_argument("--shape-groups", type=int, default=16)
-    arguments = parser.parse_args()
-    load = Load(arguments.shapes, arguments.each, arguments.flushes)
-    spark = start_session("bench", shuffle_partitions=4)
-    seconds = measure(spark, load, arguments.transport, arguments.batches, arguments.shape_groups)
-    print(f"{arguments}\nmedian {BATCH / median(seconds):,.0f} events/s, batches of {BATCH:,}: {seconds}")  # noqa: T201
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """One table; ``quick`` is not for benches with Spark."""
+    assert not quick
+    spark = start_session("bench", shuffle_partitions=SHUFFLE_PARTITIONS)
+    rows = []
+    for label, load, transport, shape_groups in WORKLOADS:
+        seconds = measure(spark, load, transport, shape_groups)
+        cells = [
+            f"{load.shapes:,}",
+            f"{load.flush_share:.0%}",
+            f"{median(seconds):.2f} s",
+            f"{BATCH / median(seconds):,.0f}",
+        ]
+        rows.append([label, *cells])
     spark.stop()
-    return 0
+    header = ["", "shapes", "flushes", "a batch", "events/s"]
+    yield Table(f"The tracking job, batches of {BATCH:,} events", header, rows)
 
 
-def measure(spark: SparkSession, load: Load, transport: str, batches: int, shape_groups: int = 16) -> list[float]:
+def measure(spark: SparkSession, load: Load, transport: str, shape_groups: int) -> list[float]:
     """The seconds of each batch after the warm-up."""
     with tempfile.TemporaryDirectory() as folder, _job(Path(folder), transport) as job:
-        _publish(job, load, batches)
+        _publish(job, load, _WARM_UP + _MEASURED)
         progress = Progress()
         spark.streams.addListener(progress)
         config = job.config(shape_groups=shape_groups, max_files_per_trigger=4)
         track_flushes(spark, replace(config, trigger_ms=None), Event())
         spark.streams.removeListener(progress)
-    for batch in progress.batches:
-        sys.stderr.write(f"{batch['numInputRows']:,} events {batch['durationMs']}\n")
-    return [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress.batches[_WARM_UP:]]
+    whole = [batch for batch in progress.batches if batch["numInputRows"] > BATCH * 0.9]
+    return [batch["durationMs"]["triggerExecution"] / 1000 for batch in whole[_WARM_UP:]]
 
 
 @contextmanager
@@ -97,7 +110,7 @@ def _job(folder: Path, transport: str) -> Iterator[JobFolder]:
 
 
 def _publish(job: JobFolder, load: Load, batches: int) -> None:
-    each = BATCH // load.events_per_transaction
+    each = int(BATCH / load.events_per_transaction)
     for batch in range(batches):
         transactions = list(load.transactions(batch * each, each))
         if isinstance(job, KafkaJob):
@@ -116,7 +129,3 @@ def _produce(job: KafkaJob, stream: str, key: str, value: str) -> None:
     while len(job._producer) > 50_000:
         job._producer.poll(0.1)
     job._producer.produce(job.topic(stream), value, key)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

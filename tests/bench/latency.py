@@ -1,14 +1,11 @@
 """How long a flush takes from its publication to the ack that it allows, at steady rates through Kafka.
 
-``python -m tests.bench.bench_latency [--rates 100 4000 20000] [--seconds 300] [--trigger-ms 100]``. Events of
-:class:`tests.bench.load.Load`, one flush for each shape of a transaction, published 50 times a second, each
+Events of :class:`tests.bench.load.Load`, one flush for each shape of a transaction, published 50 times a second, each
 transaction's flushes with the next publication, so all is caught up but for the last. The job runs in this process, a
 second one publishes. The latency of a transaction's flushes is the time from their publication until the ack table, as
 ``deltalake`` reads it 50 times a second, has an ack at or past the transaction. The first 20 seconds are not counted.
 """
 
-import argparse
-import sys
 import tempfile
 import time
 from bisect import bisect_right
@@ -27,30 +24,26 @@ from flushtracker.kafka.publisher import _DEFAULTS
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
-from tests.bench.bench_throughput import Progress, _produce
 from tests.bench.load import SOURCE, Load
 from tests.bench.measure import Table
+from tests.bench.tracking import SHUFFLE_PARTITIONS, Progress, _produce
 from tests.support.kafka_job import KafkaJob
 
 _TICK_S = 0.02
-_PARTITIONS = 2
-"""Of the shuffle: as many as there are cores."""
+_SECONDS = 300
+_TRIGGER_MS = 100
 _WARM_UP_S = 20.0
 _LOAD = Load()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_latency", description=__doc__)
-    parser.add_argument("--rates", type=int, nargs="+", default=[100, 4_000, 20_000], help="events per second")
-    parser.add_argument("--seconds", type=float, default=300, help="for each rate (default: %(default)s)")
-    parser.add_argument("--trigger-ms", type=int, default=100)
-    arguments = parser.parse_args()
-    spark = start_session("bench", shuffle_partitions=_PARTITIONS)
-    rows = [measure(spark, rate, arguments.seconds, arguments.trigger_ms) for rate in arguments.rates]
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """One table; ``quick`` is not for benches with Spark."""
+    assert not quick
+    spark = start_session("bench", shuffle_partitions=SHUFFLE_PARTITIONS)
+    rows = [measure(spark, rate, _SECONDS, _TRIGGER_MS) for rate in (100, 4_000, 20_000)]
     spark.stop()
     header = ["events/s", "published/s", "p50", "p99", "max", "batches/s", "ms a batch"]
-    sys.stdout.write(f"{Table('flush published to ack readable', header, rows)}\n")
-    return 0
+    yield Table(f"Flush published to ack readable, {_SECONDS} s each, trigger {_TRIGGER_MS} ms", header, rows)
 
 
 def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> list[str]:
@@ -141,7 +134,3 @@ def _latencies(sent: list[tuple[float, int]], acked: list[tuple[int, float]], st
         if at >= start and place < len(acked):
             result.append(acked[place][1] - at)
     return result
-
-
-if __name__ == "__main__":
-    sys.exit(main())
