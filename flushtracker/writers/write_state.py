@@ -12,6 +12,7 @@ from flushtracker.errors import DecodeError, FlushtrackerError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.spark.group_state import ERROR
+from flushtracker.spark.worker_garbage import spare_imports
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.write_rows import NO_SHAPE, SHAPE_CHANGES
 from flushtracker.writing.log_row import require_timestamp
@@ -62,6 +63,7 @@ def write_function(
     """The function for ``applyInPandasWithState``, keyed by ``(source, shape_group)``."""
 
     def handle_group(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+        spare_imports()
         source, shape_group = key
         try:
             changes, entries = _read(frames)
