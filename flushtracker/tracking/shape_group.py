@@ -25,6 +25,7 @@ from flushtracker.tracking.shape_events import SENT_WITH_COMMIT, ShapeEvents
 from flushtracker.tracking.shape_table import (
     HEADS,
     NEW_SHAPE,
+    OPEN,
     ROWS,
     SINCE_MS,
     STORED_ROWS,
@@ -82,7 +83,8 @@ class ShapeGroup:
         if sent.any():
             self.cursor = max(self.cursor, greatest((reach[0][sent], reach[1][sent])))
         slots, places = np.unique(self._slots_of(events.shape_ids), return_inverse=True)
-        parts = np.bincount(places[sent], minlength=len(slots))
+        # The transactions that each shape may get; what is open may be one more.
+        parts = np.bincount(places[sent], minlength=len(slots)) + (self._shapes[OPEN.start, slots] != NO_TX)
         is_flushed = np.bincount(places[kind > SENT_WITH_COMMIT], minlength=len(slots)) > 0
         txns = self._txns.take(slots, len(self._names), parts=parts, whole=is_flushed, most=max_pending)
         table = ShapeTable(self._shapes[:, slots], txns)
