@@ -60,7 +60,11 @@ class HadoopFiles:
 
     def is_local(self) -> bool:
         """Whether the folder is on this machine's disks."""
-        return str(self._system.getScheme()) == "file"
+        return str(self._system.getUri().getScheme()) == "file"
+
+    def write_no_checksums(self) -> None:
+        """Have Hadoop write no checksum files beside local ones, in this process; Spark removes them anyway."""
+        self._system.setWriteChecksum(False)
 
     def _path(self, name: str = "") -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path
@@ -84,12 +88,18 @@ def checkpoint_path(path: str) -> str:
 
 
 def avoid_processes(spark: SparkSession, checkpoint: str) -> None:
-    """Let Spark write a checkpoint on a local disk without starting a process for every file.
+    """Let Spark write a checkpoint on a local disk without starting a process for every file, with a local master.
 
     Its default for a local path creates and renames files through ``FileContext``, and Hadoop without its native
-    library runs ``chmod`` and ``readlink`` for these, 150 processes for a small batch. Other storage keeps the default.
+    library runs ``chmod`` and ``readlink`` for these, 150 processes for a small batch. Other storage, clusters, and
+    whoever has chosen a file manager, keep theirs.
     """
-    if HadoopFiles(spark, checkpoint).is_local():
-        spark.conf.set(_FILE_MANAGER, _LOCAL_FILE_MANAGER)
-    else:
+    chosen = spark.conf.get(_FILE_MANAGER, None)
+    files = HadoopFiles(spark, checkpoint)
+    if str(spark.sparkContext.master).startswith("local") and files.is_local():
+        if chosen is None:
+            # Hadoop's checksum file would be renamed after the file: a kill in between leaves one that does not match.
+            files.write_no_checksums()
+            spark.conf.set(_FILE_MANAGER, _LOCAL_FILE_MANAGER)
+    elif chosen == _LOCAL_FILE_MANAGER:
         spark.conf.unset(_FILE_MANAGER)

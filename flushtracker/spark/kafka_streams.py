@@ -32,9 +32,10 @@ _DEFAULTS: Final = {
     "kafka.request.timeout.ms": "10000",
     "fetchOffset.numRetries": "1",
     "kafkaConsumer.pollTimeoutMs": "30000",
-    # With the client's 500 records and 1 MiB to a request, a full topic is read at half the speed.
+    # With the client's 500 records and 1 MiB to a request, a full topic is read at half the speed. Spark keeps what a
+    # poll returns for each partition, and a megabyte of compressed records may be tens of megabytes.
     "kafka.max.poll.records": "5000",
-    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.max.partition.fetch.bytes": "2097152",
     "kafka.receive.buffer.bytes": "1048576",
     # Without a limit the first batch is as large as the backlog. If it is too large for the machine, so is each retry.
     "maxOffsetsPerTrigger": "500000",

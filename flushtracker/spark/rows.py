@@ -8,6 +8,7 @@ the source's chain. An event that cannot be read is a row of its own, with an em
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -90,8 +91,10 @@ def read_parts(
     """What the groups get of batches of events ``(stream, value, place)``: lists that are not empty."""
     columns = EventColumns()
     unreadable: list[GroupPart] = []
-    for batch in batches:
-        unreadable += [failure.part() for event in batch if (failure := _read(columns, *event))]
+    for event in chain.from_iterable(batches):
+        failure = _read(columns, *event)
+        if failure is not None:
+            unreadable.append(failure.part())
         if columns.size + len(unreadable) >= _MAX_SIZE:
             yield [*columns.parts(shape_groups), *unreadable]
             columns, unreadable = EventColumns(), []

@@ -11,7 +11,7 @@ import numpy as np
 from flushtracker.tracking.packed_columns import Bools, Ints, cut_off, pack_ints, unpack_ints
 from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
 
-MANY: Final = 128
+MANY: Final = 32
 """More pending transactions of a shape than this are packed."""
 
 _MOST_RUNS: Final = 8
@@ -54,16 +54,17 @@ class TxnStore:
             taken.append(np.concatenate([places[np.newaxis, found], run[1:, found]]))
             run[0, found] = -1
         behind = np.repeat(NO_HEADS, len(slots), axis=1)
+        first: list[Ints] = []
         if self._apart:
             more = parts + np.bincount(np.concatenate([each[0] for each in taken]), minlength=len(slots))
             for slot in self._apart.keys() & set(slots.tolist()):
                 at, queue = int(place[slot]), self._apart[slot]
                 if whole[at] or more[at] > min(MANY, most - queue.length):
-                    # The first transactions come first: sorting them is stable.
-                    taken.insert(0, _unpack_queue(at, self._apart.pop(slot)))
+                    first.append(_unpack_queue(at, self._apart.pop(slot)))
                 else:
                     behind[:, at] = queue[:3]
-        joined = np.concatenate(taken, axis=1)
+        # Sorting is stable: of each shape, those that were packed stay the first.
+        joined = np.concatenate(first + taken, axis=1)
         return PendingTxns(joined[:, np.argsort(joined[0], kind="stable")], behind)
 
     def put(self, txns: PendingTxns, slots: Ints) -> None:
@@ -71,8 +72,11 @@ class TxnStore:
         counts = txns.counts(len(slots))
         starts = np.cumsum(counts) - counts
         for place in np.flatnonzero(counts > MANY).tolist():
-            first = int(starts[place])
-            self._apart[int(slots[place])] = _pack_queue(txns.columns[:, first : first + int(counts[place])])
+            slot, first = int(slots[place]), int(starts[place])
+            columns = txns.columns[:, first : first + int(counts[place])]
+            if slot in self._apart:
+                columns = np.concatenate([_unpack_queue(place, self._apart[slot]), columns], axis=1)
+            self._apart[slot] = _pack_queue(columns)
         txns.keep(counts[txns.slots] <= MANY)
         txns.columns[0] = slots[txns.slots]
         self._runs.append(txns.columns)
@@ -82,8 +86,8 @@ class TxnStore:
     def heads(self, shapes: int) -> Ints:
         """See :meth:`PendingTxns.heads`."""
         behind = np.repeat(NO_HEADS, shapes, axis=1)
-        for slot, queue in self._apart.items():
-            behind[:, slot] = queue[:3]
+        if self._apart:
+            behind[:, list(self._apart)] = np.array([queue[:3] for queue in self._apart.values()], np.int64).T
         return PendingTxns(self._joined(), behind).heads(shapes)
 
     def pack(self, numbers: Ints) -> bytes:
@@ -119,9 +123,8 @@ class TxnStore:
 
 
 def _pack_queue(columns: Ints) -> _Queue:
-    slot = int(columns[0, 0])
-    first_tx, sent_tx, sent_op = PendingTxns(columns).heads(slot + 1)[:, slot].tolist()
-    return _Queue(first_tx, sent_tx, sent_op, columns.shape[1], _pack_columns(columns))
+    _, first_tx, tx, last_op, op = columns
+    return _Queue(int(first_tx[0]), int(tx[-1]), int(max(last_op[-1], op[-1])), len(tx), _pack_columns(columns))
 
 
 def _unpack_queue(slot: int, queue: _Queue) -> Ints:

@@ -1,12 +1,16 @@
 """Shapes with many pending transactions: exact as any, and not read by a batch that does not reach them."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from flushtracker.tracking import txn_store
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.packed_columns import Ints
+from flushtracker.tracking.pending_txns import PendingTxns
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.txn_store import MANY
+from flushtracker.tracking.txn_store import MANY, TxnStore
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.group_view import ShapeFlush, ShapeFragment, apply_batch, check_group, shapes_of
 
@@ -98,3 +102,37 @@ def test_a_stalled_shape_is_sent_more_without_being_read(unpacked: list[int]) ->
     assert len(unpacked) == 2
     assert len(shapes_of(group)["s0"].txns) == (TXNS + 2 * MANY) // 4
     check_group(group)
+
+
+def test_a_stalled_shape_whose_commit_does_not_list_it_keeps_all_it_was_sent() -> None:
+    """Its open transaction closes with the next one: it gets two of one fragment, on top of as many as fit."""
+    group = ShapeGroup(LogOffset.before_all())
+    lsns = range(100, 100 * (2 * MANY + 1), 100)
+    for part in (lsns[: MANY + 1], lsns[MANY + 1 :]):
+        rows = [ShapeFragment("s", LogOffset(lsn, 2), LogOffset(lsn, 4), is_commit=True) for lsn in part]
+        apply_batch(group, rows, [], now_ms=0, max_pending=4096)
+        group = ShapeGroup.unpack(group.pack())
+    for number, is_commit in ((1, False), (2, True)):
+        lsn = lsns[-1] + 100 * number
+        row = ShapeFragment("s", LogOffset(lsn, 2), LogOffset(lsn, 4), is_commit=is_commit)
+        apply_batch(group, [row], [], now_ms=0, max_pending=4096)
+        group = ShapeGroup.unpack(group.pack())
+    assert group.report().pending == Pending(LogOffset(lsns[-1] + 200, 4), LogOffset(99, 0), since_ms=0)
+    assert len(shapes_of(group)["s"].txns) == len(lsns) + 2
+
+
+def test_a_miscount_of_what_a_shape_gets_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should more come back than the shape was counted for, it joins what is packed, and replaces nothing."""
+    group = stalled(1)
+    take = TxnStore.take
+
+    def none_expected(self: TxnStore, slots: Ints, shapes: int, **counts: Any) -> PendingTxns:
+        return take(self, slots, shapes, **{**counts, "parts": np.zeros(len(slots), np.int64)})
+
+    monkeypatch.setattr(TxnStore, "take", none_expected)
+    lsns = range(200 * TXNS + 200, 200 * (TXNS + MANY) + 401, 200)
+    rows = [ShapeFragment("s0", LogOffset(lsn, 2), LogOffset(lsn, 4), is_commit=True) for lsn in lsns]
+    apply_batch(group, rows, [], now_ms=0, max_pending=4096)
+    monkeypatch.undo()
+    check_group(group)
+    assert len(shapes_of(group)["s0"].txns) == TXNS + len(lsns)
