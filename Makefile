@@ -42,9 +42,7 @@ soak: java $(READY) jars brokerjars ## a million simulated histories, ten millio
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
-	$(BIN)/flushtracker conformance --kills $(KILLS) --timeout 120 --data data/soak \
-	  --writer '$(BIN)/python -m tests.support.conforming_writer write {config} {data}' \
-	  --dump '$(BIN)/python -m tests.support.conforming_writer dump {data}'
+	$(BIN)/python -m tests.integration.soak_conformance --kills $(KILLS)
 
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit

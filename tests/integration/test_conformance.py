@@ -1,7 +1,6 @@
 """``flushtracker conformance`` on the example writer, which passes, and on versions of it that break one rule each."""
 
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,9 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from deltalake import DeltaTable
 
-from flushtracker.delta.shape_log_files import LogFiles
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import config_file, streams_config, unreachable
 
@@ -49,25 +46,6 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     rules = re.findall(r"^pass  (\w+)", done.stdout, re.MULTILINE)
     assert rules == ["runs", "format", "durable", "once", "live", "again", "gap", "others", "heals", "removal"]
     assert "FAIL" not in done.stdout
-
-
-def test_the_writers_job_keeps_every_rule_while_its_log_is_merged(kafka: Path, tmp_path: Path) -> None:
-    """Killed with its JVM and its workers; its upkeep merges whatever two files there are."""
-    data, job = tmp_path / "data", [sys.executable, "-m", "tests.support.conforming_writer"]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "flushtracker", "conformance", "--kafka", str(kafka), "--data", str(data)),
-            *("--writer", f"{shlex.join([*job, 'write'])} {{config}} {{data}}"),
-            *("--dump", f"{shlex.join([*job, 'dump'])} {{data}}", "--kills", "1", "--timeout", "120"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    (log,) = data.glob("*/storage/log")
-    assert any(file.run is not None for file in LogFiles(DeltaTable(str(log)), {}).current())
 
 
 LINES: Final = {

@@ -1,0 +1,40 @@
+"""``make soak``: the writers' job keeps the contract of docs/writers.md while its log is merged.
+
+``python -m tests.integration.soak_conformance [--kills 100] [--data FOLDER]`` runs ``flushtracker conformance`` on the
+job, killed with its JVM and its workers; its upkeep merges whatever two files there are.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from flushtracker.delta.shape_log_files import LogFiles
+
+_WRITER = [sys.executable, "-m", "tests.support.conforming_writer"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--data", type=Path, default=Path("data/soak"))
+    arguments = parser.parse_args()
+    command = [
+        *(sys.executable, "-m", "flushtracker", "conformance", "--data", str(arguments.data), "--timeout", "120"),
+        *("--writer", f"{shlex.join([*_WRITER, 'write'])} {{config}} {{data}}"),
+        *("--dump", f"{shlex.join([*_WRITER, 'dump'])} {{data}}", "--kills", str(arguments.kills)),
+    ]
+    code = subprocess.run(command, check=False).returncode
+    if code == 0:
+        (log,) = arguments.data.glob("*/storage/log")
+        if all(file.run is None for file in LogFiles(DeltaTable(str(log)), {}).current()):
+            print("the rules hold, but the log was never merged")  # noqa: T201
+            return 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
