@@ -1,9 +1,9 @@
 """A batch over many pending shapes: what is pending beside the shapes that a batch reaches should cost nothing.
 
-Through files. P shapes get a transaction each, in one batch, which stays pending. Then each batch has one event for
-each of 1,000 shapes, spread over all: in turns their next transaction, all in one fragment, and a flush of each that
-leaves its first transaction pending. ``caught up`` shapes were sent a transaction each and have flushed it, before.
-``stalled`` shapes have 4,096 transactions pending each, and get none of the events. The time is Spark's
+Through files. P shapes get a transaction each, 1,000 shapes to a transaction, which stays pending. Then each batch has
+one event for each of 1,000 shapes, spread over all: in turns their next transaction, all in one fragment, and a flush
+of each that leaves its first transaction pending. ``caught up`` shapes were sent a transaction each and have flushed
+it, before. ``stalled`` shapes have 4,096 transactions pending each, and get none of the events. The time is Spark's
 ``triggerExecution``, the median of the batches after the warm-up; the bytes are those of the packed state.
 """
 
@@ -16,6 +16,7 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.measure import Table
@@ -24,6 +25,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 
 _REACHED = 1_000
+_PER_FILE = 100_000
 _WARM_UP = 5
 _BATCHES = 15
 _STALLED_TXNS = 4_096
@@ -82,14 +84,18 @@ def _write(job: JobFolder, workload: Workload) -> None:
     pending = [f"shape-{number}" for number in range(workload.pending)]
     gone = [f"gone-{number}" for number in range(workload.caught_up)]
     stalled = [f"stalled-{number}" for number in range(workload.stalled)]
-    first = [source.transaction(lsn, *pending)] if pending else []
+    for shapes, are_flushed in ((pending, False), (gone, True)):
+        for first in range(0, len(shapes), _PER_FILE):
+            events: list[FragmentEvent | FlushNotification] = []
+            for at in range(first, min(first + _PER_FILE, len(shapes)), _REACHED):
+                lsn += 200
+                some = shapes[at : at + _REACHED]
+                events.append(source.transaction(lsn, *some))
+                events += [source.flushed(shape, lsn) for shape in some if are_flushed]
+            job.write(events)
     if stalled:
-        first += [source.transaction(lsn + 200 * number, *stalled) for number in range(1, _STALLED_TXNS + 1)]
+        job.write([source.transaction(lsn + 200 * number, *stalled) for number in range(1, _STALLED_TXNS + 1)])
         lsn += 200 * _STALLED_TXNS
-    job.write(first)
-    if gone:
-        job.write([source.transaction(lsn + 500, *gone), *(source.flushed(shape, lsn + 500) for shape in gone)])
-    lsn += 1_000
     reached = pending[:: max(1, len(pending) // _REACHED)][:_REACHED]
     for number in range(_WARM_UP + _BATCHES):
         if number % 2 == 0:
