@@ -88,7 +88,7 @@ class ShapeGroup:
         is_flushed = np.bincount(places[kind > SENT_WITH_COMMIT], minlength=len(slots)) > 0
         txns = self._txns.take(slots, len(self._names), parts=parts, whole=is_flushed, most=max_pending)
         table = ShapeTable(self._shapes[:, slots], txns)
-        table.apply(places, events.numbers, sent, self.cursor, now_ms=now_ms, max_pending=max_pending)
+        table.apply(places, events.numbers, sent, now_ms=now_ms, max_pending=max_pending)
         self._shapes[:, slots] = table.shapes
         self._txns.put(table.txns, slots)
         # Shapes without events, too: the cursor may have passed the flush or removal for which they were kept.

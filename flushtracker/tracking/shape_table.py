@@ -56,13 +56,11 @@ class ShapeTable:
         self.shapes = shapes
         self.txns = txns
 
-    def apply(
-        self, slots: Ints, events: Ints, sent: Bools, cursor: LogOffset, *, now_ms: int, max_pending: int
-    ) -> None:
+    def apply(self, slots: Ints, events: Ints, sent: Bools, *, now_ms: int, max_pending: int) -> None:
         """Apply the flushes and removals among ``events``, and the parts of fragments that ``sent`` marks.
 
-        ``slots`` has the shape of each event, and ``cursor`` is the group's after them. The shapes that are flushed or
-        removed have all their transactions in ``txns``.
+        ``slots`` has the shape of each event. The shapes that are flushed or removed have all their transactions in
+        ``txns``. What only the group's cursor makes superfluous stays, for :func:`drop_passed`.
         """
         known = last_flushed(self.shapes)
         kind, tx, op, _ = events
@@ -74,7 +72,6 @@ class ShapeTable:
             self._add_sent(slots[sent], *events[:, sent])
         self._drop_flushed(max_pending)
         self.shapes[HEADS] = self.txns.heads(self.shapes.shape[1])
-        drop_passed(self.shapes, cursor)
         # Since when: the shapes that have become pending, or have flushed more.
         flushed = last_flushed(self.shapes)
         self.shapes[SINCE_MS, (flushed[0] != NO_TX) & ~at_most(flushed, known)] = now_ms
