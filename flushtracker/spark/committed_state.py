@@ -10,6 +10,7 @@ from pyspark.sql import Row, SparkSession
 from flushtracker.errors import StateError
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.tracking.packed_state import START_OVER
 from flushtracker.tracking.shape_group import check_group_version
 from flushtracker.tracking.source_tracker import CHAIN, Report
 
@@ -28,7 +29,7 @@ class Remedies(NamedTuple):
 
 TRACKING: Final = Remedies(
     "change it back, set state.checkpoint to a new path, or start once with --recover",
-    "restart capture, which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)",
+    START_OVER,
 )
 WRITING: Final = Remedies(
     "change it back, or set state.checkpoint to a new path: the log itself says where to continue",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flushtracker.errors import StateError
+from flushtracker.tracking.packed_state import START_OVER
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -90,7 +91,4 @@ def unpack_texts(packed: bytes, start: int) -> tuple[list[str], int]:
 
 def cut_off() -> StateError:
     """What to raise where packed state ends too early or too late."""
-    return StateError(
-        "the checkpoint's state is cut off; restore it, or restart capture, which resends everything unconfirmed, and "
-        "start with a new checkpoint (with Kafka: --recover)"
-    )
+    return StateError(f"the checkpoint's state is cut off; restore it, or {START_OVER}")

@@ -7,6 +7,10 @@ from flushtracker.errors import StateError
 from flushtracker.wal.log_offset import LogOffset
 
 JSON_VERSION: Final = b"\x01"
+START_OVER: Final = (
+    "restart capture, which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)"
+)
+"""What to do about a checkpoint that cannot be used."""
 
 
 def pack(value: object) -> bytes:
@@ -26,8 +30,7 @@ def check_version(packed: bytes, *readable: bytes) -> bytes:
     if version not in readable:
         raise StateError(
             f"the checkpoint's state has version {version.hex() or 'none'}, this job reads version "
-            f"{' and '.join(each.hex() for each in readable)}; use the release that wrote it, or restart capture, "
-            f"which resends everything unconfirmed, and start with a new checkpoint (with Kafka: --recover)"
+            f"{' and '.join(each.hex() for each in readable)}; use the release that wrote it, or {START_OVER}"
         )
     return version
 
