@@ -1,11 +1,12 @@
 """``ChainLinks``: what a micro-batch has for the chain of one source, as columns."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from flushtracker.tracking.packed_columns import Ints, pack_ints, pack_texts, unpack_ints, unpack_texts
+from flushtracker.tracking.labelled_columns import LabelledColumns
+from flushtracker.tracking.packed_columns import Ints
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 
@@ -24,41 +25,29 @@ class Link(NamedTuple):
         return LogOffset.last_of(self.follows.tx_offset) if self.start else self.follows
 
 
-class ChainLinks:
-    """Links in any order. ``numbers`` has a column for each link.
+class ChainLinks(LabelledColumns):
+    """Links in any order, labelled with their places.
 
-    Its rows are the numbers of ``follows`` and ``last_log_offset``, and 0 or 1 for ``start`` and ``is_commit``.
+    The rows are the numbers of ``follows`` and ``last_log_offset``, and 0 or 1 for ``start`` and ``is_commit``.
 
     >>> link = Link(LogOffset(99, 0), LogOffset(200, 4), start=True, is_commit=False, place="1.jsonl")
     >>> ChainLinks.unpack(ChainLinks.of([link]).pack())[0] == link
     True
     """
 
-    __slots__ = ("numbers", "places")
-
-    def __init__(self, places: Sequence[str], numbers: Ints) -> None:
-        self.places = places
-        self.numbers = numbers
+    __slots__ = ()
+    rows: ClassVar = 6
 
     @classmethod
     def of(cls, links: Iterable[Link]) -> "ChainLinks":
         """The links as columns."""
         links = list(links)
         rows = [(*link.follows, *link.last_log_offset, link.start, link.is_commit) for link in links]
-        return cls([link.place for link in links], np.array(rows, np.int64).reshape(-1, 6).T)
-
-    @classmethod
-    def joined(cls, parts: Sequence["ChainLinks"]) -> "ChainLinks":
-        """All links of ``parts``, at least one."""
-        places = [place for part in parts for place in part.places]
-        return cls(places, np.concatenate([part.numbers for part in parts], axis=1))
-
-    def __len__(self) -> int:
-        return len(self.places)
+        return cls([link.place for link in links], np.array(rows, np.int64).reshape(-1, cls.rows).T)
 
     def __getitem__(self, index: int) -> Link:
         tx, op, last_tx, last_op, start, is_commit = self.numbers[:, index].tolist()
-        return Link(LogOffset(tx, op), LogOffset(last_tx, last_op), bool(start), bool(is_commit), self.places[index])
+        return Link(LogOffset(tx, op), LogOffset(last_tx, last_op), bool(start), bool(is_commit), self.labels[index])
 
     def first(self) -> int:
         """The index of the link that follows the least offset; among equals one with ``start``."""
@@ -79,13 +68,3 @@ class ChainLinks:
         """The offsets at which transactions end."""
         _, _, tx, op, _, is_commit = self.numbers
         return tx[is_commit == 1], op[is_commit == 1]
-
-    def pack(self) -> bytes:
-        """The links as bytes; the inverse of :meth:`unpack`."""
-        return pack_texts(self.places) + pack_ints(self.numbers)
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> "ChainLinks":
-        """Read the output of :meth:`pack`."""
-        places, end = unpack_texts(packed, 0)
-        return cls(places, unpack_ints(packed, end, 6)[0])

@@ -1,11 +1,11 @@
 """``ShapeEvents``: what a micro-batch has for the shapes of one group, as columns."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from flushtracker.tracking.packed_columns import Ints, pack_ints, pack_texts, unpack_ints, unpack_texts
+from flushtracker.tracking.labelled_columns import LabelledColumns
 
 SENT: Final = 0
 """The shape's part of a fragment: its last operation in it, -1 for none."""
@@ -28,8 +28,8 @@ class ShapeEvent(NamedTuple):
     boundary_op: int = 0
 
 
-class ShapeEvents:
-    """Events in any order. ``numbers`` has a row each for kind, tx, op and boundary_op, and a column for each event.
+class ShapeEvents(LabelledColumns):
+    """Events in any order, labelled with their shapes. ``numbers`` has a row each for kind, tx, op and boundary_op.
 
     >>> events = ShapeEvents.of([ShapeEvent("users", SENT, 100, 2, 4), ShapeEvent("users", FLUSHED, 100, 2)])
     >>> again = ShapeEvents.unpack(events.pack())
@@ -37,35 +37,22 @@ class ShapeEvents:
     (['users', 'users'], [[0, 2], [100, 100], [2, 2], [4, 0]])
     """
 
-    __slots__ = ("numbers", "shape_ids")
+    __slots__ = ()
+    rows: ClassVar = 4
 
-    def __init__(self, shape_ids: Sequence[str], numbers: Ints) -> None:
-        self.shape_ids = shape_ids
-        self.numbers = numbers
+    @property
+    def shape_ids(self) -> Sequence[str]:
+        """The shape of each event."""
+        return self.labels
 
     @classmethod
     def of(cls, events: Iterable[ShapeEvent]) -> "ShapeEvents":
         """The events as columns."""
         events = list(events)
-        return cls([event[0] for event in events], np.array([event[1:] for event in events], np.int64).reshape(-1, 4).T)
-
-    @classmethod
-    def joined(cls, parts: Sequence["ShapeEvents"]) -> "ShapeEvents":
-        """All events of ``parts``, at least one."""
-        shape_ids = [shape_id for part in parts for shape_id in part.shape_ids]
-        return cls(shape_ids, np.concatenate([part.numbers for part in parts], axis=1))
+        numbers = np.array([event[1:] for event in events], np.int64).reshape(-1, cls.rows).T
+        return cls([event[0] for event in events], numbers)
 
     @property
     def flushes(self) -> int:
         """How many events are flushes or removals."""
         return int((self.numbers[0] >= FLUSHED).sum())
-
-    def pack(self) -> bytes:
-        """The events as bytes; the inverse of :meth:`unpack`."""
-        return pack_texts(self.shape_ids) + pack_ints(self.numbers)
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> "ShapeEvents":
-        """Read the output of :meth:`pack`."""
-        shape_ids, end = unpack_texts(packed, 0)
-        return cls(shape_ids, unpack_ints(packed, end, 4)[0])
