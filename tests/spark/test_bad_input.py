@@ -185,8 +185,7 @@ def test_replayed_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes
     job.write([source.transaction(3000)], ["worse"])
     job.run(spark)
     # As if the driver had died before the last batch was committed.
-    for name in ("1", ".1.crc"):
-        (tmp_path / "checkpoint/commits" / name).unlink(missing_ok=True)
+    (tmp_path / "checkpoint/commits/1").unlink()
     job.run(spark)
     values = table_rows(DeltaTable(str(tmp_path / "dead_letters")), ["value"])["value"].to_pylist()
     assert sorted(values) == ["bad", "worse"]
