@@ -24,6 +24,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "events": frozenset({"shapes", "wal", "errors"}),
     "tracking": frozenset({"wal", "errors"}),
     "writing": frozenset({"events", "shapes", "wal", "errors"}),
+    "status": frozenset({"wal"}),
 }
 """Package → our packages that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
 

@@ -1,0 +1,1 @@
+"""What a running program knows of itself, as documents: pages, metrics and commands are views of them."""

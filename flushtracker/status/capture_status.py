@@ -1,0 +1,141 @@
+"""``CaptureStatus``: what capture knows of itself and of its slot; the document of its ``/status.json``.
+
+LSNs are texts in JSON and numbers here, ``None`` before the first. Times are milliseconds since 1970.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flushtracker.status.json_document import lsn_from_json, lsn_to_json
+
+CAPTURE: Final = "capture"
+"""The ``program`` of the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """The slot as PostgreSQL showed it at ``at_ms``, from ``pg_replication_slots``.
+
+    ``retained_bytes`` is the WAL that it keeps; ``safe_wal_bytes`` how much more may be written before it is lost,
+    ``None`` where the server sets no limit.
+    """
+
+    name: str
+    at_ms: int
+    is_active: bool
+    wal_status: str | None
+    written_lsn: int
+    confirmed_lsn: int | None
+    retained_bytes: int
+    safe_wal_bytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "at_ms": self.at_ms,
+            "is_active": self.is_active,
+            "wal_status": self.wal_status,
+            "written_lsn": lsn_to_json(self.written_lsn),
+            "confirmed_lsn": lsn_to_json(self.confirmed_lsn),
+            "retained_bytes": self.retained_bytes,
+            "safe_wal_bytes": self.safe_wal_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "SlotStatus":
+        return cls(
+            fields["name"],
+            fields["at_ms"],
+            fields["is_active"],
+            fields["wal_status"],
+            lsn_from_json(fields["written_lsn"]) or 0,
+            lsn_from_json(fields["confirmed_lsn"]),
+            fields["retained_bytes"],
+            fields["safe_wal_bytes"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A shape that capture has removed by the policy of ``stall``, and why."""
+
+    shape_id: str
+    at_ms: int
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"shape": self.shape_id, "at_ms": self.at_ms, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Eviction":
+        return cls(fields["shape"], fields["at_ms"], fields["reason"])
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatus:
+    """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
+
+    ``acks_read_at_ms`` is when the ack table was last read without an error.
+    """
+
+    at_ms: int
+    started_at_ms: int
+    source: str | None
+    is_connected: bool
+    slot: SlotStatus | None = None
+    received_lsn: int | None = None
+    published_lsn: int | None = None
+    acknowledged_lsn: int | None = None
+    confirmed_lsn: int | None = None
+    acks_read_at_ms: int | None = None
+    shapes: int = 0
+    changes_matched: int = 0
+    changes_unmatched: int = 0
+    publish_queue_bytes: int = 0
+    reconnects: int = 0
+    evictions: tuple[Eviction, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "program": CAPTURE,
+            "at_ms": self.at_ms,
+            "started_at_ms": self.started_at_ms,
+            "source": self.source,
+            "is_connected": self.is_connected,
+            "slot": None if self.slot is None else self.slot.to_json(),
+            "received_lsn": lsn_to_json(self.received_lsn),
+            "published_lsn": lsn_to_json(self.published_lsn),
+            "acknowledged_lsn": lsn_to_json(self.acknowledged_lsn),
+            "confirmed_lsn": lsn_to_json(self.confirmed_lsn),
+            "acks_read_at_ms": self.acks_read_at_ms,
+            "shapes": self.shapes,
+            "changes_matched": self.changes_matched,
+            "changes_unmatched": self.changes_unmatched,
+            "publish_queue_bytes": self.publish_queue_bytes,
+            "reconnects": self.reconnects,
+            "evictions": [eviction.to_json() for eviction in self.evictions],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "CaptureStatus":
+        """Read the output of :meth:`to_json`; raises ``KeyError`` or ``TypeError`` for another document."""
+        return cls(
+            at_ms=fields["at_ms"],
+            started_at_ms=fields["started_at_ms"],
+            source=fields["source"],
+            is_connected=fields["is_connected"],
+            slot=None if fields["slot"] is None else SlotStatus.from_json(fields["slot"]),
+            received_lsn=lsn_from_json(fields["received_lsn"]),
+            published_lsn=lsn_from_json(fields["published_lsn"]),
+            acknowledged_lsn=lsn_from_json(fields["acknowledged_lsn"]),
+            confirmed_lsn=lsn_from_json(fields["confirmed_lsn"]),
+            acks_read_at_ms=fields["acks_read_at_ms"],
+            shapes=fields["shapes"],
+            changes_matched=fields["changes_matched"],
+            changes_unmatched=fields["changes_unmatched"],
+            publish_queue_bytes=fields["publish_queue_bytes"],
+            reconnects=fields["reconnects"],
+            evictions=tuple(map(Eviction.from_json, fields["evictions"])),
+        )

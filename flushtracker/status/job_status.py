@@ -1,0 +1,149 @@
+"""``JobStatus``: what the tracking job knows after each batch; the document of its ``/status.json``.
+
+LSNs are texts in JSON and numbers here, ``None`` before the first. Times are milliseconds since 1970.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flushtracker.status.json_document import lsn_from_json, lsn_to_json
+
+TRACK: Final = "track"
+"""The ``program`` of the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pending shape, and what it holds: ``held_bytes`` of WAL, from its first pending commit to the last one seen.
+
+    ``since_ms`` is when it became pending, or last made progress. ``ack_if_removed`` is the ack that its removal would
+    allow, ``None`` where it was not computed. ``is_removed`` says that its owner has taken it out meanwhile.
+    """
+
+    shape_id: str
+    since_ms: int
+    pending_transactions: int
+    held_bytes: int
+    ack_if_removed: int | None
+    is_removed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape_id,
+            "since_ms": self.since_ms,
+            "pending_transactions": self.pending_transactions,
+            "held_bytes": self.held_bytes,
+            "ack_if_removed": lsn_to_json(self.ack_if_removed),
+            "is_removed": self.is_removed,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Holder":
+        return cls(
+            fields["shape"],
+            fields["since_ms"],
+            fields["pending_transactions"],
+            fields["held_bytes"],
+            lsn_from_json(fields["ack_if_removed"]),
+            fields["is_removed"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source. ``holders`` are its shapes that hold the most, at most ten, those that hold most first.
+
+    ``waiting_since_ms`` is since when the ack has not moved although something is pending; ``None`` if nothing is.
+    """
+
+    source: str
+    ack_lsn: int | None
+    last_seen_lsn: int | None
+    pending_shapes: int
+    stalled_shapes: int
+    waiting_since_ms: int | None
+    holders: tuple[Holder, ...]
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """The WAL between the ack and the last commit seen."""
+        if self.last_seen_lsn is None:
+            return 0
+        return max(self.last_seen_lsn - (self.ack_lsn or 0), 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "ack_lsn": lsn_to_json(self.ack_lsn),
+            "last_seen_lsn": lsn_to_json(self.last_seen_lsn),
+            "unacknowledged_bytes": self.unacknowledged_bytes,
+            "pending_shapes": self.pending_shapes,
+            "stalled_shapes": self.stalled_shapes,
+            "waiting_since_ms": self.waiting_since_ms,
+            "holders": [holder.to_json() for holder in self.holders],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "SourceStatus":
+        return cls(
+            fields["source"],
+            lsn_from_json(fields["ack_lsn"]),
+            lsn_from_json(fields["last_seen_lsn"]),
+            fields["pending_shapes"],
+            fields["stalled_shapes"],
+            fields["waiting_since_ms"],
+            tuple(map(Holder.from_json, fields["holders"])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The tracking job at ``at_ms``. The sums count from its start.
+
+    ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
+    ``records_behind`` is how many records of the topics are not read yet, ``None`` if it is not known.
+    """
+
+    at_ms: int
+    started_at_ms: int
+    is_ready: bool
+    sources: tuple[SourceStatus, ...] = ()
+    batch_id: int | None = None
+    batch_at_ms: int | None = None
+    batches: int = 0
+    batch_ms: int = 0
+    events: int = 0
+    dead_letters: int = 0
+    records_behind: int | None = None
+    state_bytes: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "program": TRACK,
+            "at_ms": self.at_ms,
+            "started_at_ms": self.started_at_ms,
+            "is_ready": self.is_ready,
+            "sources": [source.to_json() for source in self.sources],
+            "batch_id": self.batch_id,
+            "batch_at_ms": self.batch_at_ms,
+            "batches": self.batches,
+            "batch_ms": self.batch_ms,
+            "events": self.events,
+            "dead_letters": self.dead_letters,
+            "records_behind": self.records_behind,
+            "state_bytes": self.state_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "JobStatus":
+        """Read the output of :meth:`to_json`; raises ``KeyError`` or ``TypeError`` for another document."""
+        names = ("batch_id", "batch_at_ms", "batches", "batch_ms", "events", "dead_letters")
+        return cls(
+            at_ms=fields["at_ms"],
+            started_at_ms=fields["started_at_ms"],
+            is_ready=fields["is_ready"],
+            sources=tuple(map(SourceStatus.from_json, fields["sources"])),
+            **{name: fields[name] for name in (*names, "records_behind", "state_bytes")},
+        )

@@ -1,0 +1,40 @@
+"""The documents of running programs: what is written is what is read."""
+
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+
+
+def test_job_status_is_read_as_it_was_written() -> None:
+    held = Holder("orders-open", 1_000, 3, 137, 0x37F1CE7)
+    gone = Holder("users", 2_000, 1, 40, None, is_removed=True)
+    source = SourceStatus("7301/1/shapes", 0x37F1C5E, 0x37F1CE7, 2, 1, 1_000, (held, gone))
+    new = SourceStatus("7301/2/shapes", None, None, 0, 0, None, ())
+    status = JobStatus(9_000, 500, is_ready=True, sources=(source, new), batch_id=4, batch_at_ms=8_000, batches=5)
+    assert JobStatus.from_json(status.to_json()) == status
+    assert JobStatus.from_json(JobStatus(1, 1, is_ready=False).to_json()) == JobStatus(1, 1, is_ready=False)
+
+
+def test_unacknowledged_bytes_are_from_the_ack_to_the_last_commit_seen() -> None:
+    assert SourceStatus("s", 0x100, 0x180, 1, 0, 1, ()).unacknowledged_bytes == 0x80
+    assert SourceStatus("s", None, None, 0, 0, None, ()).unacknowledged_bytes == 0
+    assert SourceStatus("s", 0x180, 0x100, 0, 0, None, ()).unacknowledged_bytes == 0
+
+
+def test_capture_status_is_read_as_it_was_written() -> None:
+    slot = SlotStatus(
+        "shapes",
+        8_000,
+        is_active=True,
+        wal_status="reserved",
+        written_lsn=0x200,
+        confirmed_lsn=0x100,
+        retained_bytes=256,
+        safe_wal_bytes=None,
+    )
+    eviction = Eviction("orders-open", 7_000, "held 50 GB")
+    status = CaptureStatus(
+        9_000, 500, "7301/1/shapes", is_connected=True, slot=slot, received_lsn=0x200, evictions=(eviction,)
+    )
+    assert CaptureStatus.from_json(status.to_json()) == status
+    first = CaptureStatus(1, 1, None, is_connected=False)
+    assert CaptureStatus.from_json(first.to_json()) == first
