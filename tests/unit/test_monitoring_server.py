@@ -166,6 +166,22 @@ def test_the_programs_own_thread_is_not_delayed() -> None:
     assert longest_s < 1
 
 
+def test_a_client_that_asks_in_a_loop_leaves_most_of_the_time_to_the_program() -> None:
+    """Each of the two threads rests four times as long as it took for the answer."""
+
+    def read() -> JobStatus:
+        time.sleep(0.01)
+        return STATUS
+
+    with StatusServer(ANY_PORT, read) as server, connected(server) as client:
+        answered, started = 0, time.monotonic()
+        while answered < 10:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert client.recv(65_536).startswith(b"HTTP/1.1 200")
+            answered += 1
+        assert time.monotonic() - started > 10 * 5 * 0.01
+
+
 def test_leaving_stops_every_thread_within_a_moment_whatever_clients_do(caplog: pytest.LogCaptureFixture) -> None:
     """Nor do clients write into the program's log."""
     server = StatusServer(StatusConfig("127.0.0.1", 0, ("http://127.0.0.1:9",)), lambda: STATUS)
