@@ -10,10 +10,10 @@ import socket
 import time
 from collections.abc import Iterable
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from waitress import wasyncore
-from waitress.server import TcpWSGIServer, create_server
+from waitress.server import create_server
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError
@@ -62,23 +62,32 @@ class HttpServer:
         listener = _listen(config)
         self.port = int(listener.getsockname()[1])
         self._map: dict[int, Any] = {}
-        self._server = cast("TcpWSGIServer", create_server(_resting(app), self._map, sockets=[listener], **LIMITS))
+        self._server: Any = create_server(_resting(app), self._map, sockets=[listener], **LIMITS)
         self._thread = Thread(target=self._run, name="status", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Close every connection and stop the threads, whatever the clients do."""
-        self._stopped = True
-        self._server.pull_trigger()
-        self._thread.join(_STOP_S)
+        if not self._stopped:
+            self._stopped = True
+            self._server.pull_trigger()
+            self._thread.join(_STOP_S)
 
     def _run(self) -> None:
         while not self._stopped:
             # The programs may have more than 1024 files open, which select() does not support.
             wasyncore.loop(timeout=_LOOP_S, use_poll=True, map=self._map, count=1)
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        """A thread that still answers keeps its pipe: it would write into whatever file has got the number since."""
+        threads, trigger = self._server.task_dispatcher, self._server.trigger
+        threads.shutdown(timeout=_STOP_S / 2)
         for channel in list(self._map.values()):
-            channel.close()
-        self._server.task_dispatcher.shutdown(timeout=_STOP_S)
+            if channel is not trigger:
+                wasyncore.dispatcher.close(channel)
+        if not threads.threads:
+            trigger.close()
 
 
 def _resting(app: "WSGIApplication") -> "WSGIApplication":
