@@ -39,11 +39,15 @@ HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The shape of ``source`` to remove, and why, as its entry in the registry will say; or ``None``, and why not."""
+    """The shape of ``source`` to remove, and why, as its entry in the registry will say; or ``None``, and why not.
+
+    ``is_postponed``: one is to go, but not within this hour.
+    """
 
     source: str
     shape_id: str | None
     reason: str
+    is_postponed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class EvictionPolicy:
     def decide(self, now_ms: int, capture: CaptureStatus, job: JobStatus | None) -> Decision:
         """What to do at ``now_ms``; ``job`` is ``None`` if there is no document of a job that knows the source."""
         source = _source_of(capture, job)
-        reason = _not_in_order(now_ms, capture, job, source)
+        reason = _capture_fault(now_ms, capture) or _job_fault(now_ms, capture, job, source)
         if reason is not None or job is None or source is None or capture.slot is None or job.batch_id is None:
             self._looks.clear()
             return Decision(capture.source or "", None, reason or "there is nothing to decide by")
@@ -87,13 +91,18 @@ class EvictionPolicy:
         )
         first = self._first_look(look)
         reason = self._not_yet(look, first, source, holder)
-        if reason is None:
-            reason = self._limit_reached(now_ms, capture)
-        if reason is None:
-            cause = self._cause(job.at_ms - holder.since_ms, holder, capture.slot)
-            if cause is not None:
-                return Decision(source.source, holder.shape_id, cause)
-        return Decision(source.source, None, reason or f"{holder.shape_id!r} is within the limits")
+        if reason is not None:
+            return Decision(source.source, None, reason)
+        cause = self._cause(job.at_ms - holder.since_ms, holder, capture.slot)
+        if cause is None:
+            return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
+        recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
+        if recent >= self._rule.at_most_per_hour:
+            reason = (
+                f"{recent} were evicted in the last hour, which is stall.at_most_per_hour; {holder.shape_id!r} waits"
+            )
+            return Decision(source.source, None, reason, is_postponed=True)
+        return Decision(source.source, holder.shape_id, cause)
 
     def _first_look(self, look: _Look) -> _Look:
         """Keep the looks of a little more than the grace period, all at the same stall; return the oldest."""
@@ -117,12 +126,6 @@ class EvictionPolicy:
             return "the job is behind: it has not seen what was published before"
         if look.written_lsn <= first.written_lsn:
             return "the server is idle"
-        return None
-
-    def _limit_reached(self, now_ms: int, capture: CaptureStatus) -> str | None:
-        recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
-        if recent >= self._rule.at_most_per_hour:
-            return f"{recent} shapes were evicted in the last hour, which is stall.at_most_per_hour"
         return None
 
     def _cause(self, stalled_ms: int, holder: Holder, slot: SlotStatus) -> str | None:
@@ -151,28 +154,34 @@ def _source_of(capture: CaptureStatus, job: JobStatus | None) -> SourceStatus | 
     return next((source for source in job.sources if source.source == capture.source), None)
 
 
-def _not_in_order(
-    now_ms: int, capture: CaptureStatus, job: JobStatus | None, source: SourceStatus | None
-) -> str | None:
-    """Why a look says nothing about who holds the slot; ``None`` if it does."""
+def _capture_fault(now_ms: int, capture: CaptureStatus) -> str | None:
+    """Why capture's side says nothing about who holds the slot; ``None`` if it does."""
     slot = capture.slot
     if not capture.is_connected or capture.published_lsn is None:
         return "capture is not connected"
     if slot is None or abs(now_ms - slot.at_ms) > FRESH_MS:
         return "the slot's figures are not of now"
-    if slot.wal_status == "lost":
-        return "the slot is lost"
+    return "the slot is lost" if slot.wal_status == "lost" else None
+
+
+def _job_fault(now_ms: int, capture: CaptureStatus, job: JobStatus | None, source: SourceStatus | None) -> str | None:
+    """Why the job's side says nothing about it; ``None`` if it does."""
     if job is None or abs(now_ms - job.at_ms) > FRESH_MS:
         return "there is no document of the tracking job that is of now"
     if not job.is_ready or job.batch_id is None or source is None:
         return "the tracking job does not know the source yet"
     if source.ack_lsn != capture.acknowledged_lsn:
         return "the job's ack is not the one that capture has read"
-    if slot.confirmed_lsn is None or (source.ack_lsn is not None and slot.confirmed_lsn <= source.ack_lsn):
+    confirmed_lsn = None if capture.slot is None else capture.slot.confirmed_lsn
+    if confirmed_lsn is None or (source.ack_lsn is not None and confirmed_lsn <= source.ack_lsn):
         return "the slot is not confirmed up to the ack"
     if not source.holders:
         return "no shape holds the ack"
-    holder, evicted = source.holders[0], {eviction.shape_id for eviction in capture.evictions}
+    return _removal_under_way(source.holders[0], capture)
+
+
+def _removal_under_way(holder: Holder, capture: CaptureStatus) -> str | None:
+    evicted = {eviction.shape_id for eviction in capture.evictions}
     if holder.is_removed or holder.shape_id in evicted:
         return f"{holder.shape_id!r} is removed already, and the job has still to see that"
     return None

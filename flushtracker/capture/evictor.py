@@ -94,7 +94,8 @@ class Evictor:
             logger.info("status answers again url=%s", answer.url)
 
     def _log_decision(self, decision: Decision) -> None:
-        """Why nothing is evicted, each reason once until it changes; debug, as there is nothing to evict mostly."""
+        """Log why nothing is evicted, each reason once until it changes."""
         if decision.shape_id is None and decision.reason != self._logged:
-            logger.debug("no eviction reason=%s", decision.reason)
+            level = logging.WARNING if decision.is_postponed else logging.DEBUG
+            logger.log(level, "no shape evicted reason=%s", decision.reason)
         self._logged = decision.reason

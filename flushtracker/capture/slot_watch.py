@@ -56,21 +56,22 @@ class SlotWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self._watch()
-            except PostgresError as error:
-                # Before the first answer, capture's own connection fails too, and says why.
-                if self.last is not None and not self._has_failed:
-                    logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
-                self._has_failed = True
-                self._stop.wait(self._interval_s)
+            self._watch_until_lost()
+            self._stop.wait(self._interval_s)
+
+    def _watch_until_lost(self) -> None:
+        try:
+            self._watch()
+        except PostgresError as error:
+            # Before the first answer, capture's own connection fails too, and says why.
+            if self.last is not None and not self._has_failed:
+                logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
+            self._has_failed = True
 
     def _watch(self) -> None:
         """Read the slot until the connection is lost, or the watch is to stop."""
         with closing(self._connect(self._options)) as connection:
-            limit_statements(
-                connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S
-            )
+            limit_statements(connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S)
             while not self._stop.is_set():
                 found = read_slot_status(connection, self._slot, int(time.time() * 1000))
                 if found is not None:

@@ -49,8 +49,8 @@ class RetainedLimit:
 class StallRule:
     """When to remove the shape that holds most; ``None`` for a limit that is not set.
 
-    ``remove_after_ms``: pending without progress for longer. ``retained``: the slot retains more. In either case only if
-    the shape holds at least ``at_least_bytes``, and was seen to hold the ack, by a healthy job, for ``grace_ms``.
+    ``remove_after_ms``: pending without progress for longer. ``retained``: the slot retains more. In either case only
+    if the shape holds at least ``at_least_bytes``, and was seen to hold the ack, by a healthy job, for ``grace_ms``.
     """
 
     remove_after_ms: int | None
@@ -69,7 +69,7 @@ def read_stall(root: YamlMapping, status: StatusConfig | None) -> StallRule | No
     if status is None or not status.peers:
         raise root.error(
             "stall",
-            "needs the key status.peers, with the URL of the tracking job's status: only the job knows which shape holds",
+            "needs status.peers, with the URL of the tracking job's status: only the job knows which shape holds",
         )
     if "remove_after" not in stall and "or_when_retained" not in stall:
         raise root.error("stall", "has neither remove_after nor or_when_retained; leave it out to remove no shape")

@@ -34,7 +34,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "jvm": frozenset({"errors"}),
     "delta": frozenset({"events", "shapes", "wal", "writing", "errors"}),
     "tls": frozenset(),
-    "postgres": frozenset({"shapes", "wal", "errors", "tls"}),
+    "postgres": frozenset({"shapes", "status", "wal", "errors", "tls"}),
     "kafka": frozenset({"config", "events", "wal", "errors", "tls"}),
     "monitoring": frozenset({"config", "status", "errors"}),
 }
