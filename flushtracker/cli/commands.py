@@ -145,7 +145,8 @@ other shapes stay as they are. An id that was ever used is refused.
 """,
         """0 added, and capture has taken it; 1 added, but capture has not
 taken it in time, or unexpected error; 2 the arguments, the configuration or a
-shape: nothing was changed; 6 Kafka, if nothing is printed before it unchanged
+shape: nothing was changed; 6 Kafka: if it says "added" above, only the wait
+has failed
 """,
         add_add_shape,
     ),
@@ -164,7 +165,7 @@ other shapes stay as they are.
         """0 removed, and capture has taken it; 1 removed, but capture has
 not taken it in time; or nothing was changed, because you said no; or unexpected
 error; 2 the arguments, the configuration or the shape: nothing was changed; 6
-Kafka, if nothing is printed before it unchanged
+Kafka: if it says "removed" above, only the wait has failed
 """,
         add_remove_shape,
     ),

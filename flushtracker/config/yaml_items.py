@@ -101,8 +101,9 @@ def _require_lines(text: str, place: Place, listed: yaml.SequenceNode) -> None:
 def _item(text: str, node: yaml.Node) -> Item:
     column, start, last = node.start_mark.column, node.start_mark.index, _last_index(node)
     rest = text[last : _line_end(text, last)]
-    lines = text[start : last + len(rest) if rest.lstrip(" ").startswith("#") else last].splitlines()
-    if not lines:
+    end = last + len(rest) if rest.lstrip(" ").startswith("#") else last
+    lines = text[start:end].replace("\r\n", "\n").rstrip("\n").split("\n")
+    if not lines[0]:
         # An alias has the place of its anchor.
         raise ConfigError("an item of the list is empty or an alias; write it out")
     others = (line if line[:column].strip() else line[column:] for line in lines[1:])

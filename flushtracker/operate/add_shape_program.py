@@ -68,15 +68,16 @@ def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook | None) 
         if after.definitions[: len(before)] != before or after.allow_removing != file.shapes.allow_removing:
             raise ConfigError(f"{file.path}: adding the shapes would change others; edit it by hand")
         added.extend(after.definitions[len(before) :])
-        for shape in added if registry is not None else ():
-            _require_unused(registry, shape.id)
+        if registry is not None:
+            for shape in added:
+                _require_unused(registry, shape.id)
 
     file.replace(text, verify)
     return tuple(added)
 
 
-def _require_unused(registry: RegistryLook | None, shape_id: str) -> None:
-    entry = None if registry is None else registry.entry(shape_id)
+def _require_unused(registry: RegistryLook, shape_id: str) -> None:
+    entry = registry.entry(shape_id)
     if entry is None:
         return
     state = "is still live" if entry.removed_at is None else f"was removed or ended at {entry.removed_at}"

@@ -41,16 +41,14 @@ class ShapesEdit:
         descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent)
         new = Path(name)
         try:
-            with open(descriptor, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write((self._bom + text).encode())
                 self._keep_rights(file)
                 file.flush()
                 os.fsync(file.fileno())
             verify(self._read(new))
             if self.path.read_bytes() != self._content:
-                raise ConfigError(
-                    f"{self.path} was changed by somebody else in between; nothing was changed, try again"
-                )
+                raise ConfigError(f"{self.path} was changed by somebody else meanwhile; nothing was edited, try again")
             new.replace(self.path)
         finally:
             with suppress(FileNotFoundError):
