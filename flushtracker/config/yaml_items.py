@@ -7,7 +7,6 @@ than its dash. What precedes it, such as a heading in a comment, is not part of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import yaml
@@ -26,13 +25,13 @@ class Item:
     node: yaml.Node
 
 
-def items_of(text: str, file: Path, key: str) -> tuple[Item, ...]:
+def items_of(text: str, file: str, key: str) -> tuple[Item, ...]:
     """The items of a file that is a mapping with the list ``key``, or itself such a list, or itself one item.
 
     Raises:
         ConfigError: it is not YAML, or none of these.
     """
-    place = Place(str(file), {})
+    place = Place(file, {})
     root = compose(text, place)
     if isinstance(root, yaml.MappingNode):
         found = _value(root, key)
@@ -44,9 +43,9 @@ def items_of(text: str, file: Path, key: str) -> tuple[Item, ...]:
     return tuple(_item(text, node) for node in root.value)
 
 
-def with_items(text: str, file: Path, key: str, items: Sequence[Item]) -> str:
+def with_items(text: str, file: str, key: str, items: Sequence[Item]) -> str:
     """``text`` with the items at the end of its list ``key``; raises ``ConfigError``."""
-    place = Place(str(file), {})
+    place = Place(file, {})
     listed = _list(text, place, key)
     newline = _newline(text)
     if listed.value:
@@ -63,9 +62,9 @@ def with_items(text: str, file: Path, key: str, items: Sequence[Item]) -> str:
     return head + ("" if head.endswith("\n") else newline) + added + body[end:]
 
 
-def without_item(text: str, file: Path, key: str, index: int) -> str:
+def without_item(text: str, file: str, key: str, index: int) -> str:
     """``text`` without item ``index`` of its list ``key``; raises ``ConfigError``."""
-    place = Place(str(file), {})
+    place = Place(file, {})
     listed = _list(text, place, key)
     _require_lines(text, place, listed)
     node = listed.value[index]
@@ -156,7 +155,7 @@ def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def require_same_items(before: Sequence[Item], after: Sequence[Item], file: Path) -> None:
+def require_same_items(before: Sequence[Item], after: Sequence[Item], file: str) -> None:
     """Raise ``ConfigError`` unless both have the same items: the same keys and values, however they are written."""
     if list(map(_content, before)) != list(map(_content, after)):
         raise ConfigError(f"{file}: the edit would change other items of the list, so nothing was changed")

@@ -46,7 +46,7 @@ def read_items(path: Path) -> tuple[Item, ...]:
     """The shapes of a file, as text: a list ``shapes``, a list alone, or one shape; ``-`` is stdin."""
     name = Path("standard input") if path == _STDIN else path
     text = sys.stdin.read() if path == _STDIN else read_text(path, Place(str(path), {}))
-    items = items_of(text, name, "shapes")
+    items = items_of(text, str(name), "shapes")
     if not items:
         raise ConfigError(f"{name} has no shapes")
     return items
@@ -59,9 +59,9 @@ def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook | None) 
         ConfigError: one cannot be read, or its id is or was in use; nothing was changed.
     """
     before = file.shapes.definitions
-    text = with_items(file.text, file.path, "shapes", items)
-    old_items = items_of(file.text, file.path, "shapes")
-    require_same_items((*old_items, *items), items_of(text, file.path, "shapes"), file.path)
+    text = with_items(file.text, str(file.path), "shapes", items)
+    old_items = items_of(file.text, str(file.path), "shapes")
+    require_same_items((*old_items, *items), items_of(text, str(file.path), "shapes"), str(file.path))
     added: list[ShapeDefinition] = []
 
     def verify(after: ShapesFile) -> None:

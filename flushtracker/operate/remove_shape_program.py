@@ -47,7 +47,7 @@ def remove(file: ShapesEdit, shape_id: str, *, allow_removing: bool) -> bool:
     ids = [shape.id for shape in before]
     _require_known(file.path, shape_id, ids)
     index = ids.index(shape_id)
-    text = without_item(file.text, file.path, "shapes", index)
+    text = without_item(file.text, str(file.path), "shapes", index)
     adds_line = allow_removing and file.shapes.allow_removing == 0
     if adds_line:
         text = f"{text.rstrip()}\nallow_removing: 1\n"

@@ -1,6 +1,5 @@
 """Edits of a list in a YAML file: only the bytes of the edited item change."""
 
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from flushtracker.config.yaml_items import items_of, with_items, without_item
 from flushtracker.errors import ConfigError
 
-FILE: Final = Path("shapes.yaml")
+FILE: Final = "shapes.yaml"
 TEXT: Final = """\
 # The heading.
 shapes:
@@ -38,7 +37,7 @@ def without(text: str, index: int) -> str:
 
 
 def plus(text: str, source: str) -> str:
-    return with_items(text, FILE, "shapes", items_of(source, Path("new.yaml"), "shapes"))
+    return with_items(text, FILE, "shapes", items_of(source, "new.yaml", "shapes"))
 
 
 def test_an_item_goes_with_its_own_comments_and_nothing_else() -> None:
