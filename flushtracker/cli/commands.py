@@ -8,13 +8,16 @@ from typing import Final
 
 from flushtracker.cli.arguments import (
     Parser,
+    add_add_shape,
     add_capture,
     add_conformance,
     add_demo,
     add_read,
+    add_remove_shape,
     add_replay,
     add_report,
     add_snapshot,
+    add_status,
     add_topics,
     add_track,
     add_verify,
@@ -132,6 +135,42 @@ snapshot; 5 a Delta table; 7 PostgreSQL
         check_snapshot,
     ),
     Command(
+        "add-shape",
+        "flushtracker.operate.add_shape_program",
+        "capture",
+        """\
+Add shapes to the shapes file that capture watches, and wait until it has them.
+
+The file is changed only if all of it can be read afterwards; comments and
+other shapes stay as they are. An id that was ever used is refused.
+""",
+        """0 added, and capture has taken it; 1 added, but capture has not
+taken it in time, or unexpected error; 2 the arguments, the configuration or a
+shape: nothing was changed; 6 Kafka: if it says "added" above, only the wait
+has failed
+""",
+        add_add_shape,
+    ),
+    Command(
+        "remove-shape",
+        "flushtracker.operate.remove_shape_program",
+        "capture",
+        """\
+Remove a shape from the shapes file that capture watches, and wait until it is
+gone.
+
+This is final: the id is never used again. Nothing more is sent to the shape's
+writer, and what it has not flushed holds back the slot no longer. Comments and
+other shapes stay as they are.
+""",
+        """0 removed, and capture has taken it; 1 removed, but capture has
+not taken it in time; or nothing was changed, because you said no; or unexpected
+error; 2 the arguments, the configuration or the shape: nothing was changed; 6
+Kafka: if it says "removed" above, only the wait has failed
+""",
+        add_remove_shape,
+    ),
+    Command(
         "topics",
         "flushtracker.capture.topics",
         "",
@@ -182,6 +221,29 @@ error; 2 the arguments or the configuration; 3 an unreadable fragment; 5 no ack
 table, or an empty one
 """,
         add_report,
+    ),
+    Command(
+        "status",
+        "flushtracker.operate.status_program",
+        "capture",
+        """\
+Show what holds the slot now: which shapes, since when, how much WAL, and what
+could be acknowledged without each.
+
+Asks the tracking job over HTTP, PostgreSQL, and the ack table, at once. Each
+has a few seconds; where one is silent, the output says so and dates what it
+has from the others. Changes nothing. Needs no Java.
+
+SIZE is a number with a unit: 5GB, 512MB (powers of 1000), 5GiB (of 1024); TIME
+is one, too: 90s, 10m, 6h. docs/operating.md describes all that is printed.
+""",
+        """0 all right, or --watch was stopped by Ctrl-C; 1 a limit is
+exceeded, the slot is lost, about to be (unreserved) or inactive, or an
+unexpected error; 2 the arguments or the configuration; 5 the ack table cannot
+be read; 7 PostgreSQL is silent, or has no such slot; 8 the job is silent, or
+has not seen the source; of several the first of 1, 7, 8, 5
+""",
+        add_status,
     ),
     Command(
         "read",

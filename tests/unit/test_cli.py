@@ -21,9 +21,12 @@ COMMANDS: Final = (
     "capture",
     "write",
     "snapshot",
+    "add-shape",
+    "remove-shape",
     "topics",
     "replay",
     "report",
+    "status",
     "read",
     "verify",
     "conformance",
@@ -37,7 +40,10 @@ EXTRAS: Final = {
     "flushtracker.snapshots.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "psycopg2"},
     "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.capture.topics": set[str](),
+    "flushtracker.operate.add_shape_program": {"psycopg2", "deltalake", "pyarrow"},
+    "flushtracker.operate.remove_shape_program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.replay.program": set[str](),
+    "flushtracker.operate.status_program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.read.program": {"deltalake", "pyarrow"},
     "flushtracker.conformance.program": set[str](),
     "flushtracker.verify.program": {"deltalake", "pyarrow"},
@@ -67,7 +73,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     """They are in the order in which a newcomer needs them."""
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^    ([\w-]+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
