@@ -14,7 +14,7 @@ from flushtracker.wal.changes import Column, Commit, Insert, Relation, Transacti
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import Begin, CommitMessage
-from tests.support.fake_world import BEGUN, Connection, FakeWorld, transaction
+from tests.support.fake_world import BEGUN, Connection, FakeWorld, shape_entry, transaction
 
 USERS = Relation(1, "public", "users", "full", (Column("id", 20, is_key=True),))
 
@@ -91,7 +91,7 @@ def test_the_loop_tells_of_two_connections(tmp_path: Path, monkeypatch: pytest.M
     world = FakeWorld(tmp_path, monkeypatch)
     world.define("users", "others")
     world.acks["7/1/s"] = 900
-    world.register(BEGUN)
+    world.register(BEGUN, shape_entry("users"), shape_entry("others"))
     seen = []
     second = Connection(1, [*transaction(2000, 50), *transaction(3000, 60), Keepalive(4500, reply_requested=False)])
     second.at_the_end = lambda: seen.append(world.loop.status())
