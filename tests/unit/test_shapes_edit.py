@@ -11,7 +11,6 @@ import yaml
 
 from flushtracker.cli import main
 from flushtracker.errors import ConfigError
-from flushtracker.operate import shapes_edit
 from flushtracker.operate.shapes_edit import edited
 from flushtracker.shapes.shapes_file import read_shapes
 from tests.support.fake_world import CONFIG
@@ -157,32 +156,25 @@ def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
 
 def test_line_ends_and_a_byte_order_mark_stay(shapes: Path) -> None:
     """An editor of another system has left them."""
-    before = b"\xef\xbb\xbf" + SHAPES.replace("\n", "\r\n").encode()
-    shapes.write_bytes(before)
+    shapes.write_bytes(b"\xef\xbb\xbf" + SHAPES.replace("\n", "\r\n").encode())
     assert remove(shapes, "events") == 0
     new = shapes.parent / "new.yaml"
     new.write_text("id: events\ntable: public.events")
     assert run(shapes, "add-shape", str(new)) == 0
-    assert (
-        shapes.read_bytes()
-        == before.replace(b"\r\n\r\n  # the big one\r\n  - id: events", b"\r\n  - id: events")
-        + (b"" if b"the big one" not in shapes.read_bytes() else b"")
-        or b"the big one" in shapes.read_bytes()
-    )
     assert shapes.read_bytes().count(b"\r\n") == shapes.read_bytes().count(b"\n")
     assert shapes.read_bytes().startswith(b"\xef\xbb\xbf# Mine")
 
 
 def test_an_editor_that_saves_meanwhile_wins(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Editors take no lock. Their content must not be overwritten by what was read before it."""
-    real = shapes_edit.read_shapes
+    real = read_shapes
 
     def save_and_read(path: Path) -> object:
         if path.name.endswith(".new"):
             shapes.write_text(SHAPES + "# edited\n")
         return real(path)
 
-    monkeypatch.setattr(shapes_edit, "read_shapes", save_and_read)
+    monkeypatch.setattr("flushtracker.operate.shapes_edit.read_shapes", save_and_read)
     assert remove(shapes, "orders") == 2
     assert shapes.read_text() == SHAPES + "# edited\n"
 
@@ -201,14 +193,14 @@ def test_a_second_command_waits_for_the_first_and_edits_what_that_has_left(
             new.rename(shapes)
             fcntl.flock(first, fcntl.LOCK_UN)
 
-    monkeypatch.setattr(shapes_edit.time, "sleep", go_on)
+    monkeypatch.setattr("time.sleep", go_on)
     with shapes.open("rb") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         assert remove(shapes, "orders") == 0
     assert "# by the first" in shapes.read_text()
     assert "orders" not in shapes.read_text()
     assert len(pauses) >= 3
-    monkeypatch.setattr(shapes_edit, "_LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("flushtracker.operate.shapes_edit._LOCK_TIMEOUT_S", 0.01)
     with shapes.open("rb") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         assert remove(shapes, "events") == 2
