@@ -1,9 +1,12 @@
 """The arguments of each subcommand."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from flushtracker.config.byte_size import parse_bytes
+from flushtracker.config.duration import parse_duration_ms
 from flushtracker.wal.log_offset import LogOffset
 
 Parser: TypeAlias = argparse.ArgumentParser
@@ -64,7 +67,7 @@ def add_add_shape(parser: Parser) -> None:
 
 
 def _add_edit(parser: Parser) -> None:
-    _add_config(parser, "of `flushtracker capture`, which names the shapes file")
+    _add_capture_config(parser)
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
         "--timeout", type=_limit, default=30, metavar="S", help="seconds for capture to take it (default: %(default)s)"
@@ -128,6 +131,25 @@ def add_report(parser: Parser) -> None:
     parser.add_argument(
         "--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s"
     )
+    _add_verbose(parser)
+
+
+def add_status(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker status``."""
+    add = parser.add_argument
+    _add_capture_config(parser)
+    add("--job", metavar="URL", help="where the job tells its status, as http://127.0.0.1:9464; default: status.peers")
+    add("--json", action="store_true", help="print one JSON object, on one line")
+    add(
+        "--watch",
+        type=_limit,
+        nargs="?",
+        const=2,
+        metavar="SECONDS",
+        help="look again each so many seconds (default: %(const)s), until Ctrl-C",
+    )
+    add("--max-retained", type=_size, metavar="SIZE", help="exit with 1 if the slot retains more WAL than this")
+    add("--max-age", type=_duration, metavar="TIME", help="exit with 1 if the ack has not moved for longer than this")
     _add_verbose(parser)
 
 
@@ -206,6 +228,17 @@ def _add_config(parser: Parser, example: str) -> None:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=example)
 
 
+def _add_capture_config(parser: Parser) -> None:
+    """Of what acts on a slot: the same file for all, so that a remedy can be pasted as it is."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=Path("conf/capture.yaml"),
+        metavar="FILE",
+        help="the configuration of `flushtracker capture` (default: %(default)s)",
+    )
+
+
 def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:
     parser.add_argument("--verbose", action="store_true", help=effect)
 
@@ -214,6 +247,21 @@ def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
     return int(text)
+
+
+def _size(text: str) -> int:
+    return _argument(parse_bytes, text)
+
+
+def _duration(text: str) -> int:
+    return _argument(parse_duration_ms, text)
+
+
+def _argument(parse: Callable[[str], int], text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _name(text: str) -> str:
