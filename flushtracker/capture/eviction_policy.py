@@ -98,9 +98,7 @@ class EvictionPolicy:
             return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
         if recent >= self._rule.at_most_per_hour:
-            reason = (
-                f"{recent} were evicted in the last hour, which is stall.at_most_per_hour; {holder.shape_id!r} waits"
-            )
+            reason = f"{holder.shape_id!r} waits: evictions of the last hour: {recent}, which is stall.at_most_per_hour"
             return Decision(source.source, None, reason, is_postponed=True)
         return Decision(source.source, holder.shape_id, cause)
 

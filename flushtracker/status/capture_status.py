@@ -76,7 +76,8 @@ class Eviction:
 class CaptureStatus:
     """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
 
-    ``acks_read_at_ms`` is when the ack table was last read without an error.
+    ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is sent again counts again.
+    ``evictions`` are all of the source, also those before the start.
     """
 
     at_ms: int
