@@ -1,6 +1,7 @@
 """``GroupReport``: what a shape group tells the driver after each micro-batch that reaches it."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +50,10 @@ class GroupReport:
     def blocking_shape(self) -> str | None:
         """The shape with the least ``last_flushed``."""
         return self.holders[0].shape_id if self.holders else None
+
+    def listed(self, shape_ids: Collection[str]) -> tuple[str, ...]:
+        """Those of ``shape_ids`` that are listed."""
+        return tuple(shape.shape_id for shape in self.holders if shape.shape_id in shape_ids)
 
     def to_json(self) -> str:
         # Earlier releases read this, too: they know the first holder, and neither of the keys that follow.

@@ -2,9 +2,9 @@
 
 A group applies its part of a micro-batch in one call and reports one row to the driver, a :class:`GroupReport`: the
 number of pending shapes, the greatest ``last_sent``, and the shapes with the least ``last_flushed``. A minimum of
-minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among the
-first ten of each group. The rule is that of :class:`ShapeTable`, which gets the shapes that the micro-batch reaches, and
-no others.
+minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among
+the first ten of each group. The rule is that of :class:`ShapeTable`, which gets the shapes that the micro-batch
+reaches, and no others.
 
 The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit. A fragment at or below it
 is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's state is
@@ -120,7 +120,8 @@ class ShapeGroup:
             names = [name for slot in slots[equal].tolist() if (name := self._names[slot]) is not None]
             chosen = [self._slots[name] for name in nsmallest(HOLDERS - len(below), names)]
             return np.concatenate([slots[below], np.array(chosen, np.int64)])
-        return slots[np.concatenate([below, equal])]
+        found: Ints = slots[np.concatenate([below, equal])]
+        return found
 
     def pack(self) -> bytes:
         """The whole state as bytes: a version byte, the cursor and the columns; the inverse of :meth:`unpack`."""

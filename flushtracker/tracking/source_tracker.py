@@ -86,8 +86,8 @@ class SourceTracker:
         return ack_lsn
 
     def held_bytes(self, shape: PendingShape) -> int:
-        """The WAL that ``shape`` holds: from the ack that it allows, just before its first pending commit, to the last one
-        seen. Of the first holder that is all that is not acknowledged.
+        """The WAL that ``shape`` holds: from the ack that it allows, just before its first pending commit, to the last
+        one seen. Of the first holder that is all that is not acknowledged.
         """
         return max(self.last_seen_offset.tx_offset - max(self.ack_lsn, shape.last_flushed.tx_offset - 1), 0)
 
@@ -100,8 +100,8 @@ class SourceTracker:
         if place > 0:
             return self.ack_lsn
         first = self.holders[0]
-        groups = self._tracker.least_flushed(1)
-        if any(self._reports[group].holders == (first,) and self._reports[group].pending_shapes > 1 for group in groups):
+        reports = [self._reports[group] for group in self._tracker.least_flushed(1)]
+        if any(report.holders == (first,) and report.pending_shapes > 1 for report in reports):
             return None
         last_seen_lsn = self.last_seen_offset.tx_offset
         if len(self.holders) == 1:
