@@ -82,7 +82,10 @@ def _held_back(report: Report) -> Table:
 
 
 def _verdict(report: Report) -> str:
-    written, commit = f"{format_lsn(report.last_ack.ack_lsn)} of {report.written_at}", format_lsn(report.last_commit_lsn)
+    written, commit = (
+        f"{format_lsn(report.last_ack.ack_lsn)} of {report.written_at}",
+        format_lsn(report.last_commit_lsn),
+    )
     if report.is_complete:
         return f"[bold green]final ack {written} = last commit known: everything is acknowledged[/]"
     blocking_shape = report.last_ack.blocking_shape

@@ -155,7 +155,9 @@ def test_a_commit_that_the_job_never_saw_counts_too(project: Project, capsys: py
     project.write_acks(ACKS)
     project.write_fragments(0x5000, 0x9000)
     assert project.report() == 1
-    assert "is 16.4 kB behind the last commit known, 0/9000; for now, ask flushtracker status\n" in capsys.readouterr().out
+    assert (
+        "is 16.4 kB behind the last commit known, 0/9000; for now, ask flushtracker status\n" in capsys.readouterr().out
+    )
 
 
 def test_a_narrow_terminal_shortens_only_the_names_of_shapes(
