@@ -18,7 +18,7 @@ from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import Guard, GuardedProcess
 
 _CONF: Final = Path(__file__).with_name("conf")
@@ -54,6 +54,8 @@ class Demo:
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
         self._workload = ExitStack()
+        self.status_url = f"http://127.0.0.1:{free_port()}"
+        """Of the tracker: its status, metrics and page."""
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
@@ -65,6 +67,8 @@ class Demo:
                 shutil.copyfile(_CONF / name, self._folder / name)
             self._say(f"data and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
+            self._say(f"what the tracker knows will be on {self.status_url}")
+            os.environ["FLUSHTRACKER_DEMO_STATUS_PORT"] = self.status_url.rpartition(":")[2]
             self._start_server(parts)
             self._start_broker(parts)
             TopicAdmin(self.config.kafka).create(ROLES)
