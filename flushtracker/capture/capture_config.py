@@ -6,6 +6,7 @@ from pathlib import Path
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
 from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
@@ -44,6 +45,7 @@ class CaptureConfig:
     max_batch_size: int = 100
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_tx_size: int | None = None
+    status: StatusConfig | None = None
 
 
 def load_capture_config(path: Path) -> CaptureConfig:
@@ -54,7 +56,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
     """
     root = read_yaml(path)
     limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
-    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", *limits)
+    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", *limits)
     options = root.optional_mapping("storage_options")
     max_batch_bytes = root.optional_integer("max_batch_bytes", at_least=1, at_most=MAX_BATCH_BYTES)
     return CaptureConfig(
@@ -67,6 +69,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
         max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
         max_batch_bytes=DEFAULT_MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
         max_tx_size=root.optional_integer("max_tx_size", at_least=1),
+        status=read_status(root),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
 from flushtracker.config.transport import FilesTransport, Transport, read_transport
 
@@ -67,6 +68,7 @@ class JobConfig:
     sink: SinkConfig
     stall: StallConfig
     trigger_ms: int | None
+    status: StatusConfig | None = None
 
 
 def load_config(path: Path) -> JobConfig:
@@ -76,13 +78,14 @@ def load_config(path: Path) -> JobConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_yaml(path)
-    root.allow("source", "state", "sink", "stall", "trigger")
+    root.allow("source", "state", "sink", "stall", "trigger", "status")
     config = JobConfig(
         transport=read_transport(root.mapping("source"), ROLES),
         state=_state(root.mapping("state")),
         sink=_sink(root.mapping("sink")),
         stall=_stall(root.optional_mapping("stall")),
         trigger_ms=read_trigger_ms(root),
+        status=read_status(root),
     )
     keys = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
     if isinstance(config.transport, FilesTransport):

@@ -36,12 +36,13 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "tls": frozenset(),
     "postgres": frozenset({"shapes", "wal", "errors", "tls"}),
     "kafka": frozenset({"config", "events", "wal", "errors", "tls"}),
+    "monitoring": frozenset({"config", "status", "errors"}),
 }
 """Each wraps one outside system and imports only pure packages, and ``tls``, which two systems have in common."""
 
 PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
-    "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka"}),
-    "spark": frozenset({*PURE, "process", "jvm", "delta", "kafka"}),
+    "capture": frozenset({*PURE, "process", "delta", "postgres", "kafka", "monitoring"}),
+    "spark": frozenset({*PURE, "process", "jvm", "delta", "kafka", "monitoring"}),
     "writers": frozenset({*PURE, "files", "delta", "kafka", "snapshots", "spark"}),
     "snapshots": frozenset({*PURE, "delta", "postgres", "spark"}),
     "replay": frozenset({*PURE, "process", "files", "kafka"}),
@@ -70,6 +71,8 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"spark", "writers", "delta"}),
     "rich": frozenset({"report", "demo"}),
+    "waitress": frozenset({"monitoring"}),
+    "prometheus_client": frozenset({"monitoring"}),
     "matplotlib": frozenset({"report"}),
 }
 """Third-party package → our packages that may import it."""

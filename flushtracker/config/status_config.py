@@ -1,0 +1,61 @@
+"""``status`` in a program's configuration: where it tells over HTTP what it knows of itself, and whom it asks.
+
+Off without the key. Nothing is authenticated or encrypted, so the address is one that only operators can reach.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.config.strict_yaml import YamlMapping
+
+_LISTEN: Final = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})", re.ASCII
+)
+_PEER: Final = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?(?:/[!-~]*)?", re.ASCII)
+_MAX_PORT: Final = 65_535
+_MAX_PEERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StatusConfig:
+    """``listen_port`` 0 takes any free port. ``peers`` are base URLs of other programs' status, without a last /."""
+
+    listen_host: str
+    listen_port: int
+    peers: tuple[str, ...] = ()
+
+    @property
+    def listen(self) -> str:
+        """Host and port as in the file.
+
+        >>> StatusConfig("::1", 9464).listen
+        '[::1]:9464'
+        """
+        host = f"[{self.listen_host}]" if ":" in self.listen_host else self.listen_host
+        return f"{host}:{self.listen_port}"
+
+
+def read_status(root: YamlMapping) -> StatusConfig | None:
+    """Read the mapping ``status``, ``None`` if the key is absent; raises ``ConfigError``."""
+    status = root.optional_mapping("status")
+    if status is None:
+        return None
+    status.allow("listen", "peers")
+    found = _LISTEN.fullmatch(status.text("listen").value)
+    if found is None or int(found["port"]) > _MAX_PORT:
+        raise status.wrong("listen", "a host and a port, such as 127.0.0.1:9464 or [::1]:9464")
+    return StatusConfig(found["ipv6"] or found["host"], int(found["port"]), _peers(status))
+
+
+def _peers(status: YamlMapping) -> tuple[str, ...]:
+    texts = status.optional_texts("peers") or ()
+    if len(texts) > _MAX_PEERS:
+        raise status.error("peers", f"has {len(texts)} entries; at most {_MAX_PEERS} are allowed")
+    for number, text in enumerate(texts, start=1):
+        if "@" in text.value:  # The URL is not shown: it may contain a password.
+            raise status.error("peers", f"has credentials in its entry {number}, which a status does not need")
+        if not _PEER.fullmatch(text.value) or "?" in text.value or "#" in text.value:
+            fact = f"lists {text}, which is not a URL such as http://127.0.0.1:9465"
+            raise status.error("peers", fact)
+    return tuple(text.value.rstrip("/") for text in texts)

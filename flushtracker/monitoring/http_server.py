@@ -1,0 +1,94 @@
+"""``HttpServer``: a small WSGI server in threads of its own, which no client can use to delay the program.
+
+waitress reads requests and sends responses in one thread, without blocking, and a few others make the responses. What
+clients can occupy is bounded: the size of a request, how long a connection may be silent, and how many there are.
+"""
+
+import logging
+import socket
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from waitress import wasyncore
+from waitress.server import TcpWSGIServer, create_server
+
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+_THREADS: Final = 2
+_CONNECTIONS: Final = 256
+"""Each has a file descriptor, and a process often may have no more than 1024."""
+_SILENCE_S: Final = 10
+"""A connection without any progress for this long is closed."""
+_REQUEST_BYTES: Final = 16_384
+_BACKLOG: Final = 128
+_LOOP_S: Final = 0.5
+_STOP_S: Final = 2
+
+
+class HttpServer:
+    """Serves ``app`` at the address of ``config`` until :meth:`close`.
+
+    Raises:
+        ConfigError: nothing can listen at this address; the message names ``status.listen``.
+    """
+
+    def __init__(self, config: StatusConfig, app: "WSGIApplication") -> None:
+        self._stopped = False
+        # Its warnings are about clients, such as a cut connection. They do not belong into the program's log.
+        logging.getLogger("waitress").setLevel(logging.CRITICAL)
+        listener = _listen(config)
+        self.port = int(listener.getsockname()[1])
+        self._map: dict[int, Any] = {}
+        self._server = cast("TcpWSGIServer", create_server(app, self._map, sockets=[listener], **_ADJUSTMENTS))
+        self._thread = Thread(target=self._run, name="status", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close every connection and stop the threads, whatever the clients do."""
+        self._stopped = True
+        self._server.pull_trigger()
+        self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            # The programs may have more than 1024 files open, which select() does not support.
+            wasyncore.loop(timeout=_LOOP_S, use_poll=True, map=self._map, count=1)
+        for channel in list(self._map.values()):
+            channel.close()
+        self._server.task_dispatcher.shutdown(timeout=_STOP_S)
+
+
+_ADJUSTMENTS: Final[dict[str, Any]] = {
+    "threads": _THREADS,
+    "connection_limit": _CONNECTIONS,
+    "channel_timeout": _SILENCE_S,
+    "cleanup_interval": 1,
+    "max_request_header_size": _REQUEST_BYTES,
+    "max_request_body_size": _REQUEST_BYTES,
+    "backlog": _BACKLOG,
+    "ident": "",  # No Server header.
+    "server_name": "status",
+    "log_socket_errors": False,
+}
+
+
+def _listen(config: StatusConfig) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(config.listen_host, config.listen_port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        both = config.listen_host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise ConfigError(
+            f"status.listen is {config.listen}, where nothing can be served: {reason}; "
+            f"stop what listens there, or name another address"
+        ) from error
+    # Accepted connections inherit it: a client that takes nothing of its response is cut off, too.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1_000)
+    return listener
