@@ -1,25 +1,98 @@
-"""``StatusApp``: the paths of a program's status, as a WSGI application."""
+"""``StatusApp``: the paths of a program's status, as a WSGI application. Each answer is made of the document alone."""
 
 import json
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from flushtracker.status.capture_status import CaptureStatus
-from flushtracker.status.job_status import JobStatus
+from flushtracker.errors import printable
+from flushtracker.monitoring.health import not_ready_because
+from flushtracker.monitoring.metrics import metrics
+from flushtracker.monitoring.page import PAGE, PAGE_POLICY
+from flushtracker.monitoring.program_status import ProgramStatus
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-Status: TypeAlias = JobStatus | CaptureStatus
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+_HTML: Final = "text/html; charset=utf-8"
+_HEADERS: Final = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
+_METHODS: Final = ("GET", "HEAD")
+
+
+class _Answer(NamedTuple):
+    status: str
+    content_type: str
+    body: bytes
+    policy: str = "default-src 'none'; frame-ancestors 'none'"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class StatusApp:
-    """A WSGI application."""
+    """``read`` returns the document, ``view`` what the page shows besides it, and ``now_ms`` the time."""
 
-    def __init__(self, read: Callable[[], Status]) -> None:
+    def __init__(
+        self, read: Callable[[], ProgramStatus], view: Callable[[], Mapping[str, Any]], now_ms: Callable[[], int]
+    ) -> None:
         self._read = read
+        self._view = view
+        self._now_ms = now_ms
+        self._paths: Final[Mapping[str, Callable[[WSGIEnvironment], _Answer]]] = {
+            "/": lambda _: _Answer("200 OK", _HTML, PAGE, PAGE_POLICY),
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/status.json": lambda _: _json(self._read().to_json()),
+            "/page.json": self._page_json,
+        }
 
-    def __call__(self, _environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        body = json.dumps(self._read().to_json()).encode()
-        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return [body]
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        answer = self._answer(environ)
+        length = ("Content-Length", str(len(answer.body)))
+        policy = ("Content-Security-Policy", answer.policy)
+        start_response(
+            answer.status, [("Content-Type", answer.content_type), length, policy, *_HEADERS, *answer.headers]
+        )
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
+
+    def _answer(self, environ: "WSGIEnvironment") -> _Answer:
+        handler = self._paths.get(environ["PATH_INFO"])
+        if handler is None:
+            return _text("404 Not Found", f"The paths are {', '.join(self._paths)}")
+        if environ["REQUEST_METHOD"] not in _METHODS:
+            allowed = ", ".join(_METHODS)
+            return _text("405 Method Not Allowed", f"The methods are {allowed}")._replace(headers=(("Allow", allowed),))
+        try:
+            return handler(environ)
+        except Exception as error:  # noqa: BLE001  the program goes on, whatever its status is worth
+            return _text("503 Service Unavailable", f"The status cannot be read: {type(error).__name__}")
+
+    def _metrics(self, environ: "WSGIEnvironment") -> _Answer:
+        content_type, body = metrics(self._read(), self._now_ms(), environ.get("HTTP_ACCEPT", ""))
+        return _Answer("200 OK", content_type, body)
+
+    def _healthz(self, _environ: "WSGIEnvironment") -> _Answer:
+        age_s = max(self._now_ms() - self._read().at_ms, 0) / 1_000
+        return _text("200 OK", f"Alive; its status is {age_s:.1f} s old")
+
+    def _readyz(self, _environ: "WSGIEnvironment") -> _Answer:
+        reason = not_ready_because(self._read())
+        if reason is None:
+            return _text("200 OK", "Ready")
+        return _text("503 Service Unavailable", f"Not ready: {reason}")
+
+    def _page_json(self, _environ: "WSGIEnvironment") -> _Answer:
+        return _json({"version": 1, "now_ms": self._now_ms(), "status": self._read().to_json(), **self._view()})
+
+
+def _text(status: str, text: str) -> _Answer:
+    return _Answer(status, _TEXT, f"{printable(text)}\n".encode())
+
+
+def _json(fields: Mapping[str, Any]) -> _Answer:
+    # ASCII: half a surrogate pair in a name becomes an escape, not an error.
+    return _Answer("200 OK", _JSON, json.dumps(fields).encode())

@@ -1,15 +1,12 @@
 """``StatusServer``: what a program tells about itself over HTTP, while it runs."""
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.monitoring.http_server import HttpServer
+from flushtracker.monitoring.program_status import ProgramStatus
 from flushtracker.monitoring.status_app import StatusApp
-from flushtracker.status.capture_status import CaptureStatus
-from flushtracker.status.job_status import JobStatus
-
-Status: TypeAlias = JobStatus | CaptureStatus
+from flushtracker.monitoring.watch import Watch, now_ms
 
 
 class StatusServer:
@@ -22,18 +19,21 @@ class StatusServer:
     Entering raises ``ConfigError`` if nothing can listen at ``status.listen``.
     """
 
-    def __init__(self, config: StatusConfig, read: Callable[[], Status]) -> None:
+    def __init__(self, config: StatusConfig, read: Callable[[], ProgramStatus]) -> None:
         self._config = config
-        self._app = StatusApp(read)
+        self._watch = Watch(read, config.peers)
+        self._app = StatusApp(read, self._watch.to_json, now_ms)
         self._http: HttpServer | None = None
 
     def __enter__(self) -> "StatusServer":
         self._http = HttpServer(self._config, self._app)
+        self._watch.start()
         return self
 
     def __exit__(self, _kind: object, _error: object, _trace: object) -> None:
         if self._http is not None:
             self._http.close()
+            self._watch.close()
 
     @property
     def port(self) -> int:

@@ -1,0 +1,100 @@
+"""``Peer``: the last status of another program, which a thread of its own asks for again and again."""
+
+import time
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from threading import Event, Thread
+from typing import Final
+
+from flushtracker.errors import DecodeError
+from flushtracker.monitoring.program_status import ProgramStatus, parse_status
+
+_PERIOD_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
+_MAX_BYTES: Final = 1_048_576
+_CHUNK: Final = 65_536
+_FRESH_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """The last ``status`` that a peer gave, and when; ``error`` says why it gave none the last time it was asked."""
+
+    url: str
+    status: ProgramStatus | None = None
+    at_ms: int | None = None
+    error: str | None = None
+
+    def fresh(self, now_ms: int) -> ProgramStatus | None:
+        """The status if it is of now."""
+        return self.status if self.at_ms is not None and now_ms - self.at_ms < _FRESH_MS else None
+
+
+class Peer:
+    """Another program's status at the base URL ``url``, from :meth:`start` to :meth:`close`.
+
+    ``answer`` is replaced as a whole, so any thread may read it. A peer that is silent, slow or wrong only lets it age.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.answer = PeerAnswer(url)
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="status-peer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more. A request that is under way ends by itself, at the latest with its timeout."""
+        self._stopping.set()
+
+    def ask(self) -> None:
+        """Ask once, and keep the answer."""
+        last = self.answer
+        try:
+            status = parse_status(_fetch(f"{last.url}/status.json"))
+        except (OSError, HTTPException, DecodeError, ValueError) as error:
+            self.answer = PeerAnswer(last.url, last.status, last.at_ms, _reason(error))
+        else:
+            self.answer = PeerAnswer(last.url, status, time.time_ns() // 1_000_000)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.ask()
+            self._stopping.wait(_PERIOD_S)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """HTTP and HTTPS only, directly whatever the environment says about proxies, and without following redirects."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+_OPENER: Final = _opener()
+
+
+def _fetch(url: str) -> bytes:
+    deadline = time.monotonic() + _TIMEOUT_S
+    body = b""
+    with _OPENER.open(url, timeout=_TIMEOUT_S) as response:
+        while chunk := response.read1(_CHUNK):
+            body += chunk
+            if len(body) > _MAX_BYTES:
+                raise ValueError(f"its answer is larger than {_MAX_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"its answer took longer than {_TIMEOUT_S:g} s")
+    return body
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(getattr(reason, "strerror", None) or reason) or type(reason).__name__
