@@ -1,4 +1,4 @@
-"""A real Prometheus on this machine, which scrapes every second and has the shipped rules at thirty times their speed."""
+"""A real Prometheus on this machine: it scrapes every second, and has the shipped rules at thirty times their speed."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""conf/monitoring: the rules and the dashboard name what the programs export, and the runbook has a section for each."""
+"""conf/monitoring: rules and dashboard name what the programs export, and the runbook has a section for each alert."""
 
 import json
 import re
