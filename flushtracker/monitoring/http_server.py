@@ -24,9 +24,22 @@ _CONNECTIONS: Final = 256
 _SILENCE_S: Final = 10
 """A connection without any progress for this long is closed."""
 _REQUEST_BYTES: Final = 16_384
-_BACKLOG: Final = 128
+_BACKLOG: Final = 512
 _LOOP_S: Final = 0.5
 _STOP_S: Final = 2
+LIMITS: Final[dict[str, Any]] = {
+    "threads": _THREADS,
+    "connection_limit": _CONNECTIONS,
+    "channel_timeout": _SILENCE_S,
+    "cleanup_interval": 1,
+    "max_request_header_size": _REQUEST_BYTES,
+    "max_request_body_size": _REQUEST_BYTES,
+    "backlog": _BACKLOG,
+    "ident": "",  # No Server header.
+    "server_name": "status",
+    "log_socket_errors": False,
+}
+"""What waitress calls adjustments."""
 
 
 class HttpServer:
@@ -43,7 +56,7 @@ class HttpServer:
         listener = _listen(config)
         self.port = int(listener.getsockname()[1])
         self._map: dict[int, Any] = {}
-        self._server = cast("TcpWSGIServer", create_server(app, self._map, sockets=[listener], **_ADJUSTMENTS))
+        self._server = cast("TcpWSGIServer", create_server(app, self._map, sockets=[listener], **LIMITS))
         self._thread = Thread(target=self._run, name="status", daemon=True)
         self._thread.start()
 
@@ -62,20 +75,6 @@ class HttpServer:
         self._server.task_dispatcher.shutdown(timeout=_STOP_S)
 
 
-_ADJUSTMENTS: Final[dict[str, Any]] = {
-    "threads": _THREADS,
-    "connection_limit": _CONNECTIONS,
-    "channel_timeout": _SILENCE_S,
-    "cleanup_interval": 1,
-    "max_request_header_size": _REQUEST_BYTES,
-    "max_request_body_size": _REQUEST_BYTES,
-    "backlog": _BACKLOG,
-    "ident": "",  # No Server header.
-    "server_name": "status",
-    "log_socket_errors": False,
-}
-
-
 def _listen(config: StatusConfig) -> socket.socket:
     try:
         found = socket.getaddrinfo(config.listen_host, config.listen_port, type=socket.SOCK_STREAM)
@@ -90,5 +89,5 @@ def _listen(config: StatusConfig) -> socket.socket:
         ) from error
     # Accepted connections inherit it: a client that takes nothing of its response is cut off, too.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1_000)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LIMITS["channel_timeout"] * 1_000)
     return listener

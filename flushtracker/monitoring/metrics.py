@@ -19,7 +19,7 @@ def metrics(status: ProgramStatus, now_ms: int, accept: str = "") -> tuple[str, 
     """The content type and the text: OpenMetrics if ``accept`` allows it, otherwise Prometheus' own format."""
     try:
         encoder, content_type = choose_encoder(accept)
-    except ValueError:  # A version that is not a number.
+    except (TypeError, ValueError):  # A version that is not a number.
         encoder, content_type = choose_encoder("")
     return content_type, encoder(_Families(status, now_ms))
 

@@ -1,0 +1,236 @@
+"""``/metrics``: every metric that is promised, with its value, in both formats, whatever the names contain."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final
+
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from flushtracker import __version__
+from flushtracker.monitoring.metrics import metrics
+from flushtracker.monitoring.program_status import ProgramStatus
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from tests.support.random_status import NAMES, random_capture, random_job
+
+NOW_MS: Final = 1_800_000_100_000
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
+
+JOB: Final = JobStatus(
+    at_ms=NOW_MS - 1_000,
+    started_at_ms=1_800_000_000_000,
+    is_ready=True,
+    sources=(
+        SourceStatus(
+            "7/1/s",
+            0x100,
+            0x180,
+            2,
+            1,
+            NOW_MS - 60_000,
+            (Holder('a"b\\c\nd', NOW_MS - 90_000, 3, 137, 0x180), Holder("users", NOW_MS - 2_500, 1, 40, None)),
+        ),
+        SourceStatus("7/2/s", 0x200, 0x200, 0, 0, None, ()),
+    ),
+    batch_id=4,
+    batch_at_ms=NOW_MS - 500,
+    batches=5,
+    batch_ms=2_500,
+    events=1_000,
+    dead_letters=2,
+    records_behind=7,
+    state_bytes=4_096,
+)
+CAPTURE: Final = CaptureStatus(
+    at_ms=NOW_MS,
+    started_at_ms=1_800_000_000_000,
+    source="7/1/s",
+    is_connected=True,
+    slot=SlotStatus(
+        "s",
+        NOW_MS - 2_000,
+        is_active=True,
+        wal_status="reserved",
+        written_lsn=0x300,
+        confirmed_lsn=0x100,
+        retained_bytes=512,
+        safe_wal_bytes=1_024,
+    ),
+    received_lsn=0x2F0,
+    published_lsn=0x2E0,
+    acknowledged_lsn=0x100,
+    confirmed_lsn=0x100,
+    acks_read_at_ms=NOW_MS - 250,
+    shapes=12,
+    changes_matched=30,
+    changes_unmatched=40,
+    publish_queue_bytes=64,
+    reconnects=3,
+    evictions=(Eviction("orders", NOW_MS, "held 50 GB"),),
+)
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(status: ProgramStatus, accept: str = OPENMETRICS) -> Samples:
+    """The samples by name and labels; a family or a sample that is there twice would be refused by Prometheus."""
+    families = list(_families(status, accept))
+    assert len({family.name for family in families}) == len(families)
+    found = [((s.name, tuple(sorted(s.labels.items()))), s.value) for family in families for s in family.samples]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def _families(status: ProgramStatus, accept: str) -> Iterable[Metric]:
+    content_type, body = metrics(status, NOW_MS, accept)
+    is_openmetrics = content_type.startswith("application/openmetrics-text")
+    assert is_openmetrics == (accept == OPENMETRICS)
+    parse = parse_openmetrics if is_openmetrics else parse_text
+    return parse(body.decode())
+
+
+def named(found: Samples, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    return {labels: value for (sample, labels), value in found.items() if sample == f"flushtracker_{name}"}
+
+
+ONE: Final = (("source", "7/1/s"),)
+TWO: Final = (("source", "7/2/s"),)
+ODD: Final = (("shape", 'a"b\\c\nd'), ("source", "7/1/s"))
+USERS: Final = (("shape", "users"), ("source", "7/1/s"))
+
+
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ack_lsn", {ONE: 0x100, TWO: 0x200}),
+        ("last_seen_lsn", {ONE: 0x180, TWO: 0x200}),
+        ("unacknowledged_bytes", {ONE: 0x80, TWO: 0}),
+        ("ack_age_seconds", {ONE: 60, TWO: 0}),
+        ("pending_shapes", {ONE: 2, TWO: 0}),
+        ("stalled_shapes", {ONE: 1, TWO: 0}),
+        ("shape_held_bytes", {ODD: 137, USERS: 40}),
+        ("shape_pending_seconds", {ODD: 90, USERS: 2.5}),
+        ("batch_seconds_sum", {(): 2.5}),
+        ("batch_seconds_count", {(): 5}),
+        ("batch_timestamp_seconds", {(): 1_800_000_099.5}),
+        ("events_total", {(): 1_000}),
+        ("kafka_records_behind", {(): 7}),
+        ("dead_letters_total", {(): 2}),
+        ("state_bytes", {(): 4_096}),
+        ("ready", {(): 1}),
+        ("start_timestamp_seconds", {(): 1_800_000_000}),
+        ("build_info", {(("program", "track"), ("version", __version__)): 1}),
+    ],
+)
+def test_job_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
+    assert named(samples(JOB, accept), name) == expected
+
+
+def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
+    return {(("wal_status", name),): value for name, value in values.items()}
+
+
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("slot_retained_bytes", {(): 512}),
+        ("slot_safe_wal_bytes", {(): 1_024}),
+        ("slot_wal_status", wal_status(reserved=1, extended=0, unreserved=0, lost=0)),
+        ("slot_active", {(): 1}),
+        ("slot_read_timestamp_seconds", {(): 1_800_000_098}),
+        ("written_lsn", {(): 0x300}),
+        ("received_lsn", {(): 0x2F0}),
+        ("published_lsn", {(): 0x2E0}),
+        ("confirmed_lsn", {(): 0x100}),
+        ("connected", {(): 1}),
+        ("changes_total", {(("matched", "true"),): 30, (("matched", "false"),): 40}),
+        ("publish_queue_bytes", {(): 64}),
+        ("reconnects_total", {(): 3}),
+        ("shapes", {(): 12}),
+        ("ack_read_timestamp_seconds", {(): 1_800_000_099.75}),
+        ("evictions_total", {(): 1}),
+        ("ready", {(): 1}),
+        ("start_timestamp_seconds", {(): 1_800_000_000}),
+        ("build_info", {(("program", "capture"), ("version", __version__)): 1}),
+    ],
+)
+def test_capture_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
+    assert named(samples(CAPTURE, accept), name) == expected
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    """A zero would be an answer: an alert could not tell it from a value."""
+    new = samples(JobStatus(1, 1, is_ready=False, sources=(SourceStatus("s", None, None, 0, 0, None, ()),)))
+    for name in ("ack_lsn", "last_seen_lsn", "kafka_records_behind", "state_bytes", "batch_timestamp_seconds"):
+        assert named(new, name) == {}
+    assert named(new, "ready") == {(): 0}
+    capture = samples(CaptureStatus(1, 1, None, is_connected=False))
+    slot = ("slot_retained_bytes", "slot_safe_wal_bytes", "slot_wal_status", "slot_active", "written_lsn")
+    for name in (*slot, "received_lsn", "published_lsn", "confirmed_lsn", "ack_read_timestamp_seconds"):
+        assert named(capture, name) == {}
+    assert named(capture, "connected") == {(): 0}
+
+
+def test_a_wal_status_that_is_not_known_here_is_exported_too() -> None:
+    """PostgreSQL may add one."""
+    slot = SlotStatus(
+        "s",
+        1,
+        is_active=True,
+        wal_status="invalidated",
+        written_lsn=1,
+        confirmed_lsn=1,
+        retained_bytes=1,
+        safe_wal_bytes=1,
+    )
+    found = named(samples(CaptureStatus(1, 1, None, is_connected=True, slot=slot)), "slot_wal_status")
+    assert found == wal_status(reserved=0, extended=0, unreserved=0, lost=0, invalidated=1)
+
+
+@pytest.mark.parametrize("status", [JOB, CAPTURE], ids=["job", "capture"])
+def test_every_metric_has_the_prefix_a_help_text_and_its_unit(status: ProgramStatus) -> None:
+    """As `promtool check metrics` wants it."""
+    for family in _families(status, OPENMETRICS):
+        assert family.name.startswith("flushtracker_")
+        assert family.documentation.endswith(".")
+        unit = family.name.rpartition("_")[2]
+        assert family.unit == (unit if unit in {"bytes", "seconds"} and family.type == "gauge" else "")
+
+
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
+@pytest.mark.parametrize("seed", range(50))
+def test_any_document_is_parsed_as_what_it_says(seed: int, accept: str) -> None:
+    """Hostile names are labels as they are: no line is forged, no sample is lost."""
+    rng = Random(seed)  # noqa: S311  reproducible
+    job = random_job(rng)
+    expected = {
+        (("shape", holder.shape_id), ("source", source.source)): float(holder.held_bytes)
+        for source in job.sources
+        for holder in source.holders
+    }
+    assert named(samples(job, accept), "shape_held_bytes") == expected
+    capture = random_capture(rng)
+    assert named(samples(capture, accept), "changes_total")[("matched", "true"),] == capture.changes_matched
+
+
+def test_a_stalled_clock_gives_no_negative_age() -> None:
+    """Executors' clocks may be ahead of the server's."""
+    ahead = SourceStatus("s", 1, 2, 1, 0, NOW_MS + 5_000, (Holder(NAMES[0], NOW_MS + 5_000, 1, 1, None),))
+    found = samples(JobStatus(1, 1, is_ready=True, sources=(ahead,)))
+    assert list(named(found, "ack_age_seconds").values()) == [0]
+    assert list(named(found, "shape_pending_seconds").values()) == [0]
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "application/openmetrics-text; version=x", "text/plain;version=,,;;", ";;=", "\\"]
+)
+def test_any_accept_header_is_answered(accept: str) -> None:
+    """What a client sends cannot make the answer an error."""
+    content_type, body = metrics(JOB, NOW_MS, accept)
+    assert content_type.isprintable()
+    assert b"flushtracker_ack_lsn" in body

@@ -1,0 +1,219 @@
+"""The server of a program's status on real sockets: what clients do never delays the program, or another client."""
+
+import json
+import logging
+import select
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import enumerate as enumerate_threads
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.errors import ConfigError
+from flushtracker.monitoring import http_server
+from flushtracker.monitoring.status_server import StatusServer
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from tests.support.waiting import wait_until
+
+_THREADS: Final = ("status", "waitress")
+ANY_PORT: Final = StatusConfig("127.0.0.1", 0)
+HOLDERS: Final = tuple(Holder("shape" * 20 + str(number), 1, 1, 1, 1) for number in range(10))
+STATUS: Final = JobStatus(1, 1, is_ready=True, sources=(SourceStatus("s", 1, 2, 10, 0, 1, HOLDERS),))
+
+
+@contextmanager
+def serving(config: StatusConfig = ANY_PORT) -> Iterator[StatusServer]:
+    with StatusServer(config, lambda: STATUS) as server:
+        yield server
+
+
+def connected(server: StatusServer, sent: bytes = b"") -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    client.sendall(sent)
+    return client
+
+
+def received(client: socket.socket) -> bytes:
+    """All that comes until the server closes the connection."""
+    with client:
+        return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+def get(server: StatusServer, path: str = "status.json") -> Any:
+    """Another client's answer, which comes within a second."""
+    with urllib.request.urlopen(server.url + path, timeout=1) as response:  # noqa: S310  our own server
+        return json.load(response)
+
+
+def test_clients_read_the_document_and_the_server_does_not_name_itself() -> None:
+    with serving() as server:
+        assert server.url == f"http://127.0.0.1:{server.port}/"
+        assert get(server) == STATUS.to_json()
+        answer = received(connected(server, b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"waitress" not in answer
+    assert b"Server:" not in answer
+    assert b"Via:" not in answer
+
+
+def test_head_has_headers_alone() -> None:
+    with serving() as server:
+        answer = received(connected(server, b"HEAD /status.json HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+    length = len(json.dumps(STATUS.to_json()))
+    assert f"Content-Length: {length}\r\n".encode() in answer
+    assert answer.endswith(b"\r\n\r\n")
+
+
+def test_half_a_request_delays_nobody() -> None:
+    with serving() as server, connected(server, b"GET /status.json HT"):
+        assert get(server) == STATUS.to_json()
+
+
+def test_a_client_that_reads_nothing_delays_nobody() -> None:
+    """It asks as often as the server takes its requests, and leaves the answers in the socket."""
+    with serving() as server, connected(server) as client:
+        client.settimeout(0.2)
+        with suppress(TimeoutError):
+            while True:
+                client.sendall(b"GET /page.json HTTP/1.1\r\nHost: h\r\n\r\n" * 50)
+        assert get(server) == STATUS.to_json()
+
+
+def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its connection would be there until it goes: there is no room to write into it, so nothing happens to it."""
+    monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)
+    with serving() as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect(("127.0.0.1", server.port))
+        client.settimeout(0.2)
+        with suppress(TimeoutError):
+            while True:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n" * 50)
+        poller = select.poll()
+        poller.register(client, select.POLLHUP)
+        assert poller.poll(20_000)
+
+
+def test_two_hundred_connections_delay_nobody() -> None:
+    with serving() as server, ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(connected(server, b"GET / HTTP/1.1\r\nHost:"))
+        assert get(server) == STATUS.to_json()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) + b"\r\n\r\n",
+        b"\0" * 30_000,
+        b"GET /" + b"a" * 100_000,
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+        b"POST /status.json HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    ],
+    ids=["tls", "zeros", "endless path", "chunks", "large body", "path", "negative"],
+)
+def test_garbage_is_refused_and_delays_nobody(sent: bytes) -> None:
+    with serving() as server:
+        client = connected(server)
+        try:
+            client.sendall(sent)
+            assert not client.recv(65_536).startswith(b"HTTP/1.1 200")
+        except ConnectionError:
+            pass  # It was cut off while it was still sending.
+        client.close()
+        assert get(server) == STATUS.to_json()
+
+
+def test_a_silent_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So connections are there again after an attack."""
+    monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)
+    with serving() as server, connected(server, b"GET / HTTP/1.1\r\n") as client:
+        assert client.recv(1) == b""
+
+
+def test_connections_above_the_limit_wait_and_the_program_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files and connections are not used up; those that wait come in when others are closed."""
+    monkeypatch.setitem(http_server.LIMITS, "connection_limit", 10)
+    monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)
+    with serving() as server, ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(connected(server, b"GET / HTTP/1.1\r\n"))
+        with connected(server, b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n") as client:
+            client.settimeout(15)
+            assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_the_programs_own_thread_is_not_delayed() -> None:
+    """While clients ask as fast as they can, and others hang, a step of the program takes as long as before."""
+    with serving() as server, ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(connected(server, b"GET /"))
+        clients = [stack.enter_context(connected(server)) for _ in range(10)]
+        for client in clients:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+        longest_s, started = 0.0, time.monotonic()
+        while time.monotonic() - started < 0.5:
+            before = time.monotonic()
+            time.sleep(0.005)
+            longest_s = max(longest_s, time.monotonic() - before)
+    assert longest_s < 1
+
+
+def test_leaving_stops_every_thread_within_a_moment_whatever_clients_do(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor do clients write into the program's log."""
+    server = StatusServer(StatusConfig("127.0.0.1", 0, ("http://127.0.0.1:9",)), lambda: STATUS)
+    with caplog.at_level(logging.DEBUG), ExitStack() as stack:
+        with server:
+            for _ in range(50):
+                stack.enter_context(connected(server, b"GET / HTTP/1.1\r\n"))
+            assert get(server) == STATUS.to_json()
+            started = time.monotonic()
+        assert time.monotonic() - started < 3
+    wait_until(lambda: not any(thread.name.startswith(_THREADS) for thread in enumerate_threads()), "no thread", 5)
+    with pytest.raises(ConnectionRefusedError):
+        connected(server)
+    assert not caplog.records
+
+
+def test_a_taken_port_is_refused_with_its_key() -> None:
+    with serving() as server:
+        taken = StatusConfig("127.0.0.1", server.port)
+        with pytest.raises(ConfigError) as caught, serving(taken):
+            pass
+        assert get(server) == STATUS.to_json()
+    assert str(caught.value) == (
+        f"status.listen is 127.0.0.1:{taken.listen_port}, where nothing can be served: Address already in use; "
+        "stop what listens there, or name another address"
+    )
+    with serving(taken) as again:
+        assert get(again) == STATUS.to_json()
+
+
+def test_an_address_of_another_machine_is_refused_with_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"status\.listen is 192\.0\.2\.1:0, where nothing can be served: "):
+        StatusServer(StatusConfig("192.0.2.1", 0), lambda: STATUS).__enter__()
+
+
+def test_all_addresses_can_be_served() -> None:
+    """The page's address is then one that works on this machine."""
+    with serving(StatusConfig("0.0.0.0", 0)) as server:  # noqa: S104
+        assert server.url == f"http://127.0.0.1:{server.port}/"
+        assert get(server) == STATUS.to_json()
+
+
+def test_a_failing_status_does_not_end_the_server() -> None:
+    """The next one may be readable."""
+    known: list[JobStatus] = []
+    with StatusServer(ANY_PORT, lambda: known[0]) as server:
+        for path in ("healthz", "status.json", "metrics"):
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                get(server, path)
+        known.append(STATUS)
+        assert get(server) == STATUS.to_json()
