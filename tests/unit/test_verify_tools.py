@@ -10,9 +10,7 @@ import pytest
 _ROOT: Final = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    "installed", [(), ("promtool", "prometheus"), ("chromium",)], ids=lambda names: "+".join(names)
-)
+@pytest.mark.parametrize("installed", [(), ("promtool", "prometheus"), ("chromium",)], ids="+".join)
 def test_missing_packages_are_named_and_the_exit_code_is_2(tmp_path: Path, installed: tuple[str, ...]) -> None:
     """The names are Debian's, of which ``apt-get install`` takes the whole list."""
     for name in installed:
