@@ -65,12 +65,15 @@ class Demo:
                 shutil.copyfile(_CONF / name, self._folder / name)
             self._say(f"data and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
+            tracker, capture = _free_addresses()
+            os.environ |= {"FLUSHTRACKER_DEMO_TRACKER": tracker, "FLUSHTRACKER_DEMO_CAPTURE": capture}
             self._start_server(parts)
             self._start_broker(parts)
             TopicAdmin(self.config.kafka).create(ROLES)
             for name, command, config in _CHILDREN:
                 stack = self._workload if name == _WORKLOAD else parts
                 self._start_child(stack, name, [*command, "--config", str(self._folder / config)])
+            self._say(f"what holds the slot: http://{tracker}/, once the tracker runs")
             parts.push(self._workload)  # Stopped first.
             self._parts = parts.pop_all()
         return self
@@ -149,3 +152,11 @@ class Demo:
     def _stop(self, name: str, stop: Callable[[], None]) -> None:
         self._say(f"stopping {name}")
         stop()
+
+
+def _free_addresses() -> tuple[str, str]:
+    """Two addresses of this machine at which nothing listens at the moment."""
+    with socket.socket() as first, socket.socket() as second:
+        for probe in (first, second):
+            probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{first.getsockname()[1]}", f"127.0.0.1:{second.getsockname()[1]}"
