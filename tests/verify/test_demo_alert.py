@@ -57,22 +57,19 @@ class _RunningDemo:
 
 
 @pytest.fixture
-def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_RunningDemo]:
+def demo(postgres_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_RunningDemo]:
     for name in ("FLUSHTRACKER_DEMO", "FLUSHTRACKER_DEMO_TRACKER", "FLUSHTRACKER_DEMO_CAPTURE"):
         monkeypatch.setenv(name, "")  # The demo sets them; this removes them again.
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)  # As root, the server runs as another user.
-    tmp_path.chmod(0o755)
     said: list[str] = []
-    with Demo(tmp_path / "demo", said.append):
+    with Demo(postgres_folder / "demo", said.append):
         targets = {
             "flushtracker_track": os.environ["FLUSHTRACKER_DEMO_TRACKER"],
             "flushtracker_capture": os.environ["FLUSHTRACKER_DEMO_CAPTURE"],
         }
-        folder = tmp_path / "prometheus"
+        folder = postgres_folder / "prometheus"
         folder.mkdir()
         with PrometheusServer(folder, targets) as prometheus:
-            running = _RunningDemo(tmp_path / "demo", targets["flushtracker_track"], prometheus)
+            running = _RunningDemo(postgres_folder / "demo", targets["flushtracker_track"], prometheus)
             wait_until(
                 lambda: len(prometheus.query("flushtracker_ready == 1")) == 2, "job and capture are ready", _DEADLINE_S
             )
