@@ -18,9 +18,11 @@ def capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     is_ready = status.is_connected and status.slot is not None
     yield gauge("ready", "Whether capture is connected and has read its slot.", is_ready)
     yield gauge("connected", "Whether the replication connection stands.", status.is_connected)
-    yield gauge("received_lsn", "How far capture has received the WAL, as bytes.", status.received_lsn)
-    yield gauge("published_lsn", "How far Kafka has confirmed what capture published, as bytes.", status.published_lsn)
-    yield gauge("confirmed_lsn", "How far capture has confirmed the slot, as bytes.", status.confirmed_lsn)
+    yield gauge("received_lsn", "How far capture has received the WAL, a byte position.", status.received_lsn)
+    yield gauge(
+        "published_lsn", "How far Kafka has confirmed what capture published, a byte position.", status.published_lsn
+    )
+    yield gauge("confirmed_lsn", "How far capture has confirmed the slot, a byte position.", status.confirmed_lsn)
     read_at_s = None if status.acks_read_at_ms is None else status.acks_read_at_ms / 1_000
     yield gauge("ack_read_timestamp_seconds", "When the ack table was last read without an error.", read_at_s)
     yield gauge("shapes", "Shapes to which capture routes changes.", status.shapes)
@@ -52,7 +54,7 @@ def _slot_metrics(slot: SlotStatus | None) -> Iterator[Metric]:
     )
     yield gauge(
         "written_lsn",
-        "The end of the WAL when the slot was read, as bytes.",
+        "The end of the WAL when the slot was read, a byte position.",
         None if slot is None else slot.written_lsn,
     )
     read_at_s = None if slot is None else slot.at_ms / 1_000

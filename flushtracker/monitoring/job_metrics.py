@@ -33,10 +33,14 @@ def _ack_metrics(sources: Iterable[SourceStatus], now_ms: int) -> Iterator[Metri
         return gauge(name, text, labels=("source",), samples=samples)
 
     yield by_source(
-        "ack_lsn", "The ack: all transactions up to this LSN are safe, as bytes.", [s.ack_lsn for s in sources]
+        "ack_lsn",
+        "The ack, a byte position in the WAL: all transactions up to it are safe.",
+        [s.ack_lsn for s in sources],
     )
     yield by_source(
-        "last_seen_lsn", "The last commit that the job has seen, as bytes.", [s.last_seen_lsn for s in sources]
+        "last_seen_lsn",
+        "The last commit that the job has seen, a byte position in the WAL.",
+        [s.last_seen_lsn for s in sources],
     )
     yield by_source(
         "unacknowledged_bytes",

@@ -1,0 +1,194 @@
+"""Another program's status: whatever it answers, or does not, what is known of it is kept with its date."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Event, Thread
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.errors import DecodeError
+from flushtracker.monitoring import peer as peer_module
+from flushtracker.monitoring.peer import Peer
+from flushtracker.monitoring.program_status import parse_status
+from flushtracker.monitoring.status_server import StatusServer
+from flushtracker.monitoring.watch import now_ms
+from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.job_status import JobStatus, SourceStatus
+from tests.support.waiting import wait_until
+
+JOB: Final = JobStatus(1, 1, is_ready=True, sources=(SourceStatus("s", 1, 2, 0, 0, None, ()),))
+CAPTURE: Final = CaptureStatus(1, 1, "s", is_connected=True)
+
+
+@contextmanager
+def answering(body: bytes, status: int = 200, **headers: str) -> Iterator[str]:
+    """The base URL of a server that answers everything with this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_peers_document_is_kept_with_its_date() -> None:
+    with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as server:
+        peer = Peer(server.url.rstrip("/"))
+        before = now_ms()
+        peer.ask()
+    answer = peer.answer
+    assert (answer.status, answer.error) == (CAPTURE, None)
+    assert answer.at_ms is not None
+    assert before <= answer.at_ms <= now_ms()
+    assert answer.fresh(answer.at_ms + 9_999) == CAPTURE
+    assert answer.fresh(answer.at_ms + 10_000) is None
+
+
+def test_a_peer_that_ends_leaves_what_it_said_last() -> None:
+    """The page shows it with its date."""
+    with StatusServer(StatusConfig("127.0.0.1", 0), lambda: JOB) as server:
+        peer = Peer(server.url.rstrip("/"))
+        peer.ask()
+        known = peer.answer
+    peer.ask()
+    assert (peer.answer.status, peer.answer.at_ms) == (JOB, known.at_ms)
+    assert peer.answer.error == "Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (b"<html>", 200, "it is not the status of a flushtracker program, version 1"),
+        (b"x" * 2_000_000, 200, "its answer is larger than 1048576 bytes"),
+        (b"", 503, "Service Unavailable"),
+        (b"", 404, "Not Found"),
+    ],
+)
+def test_another_answer_is_an_error(body: bytes, status: int, error: str) -> None:
+    with answering(body, status) as url:
+        peer = Peer(url)
+        peer.ask()
+    assert (peer.answer.status, peer.answer.error) == (None, error)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    """A peer cannot make the program ask something else."""
+    with answering(json.dumps(JOB.to_json()).encode()) as target, answering(b"", 302, Location=target) as url:
+        peer = Peer(url)
+        peer.ask()
+    assert peer.answer.status is None
+    assert peer.answer.error == "Found"
+
+
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    with answering(json.dumps(JOB.to_json()).encode()) as url:
+        peer = Peer(url)
+        peer.ask()
+    assert peer.answer.status == JOB
+
+
+def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, but not the answer."""
+    monkeypatch.setattr(peer_module, "_TIMEOUT_S", 0.3)
+    stop = Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            while not stop.wait(0.05):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Slow)
+    thread = Thread(target=server.handle_request)
+    thread.start()
+    peer = Peer(f"http://127.0.0.1:{server.server_port}")
+    started = time.monotonic()
+    peer.ask()
+    assert time.monotonic() - started < 5
+    assert peer.answer.error == "its answer took longer than 0.3 s"
+    stop.set()
+    thread.join()
+    server.server_close()
+
+
+def test_a_silent_peer_does_not_delay_the_start_the_page_and_the_end() -> None:
+    """It accepts the connection and says nothing."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:
+        config = StatusConfig("127.0.0.1", 0, (f"http://127.0.0.1:{silent.server_port}",))
+        started = time.monotonic()
+        with StatusServer(config, lambda: JOB) as server, answering(b"") as _:
+            peer = Peer(server.url.rstrip("/"))
+            peer.ask()
+            assert peer.answer.status == JOB
+        assert time.monotonic() - started < 2
+
+
+def test_jobs_page_has_the_document_of_capture() -> None:
+    """From the program that `peers` names, with its date; and the history has both."""
+    with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as capture:
+        config = StatusConfig("127.0.0.1", 0, (capture.url.rstrip("/"),))
+        with StatusServer(config, lambda: JOB) as server:
+            answer = wait_until(lambda: _peer(server), "the peer's answer", 10)
+    assert answer["status"] == CAPTURE.to_json()
+    assert answer["error"] is None
+    assert answer["url"] == config.peers[0]
+
+
+def _peer(server: StatusServer) -> dict[str, Any] | None:
+    page = Peer(server.url.rstrip("/"))
+    fields = json.loads(peer_module._fetch(f"{page.answer.url}/page.json"))
+    answer: dict[str, Any] = fields["peers"][0]
+    return answer if answer["status"] is not None else None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"program": "write"},
+        {"program": []},
+        {"version": 2},
+        {"sources": None},
+        {"sources": [{}]},
+        {"sources": [{**JOB.sources[0].to_json(), "source": ["s"]}]},
+        {"sources": [{**JOB.sources[0].to_json(), "ack_lsn": "nowhere"}]},
+        {"sources": [{**JOB.sources[0].to_json(), "ack_lsn": 7}]},
+    ],
+)
+def test_another_document_is_refused(change: dict[str, Any]) -> None:
+    fields = JOB.to_json()
+    assert parse_status(json.dumps(fields).encode()) == JOB
+    with pytest.raises(DecodeError, match="it is not the status of a flushtracker program, version 1"):
+        parse_status(json.dumps({**fields, **change}).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"null", b"[" * 100_000, b"\xff", b"{}"])
+def test_bytes_that_are_no_document_are_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        parse_status(data)
