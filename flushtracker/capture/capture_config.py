@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
+from flushtracker.capture.stall_config import StallRule, read_stall
 from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
@@ -46,6 +47,7 @@ class CaptureConfig:
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_tx_size: int | None = None
     status: StatusConfig | None = None
+    stall: StallRule | None = None
 
 
 def load_capture_config(path: Path) -> CaptureConfig:
@@ -56,8 +58,9 @@ def load_capture_config(path: Path) -> CaptureConfig:
     """
     root = read_yaml(path)
     limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
-    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", *limits)
+    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", "stall", *limits)
     options = root.optional_mapping("storage_options")
+    status = read_status(root)
     max_batch_bytes = root.optional_integer("max_batch_bytes", at_least=1, at_most=MAX_BATCH_BYTES)
     return CaptureConfig(
         postgres=_slot(root.mapping("postgres")),
@@ -69,7 +72,8 @@ def load_capture_config(path: Path) -> CaptureConfig:
         max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
         max_batch_bytes=DEFAULT_MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
         max_tx_size=root.optional_integer("max_tx_size", at_least=1),
-        status=read_status(root),
+        status=status,
+        stall=read_stall(root, status),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from flushtracker.capture.capture_config import Intervals
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
+from flushtracker.capture.evictor import Evictor
 from flushtracker.capture.shapes_watch import ShapesWatch
 from flushtracker.capture.silence_limit import SilenceLimit
 from flushtracker.capture.status_sender import StatusSender
@@ -26,6 +27,7 @@ _CONTROL_CHECK_S: Final = 0.2
 """How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
 when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
 _START_CHECK_S: Final = 0.25
+_EVICTION_CHECK_S: Final = 0.25
 
 
 class CaptureConnection:
@@ -49,13 +51,14 @@ class CaptureConnection:
         self._keepalives = Timer(intervals.keepalive_ms / 1000, now_s)
         self._shape_checks = Timer(intervals.shapes_ms / 1000, now_s)
         self._start_checks = Timer(_START_CHECK_S, now_s)
+        self._evictions = Timer(_EVICTION_CHECK_S, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
         self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
         self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
 
-    def run(self, shapes: ShapesWatch, stop: Event) -> None:
-        """Capture until ``stop`` is set.
+    def run(self, shapes: ShapesWatch, stop: Event, evictor: Evictor | None = None) -> None:
+        """Capture until ``stop`` is set; ``evictor``, if any, removes shapes that hold the slot for too long.
 
         Raises:
             PostgresUnavailableError: the connection is lost.
@@ -67,6 +70,8 @@ class CaptureConnection:
                 self._handle(frames)
                 self._source.outbox.poll()
                 self._run_timers(shapes)
+                if evictor is not None:
+                    self._evict(evictor)
                 if frames:
                     self._silence.handle_frames(time.monotonic())
                 else:
@@ -87,6 +92,11 @@ class CaptureConnection:
                 collector.handle_keepalive(frame.wal_end)
                 if frame.reply_requested:
                     self._sender.send_soon()
+
+    def _evict(self, evictor: Evictor) -> None:
+        subscriptions = self._source.subscriptions
+        if subscriptions is not None and self._evictions.is_due(time.monotonic()):
+            evictor.evict(self._source.name, subscriptions)
 
     def _run_timers(self, shapes: ShapesWatch) -> None:
         now_s = time.monotonic()

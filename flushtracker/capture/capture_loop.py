@@ -14,10 +14,13 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
+from flushtracker.capture.capture_watch import CaptureWatch
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
+from flushtracker.capture.evictor import Evictor
 from flushtracker.capture.prior_state import read_prior_state
 from flushtracker.capture.shapes_watch import ShapesWatch
+from flushtracker.capture.slot_watch import SlotWatch
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
@@ -25,6 +28,8 @@ from flushtracker.delta.ack_reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.monitoring.peer import Peer
+from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
@@ -49,6 +54,9 @@ class CaptureLoop:
         self._shapes = ShapesWatch(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._missing_table_log = MissingTableLog(config.acks)
+        self._slot_watch = SlotWatch(config.postgres.connection, config.postgres.slot)
+        self._watch = CaptureWatch(lambda: self._publisher.pending_bytes, lambda: self._slot_watch.last)
+        self._evictor: Evictor | None = None
         self._source: CapturedSource | None = None
         self.has_answered = False
         """Whether the server was reached and is fit for capture; from then on, an unavailable server is retried."""
@@ -65,7 +73,9 @@ class CaptureLoop:
             FlushtrackerError: a retry cannot fix it, or the server is unavailable on the first connection.
         """
         try:
-            self._capture_until_stopped()
+            with ExitStack() as watches:
+                self._start_watches(watches)
+                self._capture_until_stopped()
             self._publisher.flush(STOP_TIMEOUT_S)
         except BrokerUnavailableError as error:
             if not self._stop.is_set():
@@ -73,6 +83,16 @@ class CaptureLoop:
             logger.warning("stopped with unconfirmed records reason=%s", error)
         finally:
             self._publisher.close()
+
+    def _start_watches(self, watches: ExitStack) -> None:
+        """What others see of capture, and what looks at the slot and at the job; nothing of it without ``status``."""
+        status, stall = self._config.status, self._config.stall
+        if status is None:
+            return
+        watches.enter_context(StatusServer(status, self._watch.read))
+        watches.enter_context(self._slot_watch)
+        if stall is not None:
+            self._evictor = watches.enter_context(Evictor(stall, [Peer(url) for url in status.peers], self._watch.read))
 
     def _capture_until_stopped(self) -> None:
         delay_s = _FIRST_DELAY_S
@@ -109,16 +129,19 @@ class CaptureLoop:
             )
             source = self._open_source(base_source(identity.system_id, identity.timeline, postgres.slot))
             table = AckReader(self._config.acks, self._config.storage_options)
-            acks = SourceAcks(table, source.name, self._missing_table_log)
+            acks = SourceAcks(table, source.name, self._missing_table_log, self._watch.handle_acks_read)
             source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=acks.last_ack())
             sender.follow_acks(acks)
+            connections.enter_context(self._watch.connection(source.name, status))
             if source.subscriptions is None and not self._shapes.wait_until_steady():
                 return
             subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
             converter, last = self._converter(), source.last_transaction
             collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
-            CaptureConnection(source, collector, stream, sender, tables, intervals).run(self._shapes, self._stop)
+            self._watch.handle_start(subscriptions, collector.counts)
+            connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
+            connection.run(self._shapes, self._stop, self._evictor)
 
     def _open_source(self, base: str) -> CapturedSource:
         """The source of this connection, as the topics have it now; the slot is held."""

@@ -11,6 +11,7 @@ that a table received before it became a partition do not belong to the root's s
 A row that no topic accepts stops nothing: the shapes that it is too large for are ended (``event_limit``).
 """
 
+from flushtracker.capture.change_counts import ChangeCounts
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
@@ -45,6 +46,7 @@ class Collector:
         last_transaction: TransactionIdentity | None,
     ) -> None:
         self.last_transaction = last_transaction
+        self.counts = ChangeCounts()
         self._subscriptions = subscriptions
         self._outbox = outbox
         self._converter = converter
@@ -117,8 +119,12 @@ class Collector:
         self._tables[relation.relation_id] = relation.table
 
     def _publish(self, fragment: TransactionFragment) -> None:
-        self._outbox.publish_fragment(self._sequencer.sequence(fragment, self._route(fragment)))
+        routed = self._route(fragment)
+        self._outbox.publish_fragment(self._sequencer.sequence(fragment, routed))
         self._published_lsn = fragment.lsn
+        self.counts.handle_fragment(routed)
+        if fragment.commit is not None:
+            self.counts.handle_commit(self._converter.committed_changes)
 
     def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
         """Route to the shapes; one that cannot be kept is ended, and the others continue."""

@@ -46,7 +46,7 @@ def read_prior_state(
         BrokerError: a topic cannot be read.
         DecodeError: it has an entry that cannot be parsed.
     """
-    entries = _last_entries(reader.values(topics.shapes))
+    entries = last_entries(reader.values(topics.shapes))
     last = last_epoch(base, [entry.source for entry in entries if isinstance(entry, SourceEntry)])
     epoch = max((last or 0) + new_epoch, least_epoch)
     source = in_epoch(base, epoch)
@@ -60,7 +60,7 @@ def read_prior_state(
     return PriorState(source, epoch, found, last_transaction)
 
 
-def _last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
+def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
     """The last entry of each key, as after compaction."""
     entries: dict[str, RegistryEntry] = {}
     for value in values:

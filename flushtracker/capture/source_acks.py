@@ -57,16 +57,24 @@ class MissingTableLog:
 class SourceAcks:
     """The acks of ``source``, and of no other: after a failover, the old timeline's acks mean nothing to the new slot.
 
-    For one thread at a time.
+    For one thread at a time. ``on_read`` is called after each read that has succeeded.
     """
 
-    def __init__(self, table: AckTable, source: str, missing_table_log: MissingTableLog) -> None:
+    def __init__(
+        self,
+        table: AckTable,
+        source: str,
+        missing_table_log: MissingTableLog,
+        on_read: Callable[[], None] = lambda: None,
+    ) -> None:
         self._table = table
         self._source = source
         self._missing_table_log = missing_table_log
+        self._on_read = on_read
 
     def last_ack(self) -> int | None:
         """The source's current last ack, or ``None``; raises ``SinkError``."""
         ack_lsn = self._table.last_ack(self._source)
         self._missing_table_log.record(exists=self._table.exists)
+        self._on_read()
         return ack_lsn

@@ -22,7 +22,7 @@ from dataclasses import replace
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry
-from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.source_entries import SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
 from flushtracker.capture.tables import Tables
 from flushtracker.errors import listed
@@ -54,6 +54,8 @@ class Subscriptions:
         for binding in self._bindings.values():
             self.router.set_types(user_types(binding.types))
         self._registry = ShapeRegistry(entries.shapes)
+        self.evictions = evictions_of(entries.shapes)
+        """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
         # An earlier process may have been killed after it published the entry, and before this.
@@ -128,15 +130,28 @@ class Subscriptions:
             self._put([replace(self._registry[shape_id], starts_visible=True) for shape_id in visible])
             logger.info("start visible shape_ids=%s", listed(visible))
 
-    def end_shapes(self, reasons: Mapping[str, str]) -> None:
-        """Remove shapes that can no longer be delivered, by id, each with its reason; the others continue."""
+    def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
+        """End a shape by the policy of ``stall``, although it could be delivered; returns whether it was still live."""
+        if all(entry.definition.id != shape_id for entry in self._registry.live):
+            return False
+        self.end_shapes({shape_id: reason}, evicted_at_ms=now_ms)
+        logger.warning("shape evicted shape_id=%s reason=%s", shape_id, reason)
+        return True
+
+    def end_shapes(self, reasons: Mapping[str, str], evicted_at_ms: int | None = None) -> None:
+        """Remove shapes that can no longer be delivered, by id, each with its reason; the others continue.
+
+        With ``evicted_at_ms`` they are evicted: they could be delivered, but are not to be.
+        """
         if not reasons:
             return
         removed_at = LogOffset(self.tables.wal_end(), 0)
         entries = []
         for shape_id, reason in reasons.items():
             logger.error("shape ended shape_id=%s reason=%s; define it again under a new id", shape_id, reason)
-            entries.append(replace(self._registry[shape_id], removed_at=removed_at, ended_because=reason))
+            entry = self._registry[shape_id]
+            entry = replace(entry, removed_at=removed_at, ended_because=reason, evicted_at_ms=evicted_at_ms)
+            entries.append(entry)
         self._put(entries)
         self._remove(entries)
         self._arrange_layers()
@@ -272,6 +287,7 @@ class Subscriptions:
         self._outbox.publish_entries(published)
         for entry in entries:
             self._registry.put(entry)
+        self.evictions += evictions_of(entries)
 
     def _publish_removal(self, entry: ShapeEntry) -> None:
         if entry.removed_at is not None:

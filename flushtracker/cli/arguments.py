@@ -48,6 +48,31 @@ def add_capture(parser: Parser) -> None:
     _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
 
+def add_remove_shape(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker remove-shape``."""
+    parser.add_argument("shape", type=_name, metavar="SHAPE", help="the shape's id")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    _add_edit(parser)
+
+
+def add_add_shape(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker add-shape``."""
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="YAML as in the shapes file: a list 'shapes', or one shape; - for stdin"
+    )
+    _add_edit(parser)
+
+
+def _add_edit(parser: Parser) -> None:
+    _add_config(parser, "of `flushtracker capture`, which names the shapes file")
+    wait = parser.add_mutually_exclusive_group()
+    wait.add_argument(
+        "--timeout", type=_limit, default=30, metavar="S", help="seconds for capture to take it (default: %(default)s)"
+    )
+    wait.add_argument("--no-wait", action="store_true", help="only edit the file; Kafka is not asked")
+    _add_verbose(parser)
+
+
 def add_snapshot(parser: Parser) -> None:
     """Add the arguments of ``flushtracker snapshot``."""
     _add_config(parser, "such as conf/snapshot_shapes.yaml")

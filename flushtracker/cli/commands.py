@@ -8,10 +8,12 @@ from typing import Final
 
 from flushtracker.cli.arguments import (
     Parser,
+    add_add_shape,
     add_capture,
     add_conformance,
     add_demo,
     add_read,
+    add_remove_shape,
     add_replay,
     add_report,
     add_snapshot,
@@ -130,6 +132,42 @@ snapshot; 5 a Delta table; 7 PostgreSQL
 """,
         add_snapshot,
         check_snapshot,
+    ),
+    Command(
+        "add-shape",
+        "flushtracker.operate.add_shape_program",
+        "capture",
+        """\
+Add shapes to the shapes file that capture watches, and wait until it has them.
+
+The file is changed only if all of it can be read afterwards; comments and
+other shapes stay as they are. An id that was ever used is refused.
+""",
+        """0 added, and capture has taken it; 1 added, but capture has not
+taken it in time, or unexpected error; 2 the arguments, the configuration or a
+shape: nothing was changed; 6 Kafka: if it says "added" above, only the wait
+has failed
+""",
+        add_add_shape,
+    ),
+    Command(
+        "remove-shape",
+        "flushtracker.operate.remove_shape_program",
+        "capture",
+        """\
+Remove a shape from the shapes file that capture watches, and wait until it is
+gone.
+
+This is final: the id is never used again. Nothing more is sent to the shape's
+writer, and what it has not flushed holds back the slot no longer. Comments and
+other shapes stay as they are.
+""",
+        """0 removed, and capture has taken it; 1 removed, but capture has
+not taken it in time; or nothing was changed, because you said no; or unexpected
+error; 2 the arguments, the configuration or the shape: nothing was changed; 6
+Kafka: if it says "removed" above, only the wait has failed
+""",
+        add_remove_shape,
     ),
     Command(
         "topics",

@@ -48,6 +48,15 @@ def read_status(root: YamlMapping) -> StatusConfig | None:
     return StatusConfig(found["ipv6"] or found["host"], int(found["port"]), _peers(status))
 
 
+def is_status_url(text: str) -> bool:
+    """Whether this is the base URL of a program's status, without credentials.
+
+    >>> is_status_url("http://127.0.0.1:9464"), is_status_url("127.0.0.1:9464"), is_status_url("http://me:pw@job")
+    (True, False, False)
+    """
+    return _PEER.fullmatch(text) is not None and not set("@?#") & set(text)
+
+
 def _peers(status: YamlMapping) -> tuple[str, ...]:
     texts = status.optional_texts("peers") or ()
     if len(texts) > _MAX_PEERS:
@@ -55,7 +64,7 @@ def _peers(status: YamlMapping) -> tuple[str, ...]:
     for number, text in enumerate(texts, start=1):
         if "@" in text.value:  # The URL is not shown: it may contain a password.
             raise status.error("peers", f"has credentials in its entry {number}, which a status does not need")
-        if not _PEER.fullmatch(text.value) or "?" in text.value or "#" in text.value:
+        if not is_status_url(text.value):
             fact = f"lists {text}, which is not a URL such as http://127.0.0.1:9465"
             raise status.error("peers", fact)
     return tuple(text.value.rstrip("/") for text in texts)

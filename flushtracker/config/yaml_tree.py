@@ -39,7 +39,18 @@ def read_tree(path: Path, place: Place) -> yaml.MappingNode:
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    text = _read_text(path, place)
+    node = compose(read_text(path, place), place)
+    if not isinstance(node, yaml.MappingNode):
+        place.refuse(line_of(node), "expected a mapping of keys to values")
+    return node
+
+
+def compose(text: str, place: Place) -> yaml.Node:
+    """The root node of a text.
+
+    Raises:
+        ConfigError: it is not YAML, nested too deeply, or empty.
+    """
     try:
         node = yaml.compose(text, Loader=_Loader)
     except _TooDeepError as error:
@@ -52,9 +63,7 @@ def read_tree(path: Path, place: Place) -> yaml.MappingNode:
         line = text.count("\n", 0, error.position) + 1
         place.refuse(line, f"not YAML: it contains the control character U+{error.character:04X}", error)
     if node is None:
-        raise ConfigError(f"{path} is empty")
-    if not isinstance(node, yaml.MappingNode):
-        place.refuse(line_of(node), "expected a mapping of keys to values")
+        raise ConfigError(f"{place.file} is empty")
     return node
 
 
@@ -67,7 +76,8 @@ def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def _read_text(path: Path, place: Place) -> str:
+def read_text(path: Path, place: Place) -> str:
+    """The file's text; raises ``ConfigError``."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:

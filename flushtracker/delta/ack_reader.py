@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from flushtracker.delta.app_transactions import app_id_of
+from flushtracker.delta.app_transactions import app_id_of, sources
 from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import ConfigError, SinkError, listed
 
@@ -73,18 +73,8 @@ class AckReader:
 
         Reads only the table's log.
         """
-        try:
-            if self._table is None:
-                self._table = _open_ack_table(self._uri, self._options)
-            else:
-                self._table.update_incremental()
-            return self._table.transaction_version(app_id_of(source))
-        except TableNotFoundError:
-            self._table = None
-            return None
-        except (DeltaError, OSError) as error:
-            self._table = None
-            raise self._unreadable(error) from error
+        table = self._current_table()
+        return None if table is None else table.transaction_version(app_id_of(source))
 
     def last_row(self, source: str) -> Ack | None:
         """The row of a source's last ack; raises ``SinkError``.
@@ -106,6 +96,31 @@ class AckReader:
             if row.pop("source") == source:
                 self._last_rows[source] = _ack(row)
         return self._last_rows.get(source)
+
+    def last_rows(self) -> dict[str, Ack]:
+        """The row of each source's last ack; raises ``SinkError``. Lists the table's log: not for every second."""
+        table = self._current_table()
+        if table is None:
+            return {}
+        try:
+            names = sources(table, self._options)
+        except (DeltaError, OSError) as error:
+            raise self._unreadable(error) from error
+        found = {name: self.last_row(name) for name in sorted(names)}
+        return {name: row for name, row in found.items() if row is not None}
+
+    def _current_table(self) -> DeltaTable | None:
+        try:
+            if self._table is None:
+                self._table = _open_ack_table(self._uri, self._options)
+            else:
+                self._table.update_incremental()
+        except TableNotFoundError:
+            self._table = None
+        except (DeltaError, OSError) as error:
+            self._table = None
+            raise self._unreadable(error) from error
+        return self._table
 
     def _unreadable(self, error: Exception) -> SinkError:
         return SinkError(f"ack table {self._uri} cannot be read: {storage_reason(error)}")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
 
+from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.duration import seconds_text
 from flushtracker.delta.ack_reader import Ack, AckReader
 from flushtracker.postgres.connection import connect, rows
-from flushtracker.report.figures import bytes_text, seconds_text
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import base_source
 

@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.duration import seconds_text
 from flushtracker.demo.samples import NOTHING, Sample, bars, lsn_text
-from flushtracker.report.figures import bytes_text, seconds_text
 
 Show: TypeAlias = Callable[[Sample], None]
 

@@ -38,7 +38,8 @@ class ShapeEntry:
     Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
     ``definition`` is complete: it includes the partitions and the primary key found in the catalog, and states
     ``snapshot``. ``table_oid`` distinguishes its table from a later one with the same name. ``ended_because`` is the
-    reason why capture had to end the shape, ``None`` if the user removed it. ``starts_visible``: every MVCC snapshot
+    reason why capture had to end the shape, ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it
+    ended the shape by the policy of ``stall`` although it could be delivered. ``starts_visible``: every MVCC snapshot
     taken on the server from now on contains every transaction at or below ``starts_after``.
     """
 
@@ -49,8 +50,11 @@ class ShapeEntry:
     removed_at: LogOffset | None = None
     ended_because: str | None = None
     starts_visible: bool = False
+    evicted_at_ms: int | None = None
 
     def to_json(self) -> str:
+        # Entries of releases before this key was added lack it, too.
+        evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
         return dump_event(
             self.source,
             type="shape",
@@ -61,6 +65,7 @@ class ShapeEntry:
             removed_at=None if self.removed_at is None else offset_json(self.removed_at),
             ended_because=self.ended_because,
             starts_visible=self.starts_visible,
+            **evicted,
         )
 
 
@@ -118,6 +123,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
         ended_because=_optional_text(fields, "ended_because"),
         starts_visible=_optional_boolean(fields, "starts_visible"),
+        evicted_at_ms=None if fields.get("evicted_at_ms") is None else integer_field(fields, "evicted_at_ms", 0),
     )
 
 

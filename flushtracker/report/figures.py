@@ -6,15 +6,11 @@ Between two acks, all that is known is that the ack did not move, and that the f
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from flushtracker.delta.ack_reader import Ack, AckHistory
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.files.event_files import read_lines, stream_files
-
-_BYTE_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
-_TIME_UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +101,3 @@ def thinned(acks: Sequence[Ack], limit: int) -> Sequence[Ack]:
         return acks
     last = len(acks) - 1
     return [acks[round(index * last / (limit - 1))] for index in range(limit)]
-
-
-def bytes_text(count: int) -> str:
-    """A number of bytes in human-readable form.
-
-    >>> bytes_text(0), bytes_text(999), bytes_text(1_760_400), bytes_text(999_999)
-    ('0 B', '999 B', '1.76 MB', '1.00 MB')
-    """
-    if abs(count) < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in _BYTE_UNITS:
-        value /= 1000
-        # 999.5 would be rounded to 1000.
-        if abs(value) < 999.5 or unit == _BYTE_UNITS[-1]:
-            break
-    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:.{digits}f} {unit}"
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration in human-readable form.
-
-    >>> seconds_text(0.42), seconds_text(75), seconds_text(7200), seconds_text(200_000)
-    ('0.4 s', '1.2 min', '2.0 h', '2.3 d')
-    """
-    for unit, size in _TIME_UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

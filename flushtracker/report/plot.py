@@ -14,9 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from flushtracker.config.byte_size import bytes_text
 from flushtracker.delta.ack_reader import Ack
 from flushtracker.errors import ConfigError
-from flushtracker.report.figures import Report, bytes_text
+from flushtracker.report.figures import Report
 from flushtracker.wal.lsn import format_lsn
 
 _RECEIVED: Final = "#1f3b5c"

@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.duration import seconds_text
 from flushtracker.delta.ack_reader import Ack
-from flushtracker.report.figures import Report, bytes_text, seconds_text, thinned
+from flushtracker.report.figures import Report, thinned
 from flushtracker.wal.lsn import format_lsn
 
 _MOST_ACKS: Final = 40

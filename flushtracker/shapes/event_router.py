@@ -111,6 +111,11 @@ class EventRouter:
         """The ids of the routed shapes."""
         return frozenset(self._registered)
 
+    @property
+    def shape_count(self) -> int:
+        """The number of routed shapes, for any thread."""
+        return len(self._registered)
+
     def has_shapes_on(self, table: TableName) -> bool:
         """Whether a change of ``table`` may concern any shape."""
         return table in self._by_table

@@ -90,6 +90,8 @@ class FragmentConverter:
         self._max_tx_size = max_tx_size
         self._readers: dict[int, RowReader] = {}
         self._transaction: _TransactionBuffer | None = None
+        self.committed_changes = 0
+        """The changes of all transactions that have ended, with the rows that were skipped."""
 
     @property
     def in_transaction(self) -> bool:
@@ -205,4 +207,5 @@ class FragmentConverter:
                 f"{format_lsn(message.commit_lsn)}; {_RECONNECT}"
             )
         self._transaction = None
+        self.committed_changes += transaction.change_count
         return transaction.take_fragment(Commit(message.commit_timestamp, message.end_lsn))

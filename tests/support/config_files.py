@@ -9,7 +9,7 @@ import pytest
 
 from flushtracker.errors import ConfigError
 
-DURATION: Final = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds"'
+DURATION: Final = 'a number above zero and a unit (ms, seconds, minutes, hours, days), such as "60 seconds" or 10m'
 """What a refused duration should have been, in every message about one."""
 
 _Config = TypeVar("_Config")

@@ -34,7 +34,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "jvm": frozenset({"errors"}),
     "delta": frozenset({"events", "shapes", "wal", "writing", "errors"}),
     "tls": frozenset(),
-    "postgres": frozenset({"shapes", "wal", "errors", "tls"}),
+    "postgres": frozenset({"shapes", "status", "wal", "errors", "tls"}),
     "kafka": frozenset({"config", "events", "wal", "errors", "tls"}),
     "monitoring": frozenset({"config", "status", "errors"}),
 }
@@ -52,7 +52,8 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "report", "verify", "local"}),
-    "cli": frozenset({"process", "wal", "errors"}),
+    "operate": frozenset({*PURE, "process", "delta", "postgres", "kafka", "capture"}),
+    "cli": frozenset({"config", "process", "wal", "errors"}),
 }
 
 MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}

@@ -21,6 +21,8 @@ COMMANDS: Final = (
     "capture",
     "write",
     "snapshot",
+    "add-shape",
+    "remove-shape",
     "topics",
     "replay",
     "report",
@@ -37,6 +39,8 @@ EXTRAS: Final = {
     "flushtracker.snapshots.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "psycopg2"},
     "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.capture.topics": set[str](),
+    "flushtracker.operate.add_shape_program": {"psycopg2", "deltalake", "pyarrow"},
+    "flushtracker.operate.remove_shape_program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.replay.program": set[str](),
     "flushtracker.read.program": {"deltalake", "pyarrow"},
     "flushtracker.conformance.program": set[str](),
@@ -67,7 +71,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     """They are in the order in which a newcomer needs them."""
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^    ([\w-]+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

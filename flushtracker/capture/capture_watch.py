@@ -1,0 +1,121 @@
+"""``CaptureWatch``: what capture knows of itself, gathered for any thread without delaying capture's own.
+
+Capture's thread hands over the objects of each connection; :meth:`CaptureWatch.read` looks at their plain numbers. It
+takes no lock and asks nobody, so the document is one of a moment only as far as its parts are.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from flushtracker.capture.change_counts import ChangeCounts
+from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.status.capture_status import CaptureStatus, SlotStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """The last connection that held the slot; ``matched`` and ``unmatched`` are the changes of those before it.
+
+    It is replaced as a whole, so that a reader sees either the one or the other.
+    """
+
+    source: str
+    positions: StandbyStatus
+    number: int
+    counts: ChangeCounts
+    subscriptions: Subscriptions | None
+    matched: int = 0
+    unmatched: int = 0
+    is_open: bool = True
+
+
+class CaptureWatch:
+    """One for the life of the process. ``queue_bytes`` and ``slot`` return at once, and may be asked by any thread."""
+
+    def __init__(
+        self,
+        queue_bytes: Callable[[], int],
+        slot: Callable[[], SlotStatus | None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._queue_bytes = queue_bytes
+        self._slot = slot
+        self._clock = clock
+        self._started_at_ms = self._now_ms()
+        self._acks_read_at_ms: int | None = None
+        self._connection: _Connection | None = None
+
+    @contextmanager
+    def connection(self, source: str, positions: StandbyStatus) -> Iterator[None]:
+        """During the body, a connection holds the slot of ``source``; what it has reached stays known afterwards."""
+        last = self._connection
+        if last is None:
+            opened = _Connection(source, positions, 1, ChangeCounts(), None)
+        else:
+            opened = _Connection(
+                source,
+                positions,
+                last.number + 1,
+                ChangeCounts(),
+                last.subscriptions if last.source == source else None,
+                last.matched + last.counts.matched,
+                last.unmatched + last.counts.unmatched,
+            )
+        self._connection = opened
+        try:
+            yield
+        finally:
+            self._connection = replace(self._connection, is_open=False)
+
+    def handle_start(self, subscriptions: Subscriptions, counts: ChangeCounts) -> None:
+        """The connection of the current :meth:`connection` begins to capture."""
+        if self._connection is None:
+            raise RuntimeError("capture starts without a connection")
+        self._connection = replace(self._connection, subscriptions=subscriptions, counts=counts)
+
+    def handle_acks_read(self) -> None:
+        """The ack table was read without an error."""
+        self._acks_read_at_ms = self._now_ms()
+
+    def read(self) -> CaptureStatus:
+        """The document of this moment."""
+        at_ms, connection = self._now_ms(), self._connection
+        status = CaptureStatus(
+            at_ms=at_ms,
+            started_at_ms=self._started_at_ms,
+            source=None,
+            is_connected=False,
+            slot=self._slot(),
+            acks_read_at_ms=self._acks_read_at_ms,
+            publish_queue_bytes=self._queue_bytes(),
+        )
+        return status if connection is None else _with(connection, status)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _with(connection: _Connection, status: CaptureStatus) -> CaptureStatus:
+    positions, subscriptions = connection.positions, connection.subscriptions
+    return replace(
+        status,
+        source=connection.source,
+        is_connected=connection.is_open,
+        received_lsn=positions.received_lsn,
+        published_lsn=_reached(positions.published_lsn),
+        acknowledged_lsn=_reached(positions.acknowledged_lsn),
+        confirmed_lsn=positions.flushed_lsn,
+        shapes=0 if subscriptions is None else subscriptions.router.shape_count,
+        changes_matched=connection.matched + connection.counts.matched,
+        changes_unmatched=connection.unmatched + connection.counts.unmatched,
+        reconnects=connection.number - 1,
+        evictions=() if subscriptions is None else subscriptions.evictions,
+    )
+
+
+def _reached(lsn: int) -> int | None:
+    """``None`` for the −1 that a position has before its first."""
+    return None if lsn < 0 else lsn

@@ -1,0 +1,82 @@
+"""``SlotWatch``: looks at the slot every few seconds, over a connection of its own.
+
+Capture's thread may be blocked by Kafka for minutes, and that is when the slot's figures matter most.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from threading import Event, Thread
+from typing import Final
+
+from flushtracker.errors import PostgresError
+from flushtracker.postgres.connection import Connection, connect, limit_statements
+from flushtracker.postgres.slot_status import read_slot_status
+from flushtracker.status.capture_status import SlotStatus
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 2.0
+_STATEMENT_TIMEOUT_S: Final = 5.0
+_STOP_TIMEOUT_S: Final = 1.0
+
+
+class SlotWatch:
+    """Reads the slot in a thread, as a context manager; connects again when the connection is lost.
+
+    A server that does not answer changes nothing: :attr:`last` stays what it was, with its time.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        slot: str,
+        interval_s: float = INTERVAL_S,
+        connect: Callable[[Mapping[str, str]], Connection] = connect,
+    ) -> None:
+        self._options = options
+        self._slot = slot
+        self._interval_s = interval_s
+        self._connect = connect
+        self._stop = Event()
+        self._has_failed = False
+        self._thread = Thread(target=self._run, name="slot-watch", daemon=True)
+        self.last: SlotStatus | None = None
+        """The slot as it was last seen, for any thread; ``None`` before the first time."""
+
+    def __enter__(self) -> "SlotWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        # A server that does not answer must not delay the exit.
+        self._thread.join(_STOP_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._watch_until_lost()
+            self._stop.wait(self._interval_s)
+
+    def _watch_until_lost(self) -> None:
+        try:
+            self._watch()
+        except PostgresError as error:
+            # Before the first answer, capture's own connection fails too, and says why.
+            if self.last is not None and not self._has_failed:
+                logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
+            self._has_failed = True
+
+    def _watch(self) -> None:
+        """Read the slot until the connection is lost, or the watch is to stop."""
+        with closing(self._connect(self._options)) as connection:
+            limit_statements(connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S)
+            while not self._stop.is_set():
+                found = read_slot_status(connection, self._slot, int(time.time() * 1000))
+                if found is not None:
+                    self.last = found
+                    if self._has_failed:
+                        logger.info("slot readable again slot=%s", self._slot)
+                    self._has_failed = False
+                self._stop.wait(self._interval_s)

@@ -1,0 +1,105 @@
+"""``stall`` in capture's configuration: when capture may remove a shape that holds the slot's WAL. Off without the key.
+
+A removal is permanent, so each limit errs towards keeping the shape.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.config.byte_size import BYTES_FORM, parse_bytes
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.config.strict_yaml import YamlMapping
+
+_SHARE: Final = re.compile(r"(?P<percent>[1-9][0-9]?) *%")
+_MOST_PER_HOUR: Final = 60
+
+MOST_OF_SAFE_WAL: Final = 0.8
+"""Of the WAL that the server allows the slot, this share is the latest point to act: a lost slot ends every shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedLimit:
+    """How much WAL the slot may retain: so many bytes, or a share of what the server allows it."""
+
+    bytes: int | None = None
+    share: float | None = None
+
+    def reached(self, retained_bytes: int, safe_wal_bytes: int | None) -> str | None:
+        """The limit that ``retained_bytes`` exceeds, in words, or ``None``.
+
+        ``safe_wal_bytes`` is how much more the server allows, ``None`` if it has no limit. With one, a limit in bytes
+        is lowered to :data:`MOST_OF_SAFE_WAL` of it.
+
+        >>> limit = RetainedLimit(bytes=50)
+        >>> limit.reached(50, None), limit.reached(51, None), limit.reached(41, 9)
+        (None, 'stall.or_when_retained', "80 % of the server's max_slot_wal_keep_size")
+        """
+        if self.bytes is not None and retained_bytes > self.bytes:
+            return "stall.or_when_retained"
+        if safe_wal_bytes is None:
+            return None
+        share = MOST_OF_SAFE_WAL if self.share is None else self.share
+        if retained_bytes > share * (retained_bytes + max(safe_wal_bytes, 0)):
+            return f"{share:.0%} of the server's max_slot_wal_keep_size".replace("%", " %")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StallRule:
+    """When to remove the shape that holds most; ``None`` for a limit that is not set.
+
+    ``remove_after_ms``: pending without progress for longer. ``retained``: the slot retains more. In either case only
+    if the shape holds at least ``at_least_bytes``, and was seen to hold the ack, by a healthy job, for ``grace_ms``.
+    """
+
+    remove_after_ms: int | None
+    retained: RetainedLimit | None
+    grace_ms: int = 60_000
+    at_least_bytes: int = 16 << 20
+    at_most_per_hour: int = 1
+
+
+def read_stall(root: YamlMapping, status: StatusConfig | None) -> StallRule | None:
+    """Read the mapping ``stall``, ``None`` if the key is absent; raises ``ConfigError``."""
+    stall = root.optional_mapping("stall")
+    if stall is None:
+        return None
+    stall.allow("remove_after", "or_when_retained", "at_most_per_hour", "at_least", "grace")
+    if status is None or not status.peers:
+        raise root.error(
+            "stall",
+            "needs status.peers, with the URL of the tracking job's status: only the job knows which shape holds",
+        )
+    if "remove_after" not in stall and "or_when_retained" not in stall:
+        raise root.error("stall", "has neither remove_after nor or_when_retained; leave it out to remove no shape")
+    defaults = StallRule(None, None)
+    per_hour = stall.optional_integer("at_most_per_hour", at_least=1, at_most=_MOST_PER_HOUR)
+    return StallRule(
+        stall.optional_duration_ms("remove_after"),
+        _retained(stall),
+        stall.optional_duration_ms("grace") or defaults.grace_ms,
+        _bytes(stall, "at_least") or defaults.at_least_bytes,
+        per_hour or defaults.at_most_per_hour,
+    )
+
+
+def _retained(stall: YamlMapping) -> RetainedLimit | None:
+    text = stall.optional_text("or_when_retained")
+    if text is None:
+        return None
+    if (found := _SHARE.fullmatch(text.value.strip())) is not None:
+        return RetainedLimit(share=int(found["percent"]) / 100)
+    size = _bytes(stall, "or_when_retained", ', or a share such as "80 %" of what the server allows')
+    return RetainedLimit(bytes=size)
+
+
+def _bytes(stall: YamlMapping, key: str, or_else: str = "") -> int | None:
+    text = stall.optional_text(key)
+    if text is None:
+        return None
+    try:
+        return parse_bytes(text.value)
+    except ValueError:
+        # The cause is dropped because it shows the value, which may be that of a variable.
+        raise stall.wrong(key, BYTES_FORM + or_else) from None

@@ -1,0 +1,98 @@
+"""``RegistryLook``: what the registry's topic says about the shapes of a slot, and when capture has changed that."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Set
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+from flushtracker.capture.prior_state import last_entries
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
+from flushtracker.wal.source_name import server_and_slot
+
+_MAX_TIMEOUT_MS: Final = 10_000
+"""Long enough for a command at a terminal, which can simply be repeated."""
+_SLICE_S: Final = 0.25
+
+
+class RegistryLook:
+    """The registry as it was when this was made. Raises ``BrokerError`` if it cannot be read."""
+
+    def __init__(self, kafka: KafkaConfig, slot: str) -> None:
+        self._kafka = replace(kafka, retry_timeout_ms=min(kafka.retry_timeout_ms, _MAX_TIMEOUT_MS))
+        self._slot = slot
+        with closing(TopicReader(self._kafka)) as reader:
+            entries = last_entries(reader.values(kafka.topics.shapes))
+        self._known = {(entry.source, entry.definition.id): entry for entry in self._of_slot(entries)}
+        current = current_sources({source for source, _ in self._known})
+        self._current = [entry for entry in self._known.values() if entry.source in current]
+
+    @property
+    def live_ids(self) -> frozenset[str]:
+        """The shapes that changes were routed to."""
+        return frozenset(entry.definition.id for entry in self._current if entry.removed_at is None)
+
+    def entry(self, shape_id: str) -> ShapeEntry | None:
+        """The entry of a shape, live or removed, of the slot's current source."""
+        return next((entry for entry in self._current if entry.definition.id == shape_id), None)
+
+    def await_removal(self, shape_id: str, timeout_s: float) -> bool:
+        """Wait until capture has removed a live shape; returns whether it has in time."""
+
+        def is_removed(entry: ShapeEntry) -> bool:
+            known = self._known.get((entry.source, shape_id))
+            return entry.removed_at is not None and known is not None and known.removed_at is None
+
+        return not self._await({shape_id}, is_removed, timeout_s)
+
+    def await_addition(self, shape_ids: Set[str], timeout_s: float) -> frozenset[str]:
+        """Wait until capture has registered new shapes; returns those that it has not in time."""
+        return self._await(shape_ids, lambda entry: (entry.source, entry.definition.id) not in self._known, timeout_s)
+
+    def _await(
+        self, shape_ids: Set[str], has_changed: Callable[[ShapeEntry], bool], timeout_s: float
+    ) -> frozenset[str]:
+        """Follow the topic until each shape has an entry that has changed; returns those that have none."""
+        missing, deadline = set(shape_ids), time.monotonic() + timeout_s
+        # A name that JSON writes as it is need not be parsed to be seen to be absent.
+        names = [shape_id.encode() for shape_id in shape_ids if json.dumps(shape_id) == f'"{shape_id}"']
+        with closing(TopicFollower(self._kafka, self._kafka.topics.shapes)) as follower:
+            while missing and time.monotonic() < deadline:
+                values = follower.values(_SLICE_S)
+                if len(names) == len(shape_ids):
+                    values = [value for value in values if any(name in value for name in names)]
+                entries = self._of_slot(map(parse_registry_entry, values))
+                missing -= {entry.definition.id for entry in entries if has_changed(entry)}
+        return frozenset(missing)
+
+    def _of_slot(self, entries: Iterable[RegistryEntry]) -> list[ShapeEntry]:
+        return [entry for entry in entries if isinstance(entry, ShapeEntry) and _slot_of(entry.source) == self._slot]
+
+
+def current_sources(sources: Iterable[str]) -> frozenset[str]:
+    """Of each server the source that capture reads now: that of the last timeline, and of its last epoch.
+
+    >>> sorted(current_sources(["7/1/s", "7/2/s", "7/2/s/1", "8/1/s"]))
+    ['7/2/s/1', '8/1/s']
+    """
+    last: dict[str, tuple[tuple[int, int], str]] = {}
+    for source in sources:
+        system_id, timeline, _, *epoch = source.split("/")
+        place = (_number(timeline), _number(epoch[0]) if epoch else 0)
+        last[system_id] = max(last.get(system_id, (place, source)), (place, source))
+    return frozenset(source for _, source in last.values())
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _slot_of(source: str) -> str | None:
+    try:
+        return server_and_slot(source)[1]
+    except ValueError:
+        # Not of capture.
+        return None

@@ -1,0 +1,120 @@
+"""``ShapesEdit``: the shapes file, changed as a whole or not at all.
+
+The new content is written beside the file, read again by the reader that capture uses, and renamed over it; so capture
+never sees half of it. A lock keeps out other commands, and a last look at the content notices an editor.
+"""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from flushtracker.errors import ConfigError, ShapeError
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+
+_LOCK_TIMEOUT_S: Final = 10.0
+_LOCK_PAUSE_S: Final = 0.05
+_BOM: Final = "\ufeff"
+
+
+class ShapesEdit:
+    """The file at ``path``, whose content is ``text`` and means ``shapes``; make one with :func:`edited`."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = path
+        self.shapes = read_shapes(path)
+        self._content = content
+        decoded = content.decode()
+        self._bom = _BOM if decoded.startswith(_BOM) else ""
+        self.text = decoded.removeprefix(_BOM)
+
+    def replace(self, text: str, verify: Callable[[ShapesFile], None]) -> None:
+        """Make ``text`` the file's content, unless it cannot be read, or ``verify`` raises for what it means.
+
+        Raises:
+            ConfigError: nothing was changed.
+        """
+        descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent)
+        new = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write((self._bom + text).encode())
+                self._keep_rights(file)
+                file.flush()
+                os.fsync(file.fileno())
+            verify(self._read(new))
+            if self.path.read_bytes() != self._content:
+                raise ConfigError(f"{self.path} was changed by somebody else meanwhile; nothing was edited, try again")
+            new.replace(self.path)
+        finally:
+            with suppress(FileNotFoundError):
+                new.unlink()
+        _sync_directory(self.path.parent)
+
+    def _read(self, new: Path) -> ShapesFile:
+        """What the new content means; errors name the file that it is for."""
+        try:
+            return read_shapes(new)
+        except ShapeError as error:
+            raise ShapeError(str(error).replace(str(new), f"{self.path}, as it would be,")) from error
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(str(new), f"{self.path}, as it would be,")) from error
+
+    def _keep_rights(self, file: IO[bytes]) -> None:
+        now = self.path.stat()
+        # Only root may give a file away; an owner who edits it keeps it.
+        with suppress(PermissionError):
+            os.fchown(file.fileno(), now.st_uid, now.st_gid)
+        os.fchmod(file.fileno(), now.st_mode & 0o7777)
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[ShapesEdit]:
+    """The file for the time of an edit; no other command edits it meanwhile. A symbolic link is followed.
+
+    Raises:
+        ConfigError: the file cannot be read, written or locked, or is not a file of shapes.
+    """
+    read_shapes(path)
+    real = path.resolve()
+    try:
+        with _locked(real) as file:
+            yield ShapesEdit(real, file.read())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be changed: {error.strerror or error}; nothing was changed") from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[IO[bytes]]:
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        with path.open("r+b") as file:
+            if _try_lock(file) and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+                yield file
+                return
+        # Another command has it, or has put another file in its place.
+        if time.monotonic() > deadline:
+            raise ConfigError(f"{path} is locked by another process; nothing was changed")
+        time.sleep(_LOCK_PAUSE_S)
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the rename durable; some file systems cannot."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,288 @@
+"""When a shape may be removed for what it holds: only if that shape holds the slot, and removing it can free it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.capture.eviction_policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
+from flushtracker.capture.stall_config import RetainedLimit, StallRule
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+
+START_MS: Final = 1_700_000_000_000
+TICK_MS: Final = 1_000
+GRACE_MS: Final = 5_000
+AFTER_MS: Final = 60_000
+MB: Final = 1_000_000
+RULE: Final = StallRule(AFTER_MS, RetainedLimit(bytes=500 * MB), GRACE_MS, 16 * MB, 1)
+SOURCE: Final = "7/1/shapes"
+ACK: Final = 1_000
+
+
+@dataclass
+class World:
+    """Capture and the job, healthy, where the shape ``dead`` holds the ack; a test changes what it is about."""
+
+    now_ms: int = START_MS
+    written_lsn: int = ACK + 20 * MB
+    grows_by: int = MB
+    batch_id: int = 1
+    batches: int = 1
+    evictions: tuple[Eviction, ...] = ()
+    holders: tuple[Holder, ...] = (
+        Holder("dead", START_MS, 5, 0, None),
+        Holder("behind-it", START_MS, 5, 0, None),
+    )
+    capture: dict[str, Any] = field(default_factory=dict)
+    slot: dict[str, Any] = field(default_factory=dict)
+    job: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    holder: dict[str, Any] = field(default_factory=dict)
+    has_job: bool = True
+
+    def tick(self, ms: int = TICK_MS) -> None:
+        self.now_ms += ms
+        self.written_lsn += self.grows_by
+        self.batch_id += self.batches
+
+    @property
+    def held_bytes(self) -> int:
+        return self.written_lsn - ACK
+
+    def capture_status(self) -> CaptureStatus:
+        slot = SlotStatus(
+            "shapes",
+            self.now_ms,
+            True,
+            "reserved",
+            self.written_lsn,
+            ACK + 1,
+            self.held_bytes,
+            None,  # noqa: FBT003
+        )
+        status = CaptureStatus(
+            at_ms=self.now_ms,
+            started_at_ms=START_MS,
+            source=SOURCE,
+            is_connected=True,
+            slot=replace(slot, **self.slot),
+            received_lsn=self.written_lsn,
+            published_lsn=self.written_lsn - 1,
+            acknowledged_lsn=ACK,
+            confirmed_lsn=ACK + 1,
+            evictions=self.evictions,
+        )
+        return replace(status, **self.capture)
+
+    def job_status(self) -> JobStatus | None:
+        if not self.has_job:
+            return None
+        holders = tuple(replace(holder, **{"held_bytes": self.held_bytes, **self.holder}) for holder in self.holders)
+        source = SourceStatus(SOURCE, ACK, self.written_lsn - 1, len(holders), 1, START_MS, holders)
+        job = JobStatus(
+            at_ms=self.now_ms,
+            started_at_ms=START_MS,
+            is_ready=True,
+            sources=(replace(source, **self.source),),
+            batch_id=self.batch_id,
+            batch_at_ms=self.now_ms,
+        )
+        return replace(job, **self.job)
+
+    def run(self, ms: int, policy: EvictionPolicy, change: Callable[["World"], None] = lambda _: None) -> Decision:
+        """Let time pass, with a look at every tick; the last decision, or the first one to evict."""
+        for _ in range(ms // TICK_MS):
+            change(self)
+            decision = policy.decide(self.now_ms, self.capture_status(), self.job_status())
+            if decision.shape_id is not None:
+                return decision
+            self.tick()
+        return decision
+
+
+def test_the_shape_that_holds_goes_once_it_is_pending_for_longer_than_remove_after() -> None:
+    """Not at the limit, and not the one behind it. Its reason says all that an operator will ask."""
+    world = World()
+    decision = world.run(2 * AFTER_MS, EvictionPolicy(RULE))
+    assert (decision.source, decision.shape_id) == (SOURCE, "dead")
+    assert world.now_ms == START_MS + AFTER_MS + TICK_MS
+    assert decision.reason == (
+        "its writer made no progress for 1.0 min, and it held 81.0 MB of the 81.0 MB of WAL that the slot retained, "
+        "over stall.remove_after"
+    )
+
+
+def test_it_goes_earlier_if_the_slot_retains_more_than_the_limit() -> None:
+    """As soon as the stall was seen for the grace period."""
+    world = World(written_lsn=ACK + 600 * MB)
+    decision = world.run(2 * AFTER_MS, EvictionPolicy(RULE))
+    assert decision.shape_id == "dead"
+    assert world.now_ms == START_MS + GRACE_MS
+    assert "over stall.or_when_retained" in decision.reason
+
+
+def test_a_limit_of_the_server_comes_first() -> None:
+    """500 MB would never be reached: the server drops the slot's WAL at 100 MB. And then every shape would end."""
+    world = World(written_lsn=ACK + 20 * MB, grows_by=5 * MB)
+
+    def leave_the_rest_safe(world: World) -> None:
+        world.slot["safe_wal_bytes"] = 100 * MB - world.held_bytes
+
+    decision = world.run(AFTER_MS, EvictionPolicy(RULE), leave_the_rest_safe)
+    assert decision.shape_id == "dead"
+    assert "held 85.0 MB" in decision.reason
+    assert "over 80 % of the server's max_slot_wal_keep_size" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"grows_by": 0}, "the server is idle"),
+        ({"holder": {"held_bytes": 0}}, "'dead' holds 0 B, less than stall.at_least"),
+        ({"holder": {"held_bytes": 15 * MB}}, "'dead' holds 15.0 MB, less than stall.at_least"),
+        ({"holders": ()}, "no shape holds the ack"),
+        ({"has_job": False}, "there is no document of the tracking job that is of now"),
+        ({"job": {"at_ms": START_MS - FRESH_MS - 1}}, "there is no document of the tracking job that is of now"),
+        ({"job": {"is_ready": False}}, "the tracking job does not know the source yet"),
+        ({"job": {"batch_id": None}}, "the tracking job does not know the source yet"),
+        ({"job": {"sources": ()}}, "the tracking job does not know the source yet"),
+        ({"batches": 0}, "the job has gone through no batch for stall.grace"),
+        ({"source": {"last_seen_lsn": ACK + 100}}, "the job is behind: it has not seen what was published before"),
+        ({"source": {"ack_lsn": ACK - 1}}, "the job's ack is not the one that capture has read"),
+        ({"source": {"ack_lsn": ACK + 1}}, "the job's ack is not the one that capture has read"),
+        ({"capture": {"acknowledged_lsn": None}}, "the job's ack is not the one that capture has read"),
+        ({"capture": {"is_connected": False}}, "capture is not connected"),
+        ({"capture": {"slot": None}}, "the slot's figures are not of now"),
+        ({"slot": {"at_ms": START_MS - FRESH_MS - 1}}, "the slot's figures are not of now"),
+        ({"slot": {"confirmed_lsn": ACK}}, "the slot is not confirmed up to the ack"),
+        ({"slot": {"wal_status": "lost"}}, "the slot is lost"),
+        ({"holder": {"is_removed": True}}, "'dead' is removed already, and the job has still to see that"),
+    ],
+)
+def test_nothing_goes_where_it_would_free_nothing_or_the_cause_is_another(change: dict[str, Any], reason: str) -> None:
+    """However long it lasts. What is different here is the only thing that is wrong."""
+    world = replace(World(written_lsn=ACK + 600 * MB), **change)
+    decision = world.run(3 * AFTER_MS, EvictionPolicy(RULE))
+    assert (decision.shape_id, decision.reason) == (None, reason)
+
+
+def test_a_job_that_returns_after_hours_may_first_read_what_it_has_missed() -> None:
+    """Its first documents call a shape pending that was flushed long ago: the notification is in its backlog."""
+    world = World(has_job=False)
+    policy = EvictionPolicy(RULE)
+    world.run(10 * AFTER_MS, policy)
+    world.has_job = True
+    assert world.run(GRACE_MS, policy).reason == "'dead' has not been seen to hold for stall.grace"
+    world.source["last_seen_lsn"] = ACK + 100
+    assert "the job is behind" in world.run(GRACE_MS, policy).reason
+    world.holders = world.holders[1:]
+    assert world.run(GRACE_MS, policy).shape_id is None
+
+
+def test_a_shape_that_makes_progress_stays_whatever_the_slot_retains() -> None:
+    """It catches up after an outage: each flush gives it a new ``since_ms``."""
+    world = World(written_lsn=ACK + 600 * MB)
+
+    def flush(world: World) -> None:
+        if world.now_ms % (GRACE_MS - TICK_MS) == 0:
+            world.holders = (replace(world.holders[0], since_ms=world.now_ms), *world.holders[1:])
+
+    assert world.run(5 * AFTER_MS, EvictionPolicy(RULE), flush).shape_id is None
+
+
+def test_a_shape_does_not_go_for_what_an_open_transaction_retains() -> None:
+    """The slot retains 600 MB, of which the shape holds 20: removing it would free nothing."""
+    world = World(slot={"retained_bytes": 600 * MB}, grows_by=1)
+    rule = replace(RULE, remove_after_ms=None)
+    assert world.run(5 * AFTER_MS, EvictionPolicy(rule)).shape_id is None
+
+
+def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect() -> None:
+    """The job has still to see the removal; then the hour has to pass."""
+    world, policy = World(), EvictionPolicy(RULE)
+    assert world.run(2 * AFTER_MS, policy).shape_id == "dead"
+    world.evictions = (Eviction("dead", world.now_ms, "…"),)
+    decision = world.run(AFTER_MS, policy)
+    assert decision.reason == "'dead' is removed already, and the job has still to see that"
+    world.holders = world.holders[1:]
+    decision = world.run(AFTER_MS, policy)
+    assert decision.reason == "'behind-it' waits: evictions of the last hour: 1, which is stall.at_most_per_hour"
+    assert decision.is_postponed
+    assert world.run(2 * HOUR_MS, policy).shape_id == "behind-it"
+    assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
+
+
+def test_a_restart_of_capture_or_of_the_job_begins_the_grace_period_again() -> None:
+    """The hourly limit survives it: evictions are read from the registry."""
+    world = World()
+    policy = EvictionPolicy(RULE)
+    world.run(AFTER_MS, policy)
+    world.job["started_at_ms"] = world.now_ms
+    since = world.now_ms
+    assert world.run(AFTER_MS, policy).shape_id == "dead"
+    assert world.now_ms - since == GRACE_MS
+
+
+_DELAYS = st.integers(0, 3 * FRESH_MS)
+
+
+@given(data=st.data())
+def test_whatever_happens_only_a_shape_that_holds_the_slot_is_evicted(data: st.DataObject) -> None:
+    """Random clocks, delays, jobs that die and return, idle hours; each eviction is checked against what was true."""
+    world = World(written_lsn=ACK + data.draw(st.integers(0, 700)) * MB)
+    rule = replace(RULE, at_most_per_hour=data.draw(st.integers(1, 3)))
+    policy = EvictionPolicy(rule)
+    history: list[tuple[int, CaptureStatus, JobStatus | None]] = []
+    for _ in range(data.draw(st.integers(1, 80))):
+        world.grows_by = data.draw(st.sampled_from([0, 0, MB, 100 * MB]))
+        world.batches = data.draw(st.sampled_from([0, 1, 1]))
+        world.has_job = data.draw(st.sampled_from([True, True, True, True, False]))
+        world.job = data.draw(
+            st.sampled_from([{}, {}, {}, {"is_ready": False}, {"at_ms": world.now_ms - data.draw(_DELAYS)}])
+        )
+        world.holder = data.draw(st.sampled_from([{}, {}, {}, {"held_bytes": 0}, {"held_bytes": 17 * MB}]))
+        if data.draw(st.integers(0, 15)) == 0:
+            world.holders = tuple(data.draw(st.permutations(world.holders)))
+        world.tick(data.draw(st.sampled_from([TICK_MS, TICK_MS, GRACE_MS, -GRACE_MS, FRESH_MS, AFTER_MS, HOUR_MS])))
+        capture, job = world.capture_status(), world.job_status()
+        history.append((world.now_ms, capture, job))
+        decision = policy.decide(world.now_ms, capture, job)
+        if decision.shape_id is not None:
+            _require_right(decision, rule, history)
+            world.evictions += (Eviction(decision.shape_id, world.now_ms, decision.reason),)
+            if data.draw(st.booleans()):
+                world.holders = tuple(holder for holder in world.holders if holder.shape_id != decision.shape_id)
+                world.holders += (Holder(f"next-{len(world.evictions)}", world.now_ms, 1, 0, None),)
+
+
+def _require_right(
+    decision: Decision, rule: StallRule, history: list[tuple[int, CaptureStatus, JobStatus | None]]
+) -> None:
+    now_ms, capture, job = history[-1]
+    assert job is not None
+    assert capture.slot is not None
+    (source,) = job.sources
+    holder = source.holders[0]
+    assert decision.shape_id == holder.shape_id
+    assert holder.shape_id not in {eviction.shape_id for eviction in capture.evictions}
+    assert abs(now_ms - job.at_ms) <= FRESH_MS
+    assert holder.held_bytes >= rule.at_least_bytes
+    assert sum(now_ms - eviction.at_ms < HOUR_MS for eviction in capture.evictions) < rule.at_most_per_hour
+    # Since some look that is at least the grace period ago, all looks were alike; and the server has written meanwhile.
+    seen = []
+    for at_ms, earlier, earlier_job in reversed(history):
+        if earlier_job is None or not earlier_job.is_ready or abs(at_ms - earlier_job.at_ms) > FRESH_MS:
+            break
+        first = earlier_job.sources[0].holders[0]
+        if (first.shape_id, first.since_ms) != (holder.shape_id, holder.since_ms):
+            break
+        assert earlier.slot is not None
+        seen.append((at_ms, earlier.slot.written_lsn))
+        if now_ms - at_ms >= rule.grace_ms:
+            break
+    assert now_ms - seen[-1][0] >= rule.grace_ms
+    assert seen[-1][1] < capture.slot.written_lsn
