@@ -15,9 +15,10 @@
     ├── SinkError                        exit 5   a Delta table cannot be written or is not ours
     ├── BrokerError                      exit 6   Kafka is unreachable or refuses a request
     │   └── BrokerUnavailableError                Kafka did not answer in time; retry later
-    └── PostgresError                    exit 7   PostgreSQL refuses a request
-        ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
-        └── SlotError                             the slot is lost, or disagrees with the published and acked history
+    ├── PostgresError                    exit 7   PostgreSQL refuses a request
+    │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
+    │   └── SlotError                             the slot is lost, or disagrees with the published and acked history
+    └── StatusError                      exit 8   a program does not tell its status
 
 A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
 """
@@ -108,6 +109,12 @@ class PostgresUnavailableError(PostgresError):
 
 class SlotError(PostgresError):
     """The slot cannot continue from where it was; an operator must decide how to proceed."""
+
+
+class StatusError(FlushtrackerError):
+    """A program does not tell its status over HTTP, or what answers there is not one of this version."""
+
+    exit_code = 8
 
 
 def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:

@@ -1,9 +1,12 @@
 """The arguments of each subcommand."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from flushtracker.config.byte_size import parse_bytes
+from flushtracker.config.duration import parse_duration_ms
 from flushtracker.wal.log_offset import LogOffset
 
 Parser: TypeAlias = argparse.ArgumentParser
@@ -131,6 +134,31 @@ def add_report(parser: Parser) -> None:
     _add_verbose(parser)
 
 
+def add_status(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker status``."""
+    add = parser.add_argument
+    add(
+        "--config",
+        type=Path,
+        default=Path("conf/capture.yaml"),
+        metavar="FILE",
+        help="the configuration of `flushtracker capture` (default: %(default)s)",
+    )
+    add("--job", metavar="URL", help="where the job tells its status, as http://127.0.0.1:9464; default: status.peers")
+    add("--json", action="store_true", help="print one JSON object, on one line")
+    add(
+        "--watch",
+        type=_limit,
+        nargs="?",
+        const=2,
+        metavar="SECONDS",
+        help="look again each so many seconds (default: %(const)s), until Ctrl-C",
+    )
+    add("--max-retained", type=_size, metavar="SIZE", help="exit with 1 if the slot retains more WAL than this")
+    add("--max-age", type=_duration, metavar="TIME", help="exit with 1 if the ack has not moved for longer than this")
+    _add_verbose(parser)
+
+
 def add_read(parser: Parser) -> None:
     """Add the arguments of ``flushtracker read``."""
     add = parser.add_argument
@@ -214,6 +242,21 @@ def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
     return int(text)
+
+
+def _size(text: str) -> int:
+    return _argument(parse_bytes, text)
+
+
+def _duration(text: str) -> int:
+    return _argument(parse_duration_ms, text)
+
+
+def _argument(parse: Callable[[str], int], text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _name(text: str) -> str:

@@ -17,6 +17,7 @@ from flushtracker.cli.arguments import (
     add_replay,
     add_report,
     add_snapshot,
+    add_status,
     add_topics,
     add_track,
     add_verify,
@@ -220,6 +221,29 @@ error; 2 the arguments or the configuration; 3 an unreadable fragment; 5 no ack
 table, or an empty one
 """,
         add_report,
+    ),
+    Command(
+        "status",
+        "flushtracker.operate.status_program",
+        "capture",
+        """\
+Show what holds the slot now: which shapes, since when, how much WAL, and what
+could be acknowledged without each.
+
+Asks the tracking job over HTTP, PostgreSQL, and the ack table, at once. Each
+has a few seconds; where one is silent, the output says so and dates what it
+has from the others. Changes nothing. Needs no Java.
+
+SIZE is a number with a unit: 5GB, 512MB (powers of 1000), 5GiB (of 1024); TIME
+is one, too: 90s, 10m, 6h. docs/operating.md describes all that is printed.
+""",
+        """0 all right, or --watch was stopped by Ctrl-C; 1 a limit is
+exceeded, the slot is lost, about to be (unreserved) or inactive, or an
+unexpected error; 2 the arguments or the configuration; 5 the ack table cannot
+be read; 7 PostgreSQL is silent, or has no such slot; 8 the job is silent, or
+has not seen the source; of several the first of 1, 7, 8, 5
+""",
+        add_status,
     ),
     Command(
         "read",

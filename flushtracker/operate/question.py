@@ -1,0 +1,81 @@
+"""``Question``: something that is asked in a thread of its own, because the answer may never come.
+
+A library that waits for a server or a storage cannot be interrupted. So its thread is left behind when the deadline has
+passed. Until it ends, the question is not asked again, and what it finds then is dropped.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Thread
+from typing import Generic, TypeVar
+
+from flushtracker.errors import FlushtrackerError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What was found at ``at_ms``, or the ``error`` that says why nothing was; ``value`` is then ``None``."""
+
+    at_ms: int
+    value: T | None = None
+    error: FlushtrackerError | None = None
+
+
+class Question(Generic[T]):
+    """Asks by ``find``, and gives it ``deadline_s``; ``silence`` is the error if it has not returned by then."""
+
+    def __init__(self, find: Callable[[], T], deadline_s: float, silence: FlushtrackerError) -> None:
+        self._find = find
+        self._deadline_s = deadline_s
+        self._silence = silence
+        self._asked: _Asked[T] | None = None
+        self._deadline = 0.0
+
+    def ask(self) -> None:
+        """Begin to ask, unless the question before is still unanswered."""
+        self._deadline = time.monotonic() + self._deadline_s
+        if not self.is_open:
+            self._asked = _Asked(self._find)
+            self._asked.start()
+
+    def answer(self) -> Answer[T]:
+        """Wait for the answer, at most until the deadline; raises what is not a ``FlushtrackerError``."""
+        if self._asked is None:
+            raise RuntimeError("nothing was asked")
+        self._asked.join(max(0.0, self._deadline - time.monotonic()))
+        if self._asked.is_alive():
+            return Answer(now_ms(), error=self._silence)
+        if isinstance(self._asked.failure, FlushtrackerError):
+            return Answer(now_ms(), error=self._asked.failure)
+        if self._asked.failure is not None:
+            raise self._asked.failure
+        return Answer(now_ms(), self._asked.value)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its thread still waits."""
+        return self._asked is not None and self._asked.is_alive()
+
+
+class _Asked(Thread, Generic[T]):
+    """One call of ``find``; ``value`` or ``failure`` once it has ended. It does not keep the process alive."""
+
+    def __init__(self, find: Callable[[], T]) -> None:
+        super().__init__(daemon=True)
+        self._find = find
+        self.value: T | None = None
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.value = self._find()
+        except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
+            self.failure = error
+
+
+def now_ms() -> int:
+    """The time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,123 @@
+"""``flushtracker status`` with a configuration of its own: what it prints, and its exit code."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from flushtracker.delta.ack_table import AckRow, AckTable
+from tests.support.status_pages import ACK, SEEN, SOURCE
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+@dataclass
+class StatusCommand:
+    """Capture's configuration in ``folder``, for the server of ``connection``, and an ack table."""
+
+    folder: Path
+    connection: Mapping[str, str]
+    peers: tuple[str, ...] = ()
+    acks_table: str | None = None
+    storage_options: Mapping[str, str] | None = None
+
+    @property
+    def acks(self) -> Path:
+        return self.folder / "acks"
+
+    def append(self, source: str = SOURCE, *, ack_lsn: int = ACK, last_seen_lsn: int = SEEN, pending: int = 1) -> None:
+        """Append a row to the ack table, as the job does when the ack moves."""
+        table = AckTable(str(self.acks))
+        table.fence_others()
+        now = datetime.now(timezone.utc)
+        table.append(AckRow(source, 3, ack_lsn, last_seen_lsn, pending, "users-eu" if pending else None, now, now))
+
+    def arguments(self, *arguments: str) -> list[str]:
+        """The command line, after writing the configuration."""
+        file = self.folder / "capture.yaml"
+        settings: dict[str, Any] = {
+            "postgres": {"connection": dict(self.connection), "slot": "shapes", "publication": "shapes"},
+            "kafka": {
+                "bootstrap_servers": "localhost:1",
+                "topics": {role: role for role in ("fragments", "flushes", "shapes", "shape_changes")},
+            },
+            "shapes": "shapes.yaml",
+            "acks": self.acks_table or str(self.acks),
+            "storage_options": dict(self.storage_options or {}),
+        }
+        if self.peers:
+            settings["status"] = {"listen": "127.0.0.1:0", "peers": list(self.peers)}
+        file.write_text(yaml.safe_dump(settings))
+        return ["status", "--config", str(file), *arguments]
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end."""
+        command = [sys.executable, "-m", "flushtracker", *self.arguments(*arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+
+    def json(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """Its exit code and its object."""
+        done = self.run("--json", *arguments)
+        assert done.stderr == ""
+        found: dict[str, Any] = json.loads(done.stdout)
+        return done.returncode, found
+
+    def kinds(self, *arguments: str) -> tuple[int, list[str]]:
+        """Its exit code and the kinds of its problems."""
+        code, found = self.json(*arguments)
+        return code, [problem["kind"] for problem in found["verdict"]["problems"]]
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start it with stdout as a pipe."""
+        command = [sys.executable, "-m", "flushtracker", *self.arguments(*arguments)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+class Terminal:
+    """A command in a terminal of 80 columns and 24 lines; ``text`` is all that it has written so far."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.text = ""
+        self._file, other = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "flushtracker", *arguments],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            cwd=ROOT,
+            env={**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"},
+            start_new_session=True,
+        )
+        os.close(other)
+
+    def read_until(self, wanted: str, times: int = 1, deadline_s: float = 60.0) -> None:
+        """Read until it has written ``wanted`` so many times."""
+        deadline = time.monotonic() + deadline_s
+        while self.text.count(wanted) < times:
+            assert time.monotonic() < deadline, self.text
+            self.text += os.read(self._file, 65536).decode()
+
+    def interrupt(self) -> int:
+        """Send what Ctrl-C sends, and read to the end; returns the exit code."""
+        self._process.send_signal(signal.SIGINT)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Read to the end; returns the exit code."""
+        # Linux's way to say that the other side is closed.
+        with suppress(OSError):
+            while data := os.read(self._file, 65536):
+                self.text += data.decode()
+        os.close(self._file)
+        return self._process.wait(60)

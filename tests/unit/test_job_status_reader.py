@@ -1,0 +1,133 @@
+"""Asking the job for its status: whatever answers, or does not."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from flushtracker.errors import StatusError
+from flushtracker.operate import job_status_reader
+from flushtracker.operate.job_status_reader import read_job_status
+from flushtracker.status.capture_status import CaptureStatus
+from tests.support.status_pages import HELD, IDLE, free_port, job_page, job_status, raw_server, status_page
+
+
+def refusal(url: str, timeout_s: float = 5.0) -> str:
+    with pytest.raises(StatusError) as caught:
+        read_job_status(url, timeout_s)
+    assert str(caught.value).count(url) == 1
+    return str(caught.value).replace(url, "URL")
+
+
+def refusal_of(body: bytes, code: int = 200) -> str:
+    with status_page(lambda: body, code=code) as url:
+        return refusal(url)
+
+
+def test_status_is_what_the_job_serves() -> None:
+    """Every field, of each source."""
+    status = job_status(HELD, IDLE, records_behind=7, batch_id=3)
+    with job_page(status) as url:
+        assert read_job_status(url, 5) == status
+
+
+def test_status_of_another_program_is_not_the_jobs() -> None:
+    """Capture's configuration lists the peers without saying which is which."""
+    with status_page(lambda: json.dumps(CaptureStatus(1, 1, None, is_connected=False).to_json()).encode()) as url:
+        assert read_job_status(url, 5) is None
+
+
+def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there for the world outside, and knows nothing of the job."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with job_page(job_status(HELD)) as url:
+        assert read_job_status(url, 5) == job_status(HELD)
+
+
+def test_job_that_is_not_there_refuses_the_connection() -> None:
+    """The message is one that an operator can search for."""
+    assert refusal(f"http://127.0.0.1:{free_port()}") == "job URL does not answer (connection refused)"
+
+
+def test_unknown_host_is_told() -> None:
+    """``.invalid`` never resolves."""
+    assert refusal("http://job.invalid:9464").startswith("job URL does not answer (")
+
+
+def test_job_that_accepts_and_says_nothing_is_left_in_time() -> None:
+    """A JVM that hangs: its kernel still answers."""
+    with raw_server() as port:
+        begin = time.monotonic()
+        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "job URL does not answer (nothing for 0.5 s)"
+        assert time.monotonic() - begin < 5
+
+
+def test_job_that_stops_in_the_middle_is_left_in_time() -> None:
+    """The head of the reply came, and then nothing."""
+    with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{") as port:
+        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "job URL does not answer (nothing for 0.5 s)"
+
+
+def test_what_does_not_speak_http_is_told_so() -> None:
+    """Such as another service at this port."""
+    with raw_server(b"220 mail.example ESMTP\r\n") as port:
+        assert refusal(f"http://127.0.0.1:{port}") == "job URL does not answer (not HTTP: BadStatusLine)"
+
+
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [
+        (b"", "not JSON"),
+        (b"<html>It works!</html>", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"1" * 5_000, "not JSON"),
+        (b"[]", "JSON without version and program"),
+        (b"{}", "JSON without version and program"),
+        (b'{"version": true, "program": "track"}', "JSON without version and program"),
+        (b'{"version": 1, "program": "track"}', "malformed: KeyError 'at_ms'"),
+        (
+            b'{"version": 2, "program": "track"}',
+            "version 2, where this flushtracker reads 1; use the job's release",
+        ),
+    ],
+)
+def test_garbage_is_told_apart_from_silence(body: bytes, fact: str) -> None:
+    """Something answers at the address, and it is not the job's status."""
+    assert refusal_of(body) == f"job URL answers, but not with its status: {fact}"
+
+
+def test_page_of_an_error_is_not_a_status() -> None:
+    """A proxy in front of a job that is down."""
+    assert refusal_of(b"bad gateway", 502) == "job URL answers, but not with its status: HTTP status 502"
+
+
+def test_huge_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status has at most ten shapes of each source."""
+    monkeypatch.setattr(job_status_reader, "_MAX_BYTES", 1_000)
+    assert refusal_of(b" " * 5_000_000) == "job URL answers, but not with its status: more than 1000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("at_ms", "now"),
+        ("is_ready", 1),
+        ("is_ready", None),
+        ("records_behind", "\x1b[2J"),
+        ("sources", None),
+        ("sources", [{}]),
+        ("sources", [{**HELD.to_json(), "pending_shapes": "1"}]),
+        ("sources", [{**HELD.to_json(), "source": None}]),
+        ("sources", [{**HELD.to_json(), "ack_lsn": 7}]),
+        ("sources", [{**HELD.to_json(), "ack_lsn": "G/1"}]),
+        ("sources", [{**HELD.to_json(), "holders": [{**HELD.holders[0].to_json(), "held_bytes": 1.5}]}]),
+        ("sources", [{**HELD.to_json(), "holders": [{**HELD.holders[0].to_json(), "shape": ["x"]}]}]),
+    ],
+)
+def test_value_of_another_type_is_refused(key: str, value: Any) -> None:
+    """So nothing that is printed is of an unknown kind."""
+    body = json.dumps({**job_status(HELD).to_json(), key: value}).encode()
+    assert refusal_of(body).startswith("job URL answers, but not with its status: malformed: ")

@@ -1,0 +1,77 @@
+"""``flushtracker status --json`` against its schema, in every combination of answers."""
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+import flushtracker
+from flushtracker.operate.overview_json import overview_json
+from flushtracker.operate.verdict import Limits, judge
+from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, URL, overview
+from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
+
+FOLDER: Final = Path(flushtracker.__file__).parents[1] / "docs"
+SCHEMA: Final[dict[str, Any]] = json.loads((FOLDER / "schemas" / "status_command.json").read_text())
+VALIDATOR: Final = Draft202012Validator(SCHEMA)
+
+
+def document(**parts: Any) -> dict[str, Any]:
+    seen = overview(**parts)
+    found: dict[str, Any] = json.loads(json.dumps(overview_json(seen, judge(seen, Limits(1, 1)))))
+    return found
+
+
+def test_every_combination_of_answers_is_valid() -> None:
+    """Each of the three may answer, have nothing, or be silent."""
+    for slot, job, row in product((SLOT, None, NO_SERVER), (HELD, IDLE, None, NO_JOB), (ROW, None, NO_TABLE)):
+        VALIDATOR.validate(document(slot=slot, job=job, row=row))
+
+
+def test_each_part_has_its_time_and_its_error() -> None:
+    """An error is the text of the line that people read."""
+    found = document(slot=NO_SERVER, job=NO_JOB)
+    assert found["postgres"] == {"at_ms": NOW_MS, "error": str(NO_SERVER), "slot": None}
+    assert found["job"] == {"at_ms": NOW_MS, "error": str(NO_JOB), "url": URL, "status": None}
+    assert found["acks"] == {
+        "at_ms": NOW_MS,
+        "error": None,
+        "table": "data/acks",
+        "last": {
+            "at_ms": NOW_MS - 156_000,
+            "ack_lsn": "0/37F1C5E",
+            "last_seen_lsn": "0/37F1CE7",
+            "pending_shapes": 1,
+            "blocking_shape_then": "users-eu",
+        },
+    }
+    verdict = found["verdict"]
+    assert (verdict["exit_code"], verdict["waiting_ms"]) == (1, 156_000)
+    assert [each["kind"] for each in verdict["problems"]] == ["postgres_silent", "job_silent", "max_age"]
+
+
+def test_jobs_document_is_whole() -> None:
+    """As its /status.json has it."""
+    assert document(job=HELD)["job"]["status"] == job_status(HELD).to_json()
+
+
+def test_schema_refuses_another_document() -> None:
+    """It says more than that this is an object."""
+    Draft202012Validator.check_schema(SCHEMA)
+    found = document()
+    for key in SCHEMA["required"]:
+        with pytest.raises(ValidationError):
+            VALIDATOR.validate({name: value for name, value in found.items() if name != key})
+    found["postgres"]["slot"]["written_lsn"] = 5
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(found)
+
+
+def test_page_explains_every_problem() -> None:
+    """Their kinds, as scripts see them, are those of the schema; docs/operating.md has a row for each."""
+    kinds = SCHEMA["properties"]["verdict"]["properties"]["problems"]["items"]["properties"]["kind"]["enum"]
+    page = (FOLDER / "operating.md").read_text()
+    assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []

@@ -1,0 +1,192 @@
+"""An overview as text: exactly what an operator reads, in each situation."""
+
+import shlex
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from flushtracker.operate.overview import Overview
+from flushtracker.operate.overview_text import overview_lines
+from flushtracker.operate.verdict import Limits, judge
+from flushtracker.status.job_status import Holder
+from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, URL, overview, slot, source
+from tests.support.status_pages import ACK, HOLDER, IDLE, NOW_MS, SEEN, job_status
+
+
+def text(overview: Overview, limits: Limits | None = None, *, width: int | None = 80) -> list[str]:
+    return overview_lines(overview, judge(overview, limits or Limits()), width=width)
+
+
+def remedies(lines: list[str]) -> list[str]:
+    return [line.removeprefix("remedy: ") for line in lines if line.startswith("remedy: ")]
+
+
+def test_shape_that_holds_the_slot_is_named_with_what_it_holds() -> None:
+    """Which one, since when, how much, and what could be acknowledged without it."""
+    assert text(overview()) == [
+        "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
+        "ack 0/37F1C5E   last seen 0/37F1CE7   1 pending",
+        "SHAPE        SINCE    HOLDS  ACK IF REMOVED",
+        "orders-open  2.6 min  137 B  0/37F1CE7",
+        "remedy: look after its writer, or: flushtracker remove-shape orders-open (final: its id is never used again)",
+    ]
+
+
+def test_nothing_pending_is_three_facts() -> None:
+    """No table, and nothing to do."""
+    assert text(overview(job=job_status(IDLE, records_behind=12))) == [
+        "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
+        "ack 0/37F1CE7   last seen 0/37F1CE7   nothing pending   12 records behind",
+    ]
+
+
+def test_slot_is_shown_when_the_job_is_dead_and_the_table_is_dated() -> None:
+    """What the table had is not what is; the shape that it names may be done since."""
+    assert text(overview(job=NO_JOB)) == [
+        "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
+        f"job {URL} does not answer (connection refused); below is what the ack table had at 14:10:44Z, 2.6 min ago",
+        "ack 0/37F1C5E   at 14:10:44Z: last seen 0/37F1CE7   1 pending",
+        "at 14:10:44Z it was held by users-eu, since 14:10:40Z; which shape holds it now, only the job knows",
+        "remedy: start flushtracker track, or see its log; or correct its address",
+    ]
+
+
+def test_row_of_another_day_has_its_date() -> None:
+    """A job that has been dead for a week."""
+    row = replace(ROW, acked_at=ROW.acked_at.replace(day=14), blocking_shape=None, pending_shapes=0)
+    lines = text(overview(job=NO_JOB, row=row))
+    assert "2026-09-14 14:10:44Z, 7.0 d ago" in lines[1]
+    assert lines[2] == "ack 0/37F1C5E   at 2026-09-14 14:10:44Z: last seen 0/37F1CE7   nothing pending"
+
+
+def test_each_silence_is_one_line() -> None:
+    """With nobody there, three lines say so."""
+    assert text(overview(slot=NO_SERVER, job=NO_JOB, row=NO_TABLE)) == [
+        str(NO_SERVER),
+        str(NO_JOB),
+        str(NO_TABLE),
+        "remedy: start flushtracker track, or see its log; or correct its address",
+    ]
+
+
+def test_unreadable_table_does_not_hide_what_the_job_says() -> None:
+    """The job's word is all that is needed; that capture may not read the table either is said."""
+    lines = text(overview(slot=NO_SERVER, row=NO_TABLE))
+    assert lines[0] == str(NO_SERVER)
+    assert lines[1] == "ack 0/37F1C5E   last seen 0/37F1CE7   1 pending"
+    assert str(NO_TABLE) in lines
+
+
+def test_limits_are_lines_of_their_own() -> None:
+    """With both values."""
+    lines = text(overview(), Limits(5_000_000, 60_000))
+    assert "the slot retains 20.8 MB, more than 5.00 MB (--max-retained)" in lines
+    assert "the ack has not moved for 2.6 min, more than 1.0 min (--max-age)" in lines
+
+
+def test_slot_without_a_limit_says_so() -> None:
+    """Then it is the disk that ends."""
+    (first, *_) = text(overview(slot=slot(safe_wal_bytes=None)))
+    assert first.endswith("  retained 20.8 MB  no limit (max_slot_wal_keep_size)")
+
+
+def test_lost_slot_says_what_to_do_first() -> None:
+    """No limit is shown: it has no meaning any more."""
+    lost = slot(is_active=False, wal_status="lost", safe_wal_bytes=None, retained_bytes=0)
+    lines = text(overview(slot=lost))
+    assert lines[:2] == [
+        "slot shapes  inactive  wal_status=lost  retained 0 B",
+        "the slot is lost: the server has removed WAL that nobody had confirmed",
+    ]
+    assert any(line.startswith("drop the slot, start capture with --create --new-epoch") for line in remedies(lines))
+
+
+def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
+    """The remedy does not suggest what would not help."""
+    stuck = [replace(HOLDER, shape_id=name, ack_if_removed=ACK) for name in ("a", "b")]
+    lines = text(overview(job=source(holders=tuple(stuck), pending_shapes=2)))
+    assert lines[3:5] == ["a      2.6 min  137 B  no change", "b      2.6 min  137 B  no change"]
+    assert remedies(lines) == ["look after the writers of these shapes; removing one alone changes nothing"]
+
+
+def test_shape_that_is_removed_already_is_not_to_be_removed() -> None:
+    """The next one is; if there is none, it is a matter of time."""
+    removed = replace(HOLDER, shape_id="gone", is_removed=True)
+    lines = text(overview(job=source(holders=(removed, HOLDER), pending_shapes=2)))
+    assert lines[3].endswith("is removed")
+    assert "remove-shape orders-open" in remedies(lines)[0]
+    assert remedies(text(overview(job=source(holders=(removed,)))))[0].startswith("wait: ")
+
+
+def test_shape_at_work_needs_no_remedy() -> None:
+    """It is pending for a second, as ever; a job that calls it stalled, or a limit, says otherwise."""
+    young = source(waiting_since_ms=NOW_MS - 1_000, holders=(replace(HOLDER, since_ms=NOW_MS - 1_000),))
+    assert remedies(text(overview(job=young))) == []
+    assert len(remedies(text(overview(job=replace(young, stalled_shapes=1))))) == 1
+    assert len(remedies(text(overview(job=young), Limits(retained_bytes=1)))) == 1
+
+
+def test_more_shapes_than_are_listed_are_counted() -> None:
+    """Ten are listed."""
+    holders = tuple(replace(HOLDER, shape_id=f"s{number}") for number in range(10))
+    lines = text(overview(job=source(holders=holders, pending_shapes=1_234)))
+    assert lines[1].endswith("   1,234 pending")
+    assert lines[13] == "and 1,224 more, which hold no more than these"
+
+
+def test_long_ids_fit_a_terminal_of_80_columns_and_stay_whole() -> None:
+    """An id of 60 characters has a line of its own, its figures are below, in their columns."""
+    long = "orders-of-the-european-region-by-customer-and-day-of-the-year"[:60]
+    holders = (replace(HOLDER, shape_id=long), HOLDER, Holder("x", NOW_MS - 5_000, 2, 12_345_678, None))
+    lines = text(overview(job=source(holders=holders, pending_shapes=3)))
+    assert lines[2:7] == [
+        "SHAPE        SINCE    HOLDS    ACK IF REMOVED",
+        long,
+        "             2.6 min  137 B    0/37F1CE7",
+        "orders-open  2.6 min  137 B    0/37F1CE7",
+        "x            5.0 s    12.3 MB  –",
+    ]
+    assert max(map(len, lines[:7])) <= 80
+    # Without a terminal each shape is one line, for programs.
+    rows = text(overview(job=source(holders=holders, pending_shapes=3)), width=None)
+    assert rows[3].split() == [long, "2.6", "min", "137", "B", "0/37F1CE7"]
+
+
+@pytest.mark.parametrize(
+    "shape_id", ["it's", "a b", "$(reboot)", "-f", "naïve", "a;b", "eu\ufeff", "a\u200bb'c\\d", "x\u202ey", '"', "*"]
+)
+def test_remedy_can_be_pasted_into_a_shell(shape_id: str) -> None:
+    """Whatever the id is, bash reads it as it is, and the terminal shows no character that is not seen."""
+    lines = text(overview(job=source(holders=(replace(HOLDER, shape_id=shape_id),))))
+    assert all(line.isprintable() for line in lines)
+    command = remedies(lines)[0].partition("or: ")[2].removesuffix(" (final: its id is never used again)")
+    words = command.removeprefix("flushtracker remove-shape ")
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[-2] == shape_id
+    assert words.startswith("-- ") == shape_id.startswith("-")
+
+
+def test_remedy_names_the_configuration_that_is_not_the_default() -> None:
+    """So that it acts on the same slot."""
+    seen = overview()
+    lines = overview_lines(seen, judge(seen, Limits()), config_arguments=("--config", "my conf/eu.yaml"))
+    assert f"remove-shape --config {shlex.quote('my conf/eu.yaml')} orders-open (final" in lines[-1]
+
+
+def test_before_the_first_commit_there_are_no_lsns() -> None:
+    """The job runs, and has seen nothing to acknowledge."""
+    fresh = replace(IDLE, ack_lsn=None, last_seen_lsn=None)
+    assert text(overview(job=fresh, row=None))[1] == "ack –   last seen –   nothing pending"
+
+
+def test_table_without_an_ack_of_the_source_says_so() -> None:
+    """And the job is silent: nobody knows anything yet."""
+    lines = text(overview(job=NO_JOB, row=None))
+    assert lines[1:3] == [str(NO_JOB), "ack table data/acks has no ack of source 7301/1/shapes"]
+
+
+def test_time_that_no_calendar_has_is_no_error() -> None:
+    """Another program's number may be anything."""
+    seen = overview(job=source(holders=(replace(HOLDER, since_ms=-(10**40)),), last_seen_lsn=SEEN))
+    assert any(line.startswith("orders-open") for line in text(seen))

@@ -1,0 +1,153 @@
+"""What is wrong with a slot, by who said what: problems, limits, and which exit code comes first."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from flushtracker.operate.overview import Overview, source_of
+from flushtracker.operate.verdict import Limits, judge
+from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, at, overview, slot, source
+from tests.support.status_pages import ACK, HELD, IDLE, NOW_MS, SEEN, job_status
+
+NO_LIMITS = Limits()
+
+
+def kinds(overview: Overview, limits: Limits = NO_LIMITS) -> list[str]:
+    return [problem.kind for problem in judge(overview, limits).problems]
+
+
+def exit_code(overview: Overview, limits: Limits = NO_LIMITS) -> int:
+    return judge(overview, limits).exit_code
+
+
+def test_shape_that_holds_the_ack_is_no_failure_without_a_limit() -> None:
+    """Something is always pending while the server writes."""
+    assert kinds(overview()) == []
+    assert exit_code(overview()) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "code"),
+    [
+        ({"slot": NO_SERVER}, "postgres_silent", 7),
+        ({"slot": None}, "slot_missing", 7),
+        ({"slot": slot(wal_status="lost", is_active=False, safe_wal_bytes=None, retained_bytes=0)}, "slot_lost", 1),
+        ({"slot": slot(wal_status="unreserved")}, "slot_unreserved", 1),
+        ({"slot": slot(is_active=False)}, "slot_inactive", 1),
+        ({"job": NO_JOB}, "job_silent", 8),
+        ({"job": None}, "job_not_asked", 0),
+        ({"job": replace(job_status(), is_ready=False)}, "job_not_ready", 8),
+        ({"job": job_status(source(source="7301/1/other"))}, "job_unaware", 8),
+        ({"job": job_status(HELD, records_behind=10_000)}, "job_behind", 0),
+        ({"row": NO_TABLE}, "acks_unreadable", 5),
+    ],
+)
+def test_each_problem_has_its_name_and_its_exit_code(change: dict[str, object], kind: str, code: int) -> None:
+    """And one line of text; nothing else is reported with it."""
+    seen = overview(**change)  # type: ignore[arg-type]  # of the table above
+    (problem,) = judge(seen, NO_LIMITS).problems
+    assert (problem.kind, exit_code(seen)) == (kind, code)
+    assert problem.text.isprintable()
+    if kind not in {"postgres_silent", "acks_unreadable"}:  # these say in the text what to do
+        assert problem.remedy
+
+
+def test_of_several_problems_the_first_code_counts() -> None:
+    """What is known to be wrong, then PostgreSQL, the job, and the ack table."""
+    codes = {"slot": (NO_SERVER, 7), "job": (NO_JOB, 8), "row": (NO_TABLE, 5)}
+    for silent in product([False, True], repeat=3):
+        chosen = {name: error for (name, (error, _)), is_silent in zip(codes.items(), silent, strict=True) if is_silent}
+        expected = next((code for name, (_, code) in codes.items() if name in chosen), 0)
+        assert exit_code(overview(**chosen)) == expected  # type: ignore[arg-type]  # as above
+    wrong = overview(slot=slot(wal_status="lost"), job=NO_JOB, row=NO_TABLE)
+    assert exit_code(wrong) == 1
+
+
+@pytest.mark.parametrize(("limit", "code"), [(20_799_999, 1), (20_800_000, 0)])
+def test_retained_wal_above_its_limit_is_a_failure(limit: int, code: int) -> None:
+    """Exactly the limit is allowed. The job need not answer for that."""
+    for job in (HELD, NO_JOB):
+        limits = Limits(retained_bytes=limit)
+        assert ("max_retained" in kinds(overview(job=job), limits)) == bool(code)
+    assert exit_code(overview(), limits) == code
+
+
+@pytest.mark.parametrize(("limit", "code"), [(155_999, 1), (156_000, 0)])
+def test_ack_that_has_waited_longer_than_its_limit_is_a_failure(limit: int, code: int) -> None:
+    """By the job's word, at the time of the look."""
+    assert exit_code(overview(), Limits(age_ms=limit)) == code
+
+
+def test_age_of_the_ack_is_known_from_the_table_where_the_job_is_silent() -> None:
+    """While no newer row is there, what was pending with the last one still is."""
+    limits = Limits(age_ms=155_000)
+    assert kinds(overview(job=NO_JOB), limits) == ["job_silent", "max_age"]
+    assert exit_code(overview(job=NO_JOB), limits) == 1
+
+
+def test_old_ack_with_nothing_pending_is_not_late() -> None:
+    """Nobody writes: there is nothing to acknowledge. The job's word counts for more than the table's."""
+    long_ago = replace(ROW, acked_at=at(NOW_MS - 86_400_000))
+    done = replace(long_ago, pending_shapes=0, blocking_shape=None, last_seen_lsn=ACK)
+    limits = Limits(age_ms=1)
+    assert kinds(overview(job=IDLE, row=long_ago), limits) == []
+    assert kinds(overview(job=NO_JOB, row=done), limits) == ["job_silent"]
+
+
+def test_stale_row_names_no_shape_that_holds_the_ack_now() -> None:
+    """The story of the stale answer: the row names users-eu, which is done since; the job names orders-open."""
+    assert ROW.blocking_shape == "users-eu"
+    for seen in (overview(), overview(job=NO_JOB)):
+        assert not any("users-eu" in f"{each.text} {each.remedy}" for each in judge(seen, Limits(1, 1)).problems)
+
+
+def test_ack_that_capture_does_not_confirm_is_told() -> None:
+    """It cannot read the ack table; but it may take a moment, and must be connected."""
+    stuck = slot(confirmed_lsn=ACK)
+    assert kinds(overview(slot=stuck)) == ["ack_not_confirmed"]
+    assert kinds(overview(slot=slot(confirmed_lsn=ACK + 1))) == []
+    assert kinds(overview(slot=stuck, row=replace(ROW, acked_at=at(NOW_MS - 59_000)))) == []
+    assert kinds(overview(slot=replace(stuck, is_active=False))) == ["slot_inactive"]
+
+
+def test_much_wal_that_no_shape_holds_has_a_cause() -> None:
+    """Either the slot's restart_lsn lags behind what is confirmed, or nothing comes that could be confirmed."""
+    large = 5_000_000_000
+    held = slot(retained_bytes=large)
+    assert kinds(overview(slot=held, job=IDLE)) == ["restart_lsn_held"]
+    idle = slot(retained_bytes=large, written_lsn=SEEN + large, confirmed_lsn=SEEN + 1)
+    assert kinds(overview(slot=idle, job=IDLE)) == ["nothing_to_confirm"]
+    assert kinds(overview(slot=held, job=HELD)) == []
+    assert kinds(overview(slot=SLOT, job=IDLE)) == []
+    assert kinds(overview(slot=SLOT, job=IDLE), Limits(retained_bytes=1)) == ["max_retained", "restart_lsn_held"]
+
+
+def test_clock_that_is_ahead_counts() -> None:
+    """The job's machine is a minute ahead of this one."""
+    job = job_status(source(waiting_since_ms=NOW_MS + 50_000), at_ms=NOW_MS + 60_000)
+    assert overview(job=job).waiting_ms == 10_000
+    job = job_status(source(waiting_since_ms=NOW_MS - 50_000), at_ms=NOW_MS - 60_000)
+    assert overview(job=job).waiting_ms == 50_000
+
+
+@pytest.mark.parametrize(
+    ("system", "names", "chosen"),
+    [
+        ("7301", [], None),
+        ("7301", ["7301/1/shapes"], "7301/1/shapes"),
+        ("7301", ["7301/1/shapes-eu", "7302/1/shapes", "shapes", "7301/shapes", "7301/1/shapes/x"], None),
+        ("7301", ["7301/1/shapes", "7301/1/shapes/2", "7301/1/shapes/10"], "7301/1/shapes/10"),
+        ("7301", ["7301/9/shapes/5", "7301/10/shapes"], "7301/10/shapes"),
+        (None, ["7301/1/shapes", "7301/2/shapes", "7301/1/other"], "7301/2/shapes"),
+        (None, ["7301/1/shapes", "7302/1/shapes"], None),
+        ("7302", ["7301/1/shapes", "7302/1/shapes"], "7302/1/shapes"),
+        (None, ["recording/first/shapes"], "recording/first/shapes"),
+    ],
+)
+def test_source_is_the_slots_on_this_server_in_its_last_epoch(
+    system: str | None, names: list[str], chosen: str | None
+) -> None:
+    """After a failover the timeline is greater; another server's slot of the same name is never taken for it."""
+    for order in (names, names[::-1]):
+        assert source_of("shapes", system, order) == chosen
