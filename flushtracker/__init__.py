@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain
+    from flushtracker.tracking.group_report import GroupReport, PendingShape
     from flushtracker.tracking.shape_events import ShapeEvent, ShapeEvents
     from flushtracker.tracking.shape_group import ShapeGroup
-    from flushtracker.tracking.source_tracker import ChainReport, GroupReport, SourceTracker
+    from flushtracker.tracking.source_tracker import ChainReport, SourceTracker
     from flushtracker.wal.changes import Commit, LogItem
     from flushtracker.wal.log_offset import LogOffset
     from flushtracker.wal.lsn import format_lsn, parse_lsn
@@ -47,6 +48,7 @@ __all__ = [
     "LogItem",
     "LogOffset",
     "Pending",
+    "PendingShape",
     "Record",
     "ShapeChangesEvent",
     "ShapeEntry",
@@ -78,9 +80,10 @@ _NAMES: Final = {
     "tracking.flush_tracker": ("FlushTracker", "Pending"),
     "tracking.chain_links": ("ChainLinks", "Link"),
     "tracking.fragment_chain": ("FragmentChain",),
+    "tracking.group_report": ("GroupReport", "PendingShape"),
     "tracking.shape_events": ("ShapeEvent", "ShapeEvents"),
     "tracking.shape_group": ("ShapeGroup",),
-    "tracking.source_tracker": ("ChainReport", "GroupReport", "SourceTracker"),
+    "tracking.source_tracker": ("ChainReport", "SourceTracker"),
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),
     "wal.lsn": ("format_lsn", "parse_lsn"),

@@ -26,7 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
         with Demo(arguments.data, _print_status) as demo:
             stop.interrupts = False
             config = demo.config
-            with closing(SlotWatch(config.postgres.connection, config.postgres.slot, config.acks)) as slot:
+            watch = SlotWatch(config.postgres.connection, config.postgres.slot, config.acks, demo.status_url)
+            with closing(watch) as slot:
                 _watch(demo, slot, stop, console, arguments.seconds)
                 step = "the check"
                 stop = StopRequest()

@@ -1,4 +1,4 @@
-"""What the demo's view shows of the server, the slot and the acks at one moment, and how that is queried."""
+"""What the demo's view shows of the server, the slot and the tracker at one moment, and how that is queried."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +7,17 @@ from typing import Final
 
 from flushtracker.config.byte_size import bytes_text
 from flushtracker.config.duration import seconds_text
-from flushtracker.delta.ack_reader import Ack, AckReader
+from flushtracker.delta.ack_reader import AckReader
+from flushtracker.errors import StatusError
+from flushtracker.operate.job_status_reader import read_job_status
 from flushtracker.postgres.connection import connect, rows
+from flushtracker.status.job_status import SourceStatus
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import base_source
 
 NOTHING: Final = "–"
+UNKNOWN: Final = "unknown"
+_STATUS_TIMEOUT_S: Final = 1.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 _SOURCE: Final = """
@@ -31,6 +36,7 @@ class Sample:
     """LSNs at the time ``at``; ``None`` for those that do not exist yet.
 
     Capture has received the WAL up to ``received_lsn``; the slot makes the server retain it from ``restart_lsn`` on.
+    ``tracked`` is what the tracker knows of the source, ``None`` if it does not answer or knows nothing yet.
     """
 
     at: datetime
@@ -38,7 +44,8 @@ class Sample:
     received_lsn: int | None
     confirmed_lsn: int | None
     restart_lsn: int | None
-    ack: Ack | None
+    ack_lsn: int | None
+    tracked: SourceStatus | None
 
     @property
     def retained_bytes(self) -> int:
@@ -46,18 +53,14 @@ class Sample:
         return 0 if self.restart_lsn is None else self.written_lsn - self.restart_lsn
 
     @property
-    def ack_lsn(self) -> int | None:
-        return None if self.ack is None else self.ack.ack_lsn
-
-    @property
     def blocking(self) -> str:
-        """The shape that holds the ack back, and for how long so far."""
-        if self.ack is None or self.ack.blocking_shape is None:
+        """The shape that holds the ack back now, and for how long so far."""
+        if self.tracked is None:
+            return UNKNOWN
+        if not self.tracked.holders:
             return NOTHING
-        if self.ack.blocking_since is None:
-            return self.ack.blocking_shape
-        seconds = max(0.0, (self.at - self.ack.blocking_since).total_seconds())
-        return f"{self.ack.blocking_shape} for {seconds_text(seconds)}"
+        first = self.tracked.holders[0]
+        return f"{first.shape_id} for {seconds_text(max(0.0, self.at.timestamp() - first.since_ms / 1000))}"
 
     def line(self) -> str:
         """The sample as one line, for output that is not a terminal."""
@@ -69,22 +72,24 @@ class Sample:
 
 
 class SlotWatch:
-    """A connection to the server, and the ack table at ``acks``, which need not exist yet; close it at the end.
+    """A connection to the server, the ack table at ``acks``, which need not exist yet, and the tracker's status.
 
-    Each method raises ``PostgresError`` if the server does not answer, ``SinkError`` if the table cannot be read.
+    Close it at the end. Each method raises ``PostgresError`` if the server does not answer, ``SinkError`` if the table
+    cannot be read; a tracker that does not answer is no error.
     """
 
-    def __init__(self, options: Mapping[str, str], slot: str, acks: str) -> None:
+    def __init__(self, options: Mapping[str, str], slot: str, acks: str, status_url: str) -> None:
         self._connection = connect({**options, "application_name": "flushtracker_demo"})
         self._slot = slot
         ((system_id, timeline),) = rows(self._connection, _SOURCE)
         self._source = base_source(system_id, timeline, slot)
         self._acks = AckReader(acks)
+        self._status_url = status_url
 
     def sample(self) -> Sample:
         """The current sample."""
         # The ack first: the server's LSNs, read a moment later, can only be further.
-        ack = self._acks.last_row(self._source)
+        ack_lsn = self._acks.last_ack(self._source)
         ((written, received, confirmed, restart),) = rows(self._connection, _POSITIONS, (self._slot,))
         return Sample(
             at=datetime.now(timezone.utc),
@@ -92,8 +97,17 @@ class SlotWatch:
             received_lsn=_optional_lsn(received),
             confirmed_lsn=_optional_lsn(confirmed),
             restart_lsn=_optional_lsn(restart),
-            ack=ack,
+            ack_lsn=ack_lsn,
+            tracked=self._tracked(),
         )
+
+    def _tracked(self) -> SourceStatus | None:
+        try:
+            status = read_job_status(self._status_url, _STATUS_TIMEOUT_S)
+        except StatusError:  # Seconds after its start.
+            return None
+        sources = () if status is None else status.sources
+        return next((source for source in sources if source.source == self._source), None)
 
     def close(self) -> None:
         """Close the connection."""

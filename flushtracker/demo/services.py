@@ -18,7 +18,7 @@ from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import Guard, GuardedProcess
 
 _CONF: Final = Path(__file__).with_name("conf")
@@ -54,6 +54,10 @@ class Demo:
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
         self._workload = ExitStack()
+        self.status_url = f"http://127.0.0.1:{free_port()}"
+        """Of the tracker: its status, metrics and page."""
+        self.capture_url = f"http://127.0.0.1:{free_port()}"
+        """The same of capture."""
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
@@ -65,15 +69,15 @@ class Demo:
                 shutil.copyfile(_CONF / name, self._folder / name)
             self._say(f"data and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
-            tracker, capture = _free_addresses()
-            os.environ |= {"FLUSHTRACKER_DEMO_TRACKER": tracker, "FLUSHTRACKER_DEMO_CAPTURE": capture}
+            self._say(f"what the tracker knows will be on {self.status_url}")
+            for name, url in (("STATUS", self.status_url), ("CAPTURE", self.capture_url)):
+                os.environ[f"FLUSHTRACKER_DEMO_{name}_PORT"] = url.rpartition(":")[2]
             self._start_server(parts)
             self._start_broker(parts)
             TopicAdmin(self.config.kafka).create(ROLES)
             for name, command, config in _CHILDREN:
                 stack = self._workload if name == _WORKLOAD else parts
                 self._start_child(stack, name, [*command, "--config", str(self._folder / config)])
-            self._say(f"what holds the slot: http://{tracker}/, once the tracker runs")
             parts.push(self._workload)  # Stopped first.
             self._parts = parts.pop_all()
         return self
@@ -152,11 +156,3 @@ class Demo:
     def _stop(self, name: str, stop: Callable[[], None]) -> None:
         self._say(f"stopping {name}")
         stop()
-
-
-def _free_addresses() -> tuple[str, str]:
-    """Two addresses of this machine at which nothing listens at the moment."""
-    with socket.socket() as first, socket.socket() as second:
-        for probe in (first, second):
-            probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{first.getsockname()[1]}", f"127.0.0.1:{second.getsockname()[1]}"

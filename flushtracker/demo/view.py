@@ -91,7 +91,7 @@ def render(history: History) -> Group:
     ):
         behind = NOTHING if lsn is None else bytes_text(max(0, last.written_lsn - lsn))
         table.add_row(name, lsn_text(lsn), behind)
-    pending = "the tracker is starting" if last.ack is None else f"{last.ack.pending_shapes} pending at the last ack"
+    pending = "the tracker is starting" if last.tracked is None else f"{last.tracked.pending_shapes} pending"
     return Group(
         table,
         "",

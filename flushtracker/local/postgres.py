@@ -55,7 +55,7 @@ class LocalPostgres:
         self.folder = folder
         self.data = folder / "data"
         self.log = folder / "postgres.log"
-        self.port = _free_port()
+        self.port = free_port()
         self.settings = {**_SETTINGS, **(settings or {})}
         self._binaries = packaged_binaries() if binaries is None else binaries
         self._process: subprocess.Popen[bytes] | None = None
@@ -230,7 +230,8 @@ def _user() -> dict[str, Any]:
     return {"user": _UNPRIVILEGED, "group": pwd.getpwnam(_UNPRIVILEGED).pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

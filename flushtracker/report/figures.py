@@ -1,10 +1,12 @@
 """The figures of a report on a source's acks: which shapes held the ack back, for how long, and how far it advanced.
 
-Between two acks, all that is known is that the ack did not move, and that the first one's blocking shape held it back.
+All that is known is what was true when each ack was written. Between two acks it did not move; the shape that then
+blocked it may have flushed meanwhile, and others behind it have held it back. What is true now only the job knows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timezone
 from pathlib import Path
 
 from flushtracker.delta.ack_reader import Ack, AckHistory
@@ -15,10 +17,10 @@ from flushtracker.files.event_files import read_lines, stream_files
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """How one shape held the ack back.
+    """How the ack was held back after it was written with this blocking shape.
 
-    ``acks`` counts the acks with this blocking shape; ``batches`` and ``seconds`` measure how long the ack then did not
-    move, ``max_lag_bytes`` the most WAL that was waiting.
+    ``acks`` counts the acks with it; ``batches`` and ``seconds`` measure how long the ack then did not move,
+    ``max_lag_bytes`` the most WAL that was waiting.
     """
 
     shape_id: str
@@ -30,7 +32,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``last_commit_lsn`` is what the acks must reach: the last commit that was published or seen."""
+    """``last_commit_lsn`` is what the acks must reach: the last commit known, published or seen at the last ack."""
 
     history: AckHistory
     held_back: tuple[HeldBack, ...]
@@ -39,6 +41,16 @@ class Report:
     @property
     def last_ack(self) -> Ack:
         return self.history.acks[-1]
+
+    @property
+    def written_at(self) -> str:
+        """When the last ack was written."""
+        return f"{self.last_ack.acked_at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+    @property
+    def missing_bytes(self) -> int:
+        """How far the last ack is behind the last commit known."""
+        return max(self.last_commit_lsn - self.last_ack.ack_lsn, 0)
 
     @property
     def is_complete(self) -> bool:

@@ -103,9 +103,11 @@ def _figure(report: Report) -> Figure:
 
 def _summary(report: Report) -> str:
     last = report.last_ack
-    missing = bytes_text(report.last_commit_lsn - last.ack_lsn)
-    state = "everything is acknowledged" if report.is_complete else f"{missing} are not acknowledged"
-    return f"{len(report.history.acks):,} acks, the last at {format_lsn(last.ack_lsn)}; {state}"
+    behind = "no" if report.is_complete else bytes_text(report.missing_bytes)
+    return (
+        f"{len(report.history.acks):,} acks, the last at {format_lsn(last.ack_lsn)}, written {report.written_at}, "
+        f"{behind} WAL behind the last commit known"
+    )
 
 
 def _elapsed_seconds(acks: Sequence[Ack]) -> list[float]:

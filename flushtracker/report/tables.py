@@ -66,7 +66,7 @@ def _held_back(report: Report) -> Table:
     shapes = report.held_back
     shown = shapes[:_MOST_SHAPES]
     more = "" if len(shown) == len(shapes) else f" ({len(shown)} of {len(shapes):,} shapes)"
-    table = _table(f"Which shape held it back{more}")
+    table = _table(f"Which shape held it back, as of each ack{more}")
     table.add_column("shape", overflow="ellipsis")
     for name in ("acks", "batches", "time", "most WAL waiting"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -82,12 +82,15 @@ def _held_back(report: Report) -> Table:
 
 
 def _verdict(report: Report) -> str:
-    ack, commit = report.last_ack.ack_lsn, report.last_commit_lsn
+    written, commit = (
+        f"{format_lsn(report.last_ack.ack_lsn)} of {report.written_at}",
+        format_lsn(report.last_commit_lsn),
+    )
     if report.is_complete:
-        return f"[bold green]final ack {format_lsn(ack)} = last commit: everything is acknowledged[/]"
+        return f"[bold green]final ack {written} = last commit known: everything is acknowledged[/]"
     blocking_shape = report.last_ack.blocking_shape
-    reason = "" if blocking_shape is None else f"; {escape(blocking_shape)} held it back last"
+    reason = "" if blocking_shape is None else f", blocked by {escape(blocking_shape)} then"
     return (
-        f"[bold red]error: final ack {format_lsn(ack)} is behind the last commit {format_lsn(commit)}: "
-        f"{bytes_text(commit - ack)} of WAL are not acknowledged{reason}[/]"
+        f"[bold red]error: final ack {written} is {bytes_text(report.missing_bytes)} behind the last commit known, "
+        f"{commit}{reason}; for now, ask flushtracker status[/]"
     )

@@ -2,7 +2,7 @@
 
 Nothing is acknowledged before the whole batch is known to be free of errors, and the trackers change before the ack
 table does. If that raises, these trackers are discarded: the next driver rebuilds them from the committed state
-(``restore``).
+(``restore``). Whether or not an ack advances, the job's watch is told after each batch what holds it.
 """
 
 import logging
@@ -18,26 +18,29 @@ from flushtracker.spark.batch_driver import BatchDriver, raise_first_error
 from flushtracker.spark.committed_state import CommittedState
 from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.group_state import DEAD_LETTER, REPORT, UNREADABLE
-from flushtracker.tracking.source_tracker import Blocking, Report, SourceTrackers
+from flushtracker.spark.job_watch import JobWatch
+from flushtracker.tracking.source_tracker import Report, SourceTrackers
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
 
 class AckDriver(BatchDriver):
-    """Keeps a tracker for each source. The stall watch shares the lock."""
+    """Keeps a tracker for each source; ``watch`` tells others what they know."""
 
-    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters) -> None:
+    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters, watch: JobWatch) -> None:
         super().__init__()
         self.trackers = SourceTrackers(ack_table.last_ack)
         self._ack_table = ack_table
         self._dead_letters = dead_letters
+        self._watch = watch
 
     def restore(self, state: CommittedState) -> None:
         """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
         self.trackers.apply(state.reports)
         self.expected_batch_id = state.batch_id + 1
         self._acknowledge({source: tracker.ack_lsn for source, tracker in self.trackers.items()}, state.batch_id)
+        self._watch.note_sources(self.trackers)
 
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another driver writes to the ack table."""
@@ -52,11 +55,15 @@ class AckDriver(BatchDriver):
         # Only now: they delay nothing but the next batch, and if they fail, the acks are right all the same.
         if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
             self._dead_letters.append(batch, batch_id, dead_letters)
+        events = sum(row["events"] for row in rows if row["kind"] == REPORT)
+        batch_ms = int((time.monotonic() - started) * 1000)
+        self._watch.note_batch(batch_id, batch_ms=batch_ms, events=events, dead_letters=dead_letters)
 
     def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
         reports = [row for row in rows if row["kind"] == REPORT]
         acks = self.trackers.apply(Report(row["source"], row["shape_group"], row["report"]) for row in reports)
         self._acknowledge(acks, batch_id)
+        self._watch.note_sources(self.trackers)
         events: Counter[str] = Counter()
         for row in reports:
             events[row["source"]] += row["events"]
@@ -71,7 +78,7 @@ class AckDriver(BatchDriver):
 
     def _ack_row(self, source: str, ack_lsn: int, batch_id: int) -> AckRow:
         tracker = self.trackers[source]
-        last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, tracker.blocking()
+        last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, next(iter(tracker.holders), None)
         return AckRow(
             source=source,
             batch_id=batch_id,
@@ -79,13 +86,13 @@ class AckDriver(BatchDriver):
             last_seen_lsn=last_seen_lsn if last_seen_lsn >= 0 else None,
             pending_shapes=tracker.pending_shapes,
             blocking_shape=blocking.shape_id if blocking else None,
-            blocking_since=datetime.fromtimestamp(blocking.pending.since_ms / 1000, timezone.utc) if blocking else None,
+            blocking_since=datetime.fromtimestamp(blocking.since_ms / 1000, timezone.utc) if blocking else None,
             acked_at=datetime.now(timezone.utc),
         )
 
     def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:
         tracker = self.trackers[source]
-        blocking = tracker.blocking()
+        blocking = next(iter(tracker.holders), None)
         logger.info(
             "batch done batch_id=%d source=%s ack_lsn=%s pending_shapes=%d blocking_shape=%s events=%d ms=%d",
             batch_id,
@@ -96,12 +103,3 @@ class AckDriver(BatchDriver):
             events,
             (time.monotonic() - started) * 1000,
         )
-
-    def stalled(self, now_ms: int, grace_ms: int) -> list[tuple[str, Blocking]]:
-        """Each shape without progress for ``grace_ms``, with its source; waits for a running batch."""
-        with self.lock:
-            return [
-                (source, blocking)
-                for source, tracker in sorted(self.trackers.items())
-                for blocking in tracker.stalled(now_ms, grace_ms)
-            ]

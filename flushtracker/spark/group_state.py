@@ -5,7 +5,7 @@ stores the last report that it emitted, so that a starting driver can rebuild it
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import pandas as pd
@@ -17,6 +17,7 @@ from flushtracker.spark.rows import FRAGMENTS, Unreadable
 from flushtracker.spark.worker_garbage import spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.fragment_chain import FragmentChain
+from flushtracker.tracking.group_report import GroupReport
 from flushtracker.tracking.shape_events import ShapeEvents
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, ChainReport
@@ -122,9 +123,12 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
         parts += map(ShapeEvents.unpack, frame["packed"].tolist())
     events = ShapeEvents.joined(parts)
     group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
-    report = group.report().to_json()
-    state.update((group.pack(), report, settings.shape_groups))
-    return report, events.flushes
+    report = group.report()
+    gone = events.removed
+    removed = GroupReport.from_json(state.get[1]).listed(gone) if gone and state.exists else ()
+    state.update((group.pack(), report.to_json(), settings.shape_groups))
+    # What was removed is told once: the state only says what is.
+    return replace(report, removed=removed).to_json(), events.flushes
 
 
 def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:

@@ -15,13 +15,12 @@ from flushtracker.spark.batch_driver import BatchDriver, StoppedError
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.hadoop_files import avoid_processes
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, query_failure
+from flushtracker.spark.query_progress import has_read_everything
 
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
 _COMMIT_TIMEOUT_S: Final = 30.0
-_NO_DATA: Final = "Waiting for data to arrive"
-"""The message of a query's status between its triggers, when the last one found nothing new."""
 
 
 def start_query(
@@ -54,7 +53,7 @@ def await_end(query: StreamingQuery, driver: BatchDriver, stop: Event, config: Q
     """
     while query.isActive and not stop.wait(_POLL_S):
         # A batch that has begun may still wait for a partition whose leader is away.
-        if retry.is_failing and (driver.finished_batch_id is not None or _has_read_everything(query)):
+        if retry.is_failing and (driver.finished_batch_id is not None or has_read_everything(query)):
             retry.progress()
     interrupted = False
     if stop.is_set():
@@ -70,12 +69,6 @@ def await_end(query: StreamingQuery, driver: BatchDriver, stop: Event, config: Q
         # An interrupted batch fails in Spark; only what our own code has raised in it counts.
         if not isinstance(failure, StoppedError) and (failure is driver.failure or not interrupted):
             raise failure from error
-
-
-def _has_read_everything(query: StreamingQuery) -> bool:
-    """Whether Kafka has told the end of each partition, and the query has read up to there."""
-    status = query.status
-    return status["message"] == _NO_DATA and not status["isTriggerActive"]
 
 
 def _await_running_batch(query: StreamingQuery, driver: BatchDriver) -> bool:

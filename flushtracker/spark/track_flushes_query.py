@@ -1,6 +1,7 @@
 """The streaming query of ``flushtracker track``, from its start to its clean end."""
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Event
 
@@ -10,6 +11,7 @@ from flushtracker.config.job_config import JobConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.delta.ack_table import AckTable
 from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError
+from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit, read_committed_state
@@ -18,6 +20,7 @@ from flushtracker.spark.driver import AckDriver
 from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.job_watch import JobWatch
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import await_end, start_query
 from flushtracker.spark.recovery import read_recovery_plan
@@ -42,6 +45,12 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
     Raises:
         FlushtrackerError: the error that ended the query; nothing of the batch that failed is acknowledged.
     """
+    watch = JobWatch(config.stall.grace_ms)
+    with nullcontext() if config.status is None else StatusServer(config.status, watch.read):
+        _track(spark, config, stop, recovery, watch)
+
+
+def _track(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, watch: JobWatch) -> None:
     acks = AckTable(config.sink.acks, config.sink.storage_options)
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
@@ -50,7 +59,7 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
     while True:
         committed = last_commit(spark, checkpoint)
         try:
-            return retry.call(lambda: _run(spark, config, stop, acks, retry))
+            return retry.call(lambda: _run(spark, config, stop, acks, retry, watch))
         except FencedError:
             # A fenced driver may complete one more batch before it notices. Then this driver continues from there. If
             # nothing was committed in the meantime, something else is wrong.
@@ -72,7 +81,9 @@ def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: R
     CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint)).replace(streams.identity(), starts)
 
 
-def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, retry: BrokerRetry) -> None:
+def _run(
+    spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, retry: BrokerRetry, watch: JobWatch
+) -> None:
     checkpoint = checkpoint_path(config.state.checkpoint)
     streams = open_streams(spark, config.transport)
     starts = CheckpointOrigin(spark, checkpoint).open(streams.identity())
@@ -80,7 +91,7 @@ def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, re
     acks.fence_others()
     if last_commit(spark, checkpoint) != state.batch_id:
         state = read_committed_state(spark, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)))
+    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)), watch)
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
     rows = to_rows(streams.read(starts), config.state.shape_groups)
@@ -90,7 +101,7 @@ def _run(spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, re
     query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
     logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
     try:
-        with StallWatch(driver, config.stall.grace_ms):
+        with watch.running(query), StallWatch(watch):
             await_end(query, driver, stop, config, retry)
     except (GapError, DecodeError) as error:
         remedy = streams.remedies[type(error).__name__]

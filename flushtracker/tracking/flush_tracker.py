@@ -131,6 +131,15 @@ class FlushTracker:
         shape_id = min(self._shapes_by_flushed.peekitem(0)[1])
         return shape_id, self._pending[shape_id]
 
+    def least_flushed(self, count: int) -> list[str]:
+        """The ``count`` pending shapes with the least ``last_flushed``, and all that equal the last of these."""
+        found: list[str] = []
+        for shapes in self._shapes_by_flushed.values():
+            if len(found) >= count:
+                break
+            found += shapes
+        return found
+
     def stalled_shapes(self, now_ms: int, grace_ms: int) -> list[tuple[str, Pending]]:
         """The shapes pending without progress for at least ``grace_ms``, longest first. O(n)."""
         stalled = [item for item in self._pending.items() if now_ms - item[1].since_ms >= grace_ms]

@@ -37,6 +37,23 @@ def greatest(offsets: OffsetColumns) -> LogOffset:
     return LogOffset(int(most), int(op[tx == most].max()))
 
 
+def least(offsets: OffsetColumns, count: int) -> tuple[Ints, Ints]:
+    """The places of the ``count`` least offsets: those below the last of them, and all that equal it; in any order.
+
+    >>> below, equal = least((np.array([7, 9, 9, 9, 8]), np.array([5, 1, 0, 0, 3])), 3)
+    >>> below.tolist(), equal.tolist()
+    ([0, 4], [2, 3])
+    """
+    tx, op = offsets
+    if len(tx) <= count:
+        return np.arange(len(tx)), np.arange(0)
+    last_tx = np.partition(tx, count - 1)[count - 1]
+    below, at = np.flatnonzero(tx < last_tx), np.flatnonzero(tx == last_tx)
+    missing = count - len(below)
+    last_op = np.partition(op[at], missing - 1)[missing - 1]
+    return np.concatenate([below, at[op[at] < last_op]]), at[op[at] == last_op]
+
+
 def ends_of_runs(column: Ints) -> Bools:
     """Where the next value differs, and at the end."""
     ends = np.ones(len(column), np.bool_)

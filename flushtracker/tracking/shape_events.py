@@ -56,3 +56,8 @@ class ShapeEvents(LabelledColumns):
     def flushes(self) -> int:
         """How many events are flushes or removals."""
         return int((self.numbers[0] >= FLUSHED).sum())
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The shapes that are removed."""
+        return frozenset(self.labels[place] for place in np.flatnonzero(self.numbers[0] == REMOVED).tolist())

@@ -1,9 +1,10 @@
 """``ShapeGroup``: the unit of Spark state, the shapes that share a grouping key.
 
 A group applies its part of a micro-batch in one call and reports one row to the driver, a :class:`GroupReport`: the
-number of pending shapes, the greatest ``last_sent``, the least ``last_flushed``, which shape that is and since when. A
-minimum of minima is the minimum, so the driver tracks groups as if they were shapes. The rule is that of
-:class:`ShapeTable`, which gets the shapes that the micro-batch reaches, and no others.
+number of pending shapes, the greatest ``last_sent``, and the shapes with the least ``last_flushed``. A minimum of
+minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among
+the first ten of each group. The rule is that of :class:`ShapeTable`, which gets the shapes that the micro-batch
+reaches, and no others.
 
 The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit. A fragment at or below it
 is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's state is
@@ -11,14 +12,15 @@ never removed.
 """
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from itertools import repeat
 from struct import Struct
 from typing import Final
 
 import numpy as np
 
-from flushtracker.tracking.flush_tracker import Pending
-from flushtracker.tracking.offset_columns import NO_TX, at_most, greatest
+from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
+from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, at_most, greatest, least
 from flushtracker.tracking.packed_columns import Ints, cut_off, pack_ints, pack_texts, unpack_ints, unpack_texts
 from flushtracker.tracking.packed_state import check_version
 from flushtracker.tracking.shape_events import SENT_WITH_COMMIT, ShapeEvents
@@ -35,7 +37,6 @@ from flushtracker.tracking.shape_table import (
     last_flushed,
     open_unflushed,
 )
-from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.tracking.txn_store import TxnStore
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
@@ -55,7 +56,7 @@ class ShapeGroup:
     (1, 'users', LogOffset(tx_offset=99, op_offset=0))
     >>> group.apply(ShapeEvents.of([ShapeEvent("users", FLUSHED, tx=100, op=2)]), now_ms=10, max_pending=4096)
     >>> group.report(), group.shape_ids
-    (GroupReport(pending_shapes=0, pending=None, blocking_shape=None), [])
+    (GroupReport(pending_shapes=0, last_sent=None, holders=(), removed=()), [])
     """
 
     def __init__(self, cursor: LogOffset) -> None:
@@ -96,21 +97,31 @@ class ShapeGroup:
         self._forget_empty()
 
     def report(self) -> GroupReport:
-        """Reduce the group to the row for the driver. O(shapes)."""
-        tx, op = last_flushed(self._shapes)
-        pending = np.flatnonzero(tx != NO_TX)
+        """Reduce the group to the row for the driver. O(shapes and their transactions), in passes over columns."""
+        flushed = last_flushed(self._shapes)
+        pending = np.flatnonzero(flushed[0] != NO_TX)
         if not len(pending):
             return GroupReport()
-        least_tx = tx[pending].min()
-        pending = pending[tx[pending] == least_tx]
-        least_op = op[pending].min()
-        blocking = {str(self._names[slot]): slot for slot in pending[op[pending] == least_op].tolist()}
-        shape_id = min(blocking)
-        (_, sent_tx, sent_op), (_, opened) = self._shapes[HEADS], open_unflushed(self._shapes)
+        (_, sent_tx, sent_op), (open_slots, opened) = self._shapes[HEADS], open_unflushed(self._shapes)
         last_sent = greatest((np.concatenate([sent_tx, opened[0]]), np.concatenate([sent_op, opened[1]])))
-        since_ms = int(self._shapes[SINCE_MS, blocking[shape_id]])
-        last = LogOffset(int(least_tx), int(least_op))
-        return GroupReport(int((tx != NO_TX).sum()), Pending(last_sent, last, since_ms), shape_id)
+        slots = self._first(pending, (flushed[0][pending], flushed[1][pending]))
+        counts = self._txns.counts(slots, len(self._names)) + np.isin(slots, open_slots)
+        columns = np.stack([slots, flushed[0][slots], flushed[1][slots], self._shapes[SINCE_MS, slots], counts])
+        holders = [
+            PendingShape(LogOffset(tx, op), str(self._names[slot]), since_ms, transactions)
+            for slot, tx, op, since_ms, transactions in columns.T.tolist()
+        ]
+        return GroupReport(len(pending), last_sent, tuple(sorted(holders)))
+
+    def _first(self, slots: Ints, offsets: OffsetColumns) -> Ints:
+        """The first :data:`HOLDERS` of ``slots`` by their offsets, and of equals the first by id; in any order."""
+        below, equal = least(offsets, HOLDERS)
+        if len(below) + len(equal) > HOLDERS:
+            names = [name for slot in slots[equal].tolist() if (name := self._names[slot]) is not None]
+            chosen = [self._slots[name] for name in nsmallest(HOLDERS - len(below), names)]
+            return np.concatenate([slots[below], np.array(chosen, np.int64)])
+        found: Ints = slots[np.concatenate([below, equal])]
+        return found
 
     def pack(self) -> bytes:
         """The whole state as bytes: a version byte, the cursor and the columns; the inverse of :meth:`unpack`."""

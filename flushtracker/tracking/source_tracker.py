@@ -8,9 +8,11 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from flushtracker.tracking.flush_tracker import FlushTracker, Pending
+from flushtracker.tracking.flush_tracker import FlushTracker
+from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
 from flushtracker.tracking.packed_state import offset_from_json, offset_to_json
 from flushtracker.wal.log_offset import LogOffset
 
@@ -29,41 +31,6 @@ class Report(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupReport:
-    """The state of one shape group. ``pending`` is the range over all its shapes, ``None`` if all are caught up.
-
-    ``blocking_shape`` is the shape with the least ``last_flushed``, and ``pending.since_ms`` belongs to it.
-    """
-
-    pending_shapes: int = 0
-    pending: Pending | None = None
-    blocking_shape: str | None = None
-
-    def to_json(self) -> str:
-        if self.pending is None:
-            return "{}"
-        sent, flushed = self.pending.last_sent, self.pending.last_flushed
-        return json.dumps(
-            {
-                "pending_shapes": self.pending_shapes,
-                "last_sent": offset_to_json(sent),
-                "last_flushed": offset_to_json(flushed),
-                "since_ms": self.pending.since_ms,
-                "blocking_shape": self.blocking_shape,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> "GroupReport":
-        """Read the output of :meth:`to_json`."""
-        fields = json.loads(text)
-        if not fields:
-            return cls()
-        pending = Pending(LogOffset(*fields["last_sent"]), LogOffset(*fields["last_flushed"]), fields["since_ms"])
-        return cls(fields["pending_shapes"], pending, fields["blocking_shape"])
-
-
-@dataclass(frozen=True, slots=True)
 class ChainReport:
     """The state of a source's chain of fragments: the last commit in it."""
 
@@ -78,21 +45,20 @@ class ChainReport:
         return cls(offset_from_json(json.loads(text)["last_seen_offset"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """The shape that blocks a source's ack; ``pending.since_ms`` is when it last made progress."""
-
-    shape_id: str
-    pending: Pending
-
-
 class SourceTracker:
-    """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report."""
+    """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report.
+
+    ``holders`` are the first :data:`HOLDERS` of all pending shapes, in order; ``removed`` those that a group has listed
+    and that the last micro-batch has removed. Of a group that no event has reached since an earlier release, only the
+    first shape is known.
+    """
 
     def __init__(self, ack_lsn: int = -1) -> None:
         self._tracker = FlushTracker(ack_lsn)
         self._reports: dict[str, GroupReport] = {}
         self.pending_shapes = 0
+        self.holders: tuple[PendingShape, ...] = ()
+        self.removed: frozenset[str] = frozenset()
 
     @property
     def ack_lsn(self) -> int:
@@ -106,25 +72,45 @@ class SourceTracker:
 
     def apply(self, reports: Mapping[str, GroupReport], chain: ChainReport | None) -> int | None:
         """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved."""
+        entries = {shape_group: report.pending for shape_group, report in reports.items()}
         for shape_group, report in reports.items():
             previous = self._reports.pop(shape_group, None)
             self.pending_shapes += report.pending_shapes - (previous.pending_shapes if previous else 0)
-            if report.pending is not None:
+            if entries[shape_group] is not None:
                 self._reports[shape_group] = report
-        entries = {shape_group: report.pending for shape_group, report in reports.items()}
-        return self._tracker.apply(entries, chain.last_seen_offset if chain else None)
+        ack_lsn = self._tracker.apply(entries, chain.last_seen_offset if chain else None)
+        # A shape among the first ten is in a group whose first shape is.
+        groups = self._tracker.least_flushed(HOLDERS)
+        self.holders = tuple(nsmallest(HOLDERS, (shape for group in groups for shape in self._reports[group].holders)))
+        self.removed = frozenset(shape_id for report in reports.values() for shape_id in report.removed)
+        return ack_lsn
 
-    def blocking(self) -> Blocking | None:
-        """The shape with the least ``last_flushed``, ``None`` if nothing is pending."""
-        blocking = self._tracker.blocking_shape()
-        return None if blocking is None else self._blocking(*blocking)
+    def held_bytes(self, shape: PendingShape) -> int:
+        """The WAL that ``shape`` holds: from the ack that it allows, just before its first pending commit, to the last
+        one seen. Of the first holder that is all that is not acknowledged.
+        """
+        return max(self.last_seen_offset.tx_offset - max(self.ack_lsn, shape.last_flushed.tx_offset - 1), 0)
 
-    def stalled(self, now_ms: int, grace_ms: int) -> Iterable[Blocking]:
-        """The blocking shape of each group that has made no progress for at least ``grace_ms``, longest first."""
-        return [self._blocking(*item) for item in self._tracker.stalled_shapes(now_ms, grace_ms)]
+    def ack_if_removed(self, place: int) -> int | None:
+        """The ack if ``holders[place]`` alone were removed now, but at most the last commit seen or the present ack.
 
-    def _blocking(self, shape_group: str, pending: Pending) -> Blocking:
-        return Blocking(self._reports[shape_group].blocking_shape or shape_group, pending)
+        It is the present ack where another shape holds as much, so for each but the first. ``None``: it is not known,
+        because the shape's group has told of no other since an earlier release.
+        """
+        if place > 0:
+            return self.ack_lsn
+        first = self.holders[0]
+        reports = [self._reports[group] for group in self._tracker.least_flushed(1)]
+        if any(report.holders == (first,) and report.pending_shapes > 1 for report in reports):
+            return None
+        last_seen_lsn = self.last_seen_offset.tx_offset
+        if len(self.holders) == 1:
+            return max(self.ack_lsn, last_seen_lsn)
+        return max(self.ack_lsn, min(last_seen_lsn, self.holders[1].last_flushed.tx_offset - 1))
+
+    def pending_since_ms(self) -> list[int]:
+        """Since when the shapes that the groups list are pending without progress: all, but at most ten of a group."""
+        return [shape.since_ms for report in self._reports.values() for shape in report.holders]
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if the tracker and the reports disagree; for tests."""
@@ -135,13 +121,17 @@ class SourceTracker:
         pending_shapes = sum(report.pending_shapes for report in self._reports.values())
         if pending_shapes != self.pending_shapes:
             raise AssertionError(f"pending_shapes is {self.pending_shapes}, but the reports add up to {pending_shapes}")
+        listed = sorted(shape for report in self._reports.values() for shape in report.holders)
+        if self.holders != tuple(listed[:HOLDERS]):
+            raise AssertionError(f"the holders are {self.holders}, but the reports have {listed}")
 
 
 class SourceTrackers(Mapping[str, SourceTracker]):
     """A tracker for each source that has reported. On its first report, ``last_ack`` returns the source's durable ack.
 
     >>> trackers = SourceTrackers(last_ack=lambda source: None)
-    >>> pending = GroupReport(1, Pending(LogOffset(100, 4), LogOffset(99, 0), since_ms=0), "users")
+    >>> users = PendingShape(LogOffset(99, 0), "users", since_ms=0, transactions=1)
+    >>> pending = GroupReport(1, LogOffset(100, 4), (users,))
     >>> seen = ChainReport(LogOffset(100, 4))
     >>> trackers.apply([Report("7/1/s", "3", pending.to_json()), Report("7/1/s", CHAIN, seen.to_json())])
     {'7/1/s': 98}

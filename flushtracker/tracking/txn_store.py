@@ -90,6 +90,18 @@ class TxnStore:
             behind[:, list(self._apart)] = np.array([queue[:3] for queue in self._apart.values()], np.int64).T
         return PendingTxns(self._joined(), behind).heads(shapes)
 
+    def counts(self, slots: Ints, shapes: int) -> Ints:
+        """How many transactions each of ``slots`` has, of ``shapes`` shapes; merged ones count as one."""
+        # The last is for what was taken. Most transactions are passed over here, at little cost.
+        is_wanted = np.zeros(shapes + 1, np.bool_)
+        is_wanted[slots] = True
+        found = [run[0, is_wanted[run[0]]] for run in self._runs]
+        counts: Ints = np.bincount(np.concatenate([np.arange(0), *found]), minlength=shapes)[slots]
+        for place, slot in enumerate(slots.tolist()):
+            if slot in self._apart:
+                counts[place] += self._apart[slot].length
+        return counts
+
     def pack(self, numbers: Ints) -> bytes:
         """The transactions as bytes, the inverse of :meth:`unpack`; ``numbers`` has the new number of each shape."""
         rows = [(numbers[slot], *queue[:-1], len(queue.packed)) for slot, queue in self._apart.items()]

@@ -7,9 +7,8 @@ events and the report. ``random_group_batches`` makes the micro-batches of one g
 from dataclasses import dataclass, field
 from random import Random
 
-from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from tests.support.group_view import Offset, ShapeFlush, ShapeFragment, shapes_of
 
@@ -97,14 +96,21 @@ class PlainGroup:
             if (shape.txns, shape.opened, shape.flushed, shape.removed) == ([], None, None, None):
                 del self.shapes[shape_id]
 
+    def pending(self) -> list[PendingShape]:
+        """All pending shapes, those that have flushed the least first, and of equals the first by id."""
+        found = []
+        for shape_id, shape in self.shapes.items():
+            if each := shape.pending():
+                is_open = shape.opened is not None and not (shape.flushed and shape.flushed >= shape.opened)
+                found.append(PendingShape(LogOffset(*each[0]), shape_id, shape.since_ms, len(shape.txns) + is_open))
+        return sorted(found, key=lambda each: (each.last_flushed, each.shape_id))
+
     def report(self) -> GroupReport:
-        pending = [(*each, shape_id) for shape_id, shape in self.shapes.items() if (each := shape.pending())]
+        pending = self.pending()
         if not pending:
             return GroupReport()
-        flushed, _, shape_id = min(pending, key=lambda each: (each[0], each[2]))
-        sent = max(last_sent for _, last_sent, _ in pending)
-        since_ms = self.shapes[shape_id].since_ms
-        return GroupReport(len(pending), Pending(LogOffset(*sent), LogOffset(*flushed), since_ms), shape_id)
+        sent = max(each[1] for shape in self.shapes.values() if (each := shape.pending()))
+        return GroupReport(len(pending), LogOffset(*sent), tuple(pending[:HOLDERS]))
 
     def to_json(self) -> list[object]:
         """The group as lists."""

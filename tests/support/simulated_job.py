@@ -28,6 +28,7 @@ from flushtracker.spark.dead_letters import DeadLetters
 from flushtracker.spark.driver import AckDriver
 from flushtracker.spark.event_columns import shape_group_of
 from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
+from flushtracker.spark.job_watch import JobWatch
 from flushtracker.spark.rows import FLUSHES, FRAGMENTS, ROW_SCHEMA, read_parts
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
@@ -107,7 +108,8 @@ class SimulatedJob:
         acks = cast("AckTable", table.open() if opened is None else opened)
         acks.fence_others()
         self.dead_letters = CountedDeadLetters()
-        self.driver = AckDriver(acks, cast("DeadLetters", self.dead_letters))
+        self.watch = JobWatch(60_000)
+        self.driver = AckDriver(acks, cast("DeadLetters", self.dead_letters), self.watch)
         self.driver.restore(self.checkpoint.committed_state())
         # As in Spark, new chains and groups start from the acks at the job's start.
         self._settings = GroupSettings(shape_groups, max_pending, acks.last_acks())
@@ -166,7 +168,7 @@ class SimulatedJob:
     def is_caught_up(self, source: str) -> bool:
         """Whether nothing is pending, as far as the driver knows."""
         tracker = self.trackers[source]
-        return tracker.blocking() is None and tracker.pending_shapes == 0
+        return not tracker.holders and tracker.pending_shapes == 0
 
     def _check(self) -> None:
         for tracker in self.trackers.values():

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.tracking.group_report import HOLDERS
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.exact_ack import Delivered
@@ -97,6 +98,7 @@ class WatchedSource:
         self.note_merges(max_pending)
         if not self.merged:
             self.oracle.assert_exact(self.ack_lsn)
-        pending, blocking = self.oracle.pending_shapes(), tracker.blocking()
+        pending, holders = self.oracle.pending_shapes(), tracker.holders
         assert tracker.pending_shapes == len(pending), f"{tracker.pending_shapes} pending, but {pending} are"
-        assert blocking.shape_id in pending if blocking else not pending
+        assert len(holders) == min(len(pending), HOLDERS)
+        assert {shape.shape_id for shape in holders} <= set(pending), f"{holders}, but {pending} are"

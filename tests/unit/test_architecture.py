@@ -51,7 +51,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "verify": frozenset({*PURE, "files", "delta"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local"}),
-    "demo": frozenset({*PURE, *ADAPTERS, "capture", "report", "verify", "local"}),
+    "demo": frozenset({*PURE, *ADAPTERS, "capture", "local", "operate", "report", "verify"}),
     "operate": frozenset({*PURE, "process", "delta", "postgres", "kafka", "capture"}),
     "cli": frozenset({"config", "process", "wal", "errors"}),
 }

@@ -13,7 +13,6 @@ from rich.console import Console
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
 from flushtracker.config.status_config import StatusConfig
-from flushtracker.delta.ack_reader import Ack
 from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.samples import Sample, bars
 from flushtracker.demo.view import History, render, view
@@ -21,6 +20,7 @@ from flushtracker.demo.workload import transactions
 from flushtracker.errors import ConfigError
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.status.job_status import Holder, SourceStatus
 from tests.support.processes import has_ended
 from tests.support.waiting import wait_until
 
@@ -47,8 +47,8 @@ def test_shapes_of_the_demo_have_one_slow_writer() -> None:
 
 def test_tracker_and_capture_of_the_demo_show_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of the one has what the other knows; the demo chooses the ports."""
-    addresses = {"TRACKER": "127.0.0.1:9464", "CAPTURE": "127.0.0.1:9465", "POSTGRES_PORT": "5432", "KAFKA": "one:9092"}
-    for name, value in addresses.items():
+    variables = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "POSTGRES_PORT": "5432", "KAFKA": "one:9092"}
+    for name, value in variables.items():
         monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}", value)
     monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
     tracker = load_config(ROOT / "flushtracker/demo/conf/tracker.yaml").status
@@ -59,8 +59,15 @@ def test_tracker_and_capture_of_the_demo_show_each_other(monkeypatch: pytest.Mon
 
 def sample(**fields: object) -> Sample:
     since = NOW - timedelta(seconds=90)
-    ack = Ack(7, 0x1000, 0x2000, pending_shapes=2, blocking_shape="a[b]", blocking_since=since, acked_at=NOW)
-    known = {"received_lsn": 0x2F00, "confirmed_lsn": 0x1001, "restart_lsn": 0x800, "ack": ack}
+    holder = Holder("a[b]", int(since.timestamp() * 1000), 1, held_bytes=0x1000, ack_if_removed=0x2000)
+    tracked = SourceStatus("s", 0x1000, 0x2000, 2, 1, 0, (holder,))
+    known = {
+        "received_lsn": 0x2F00,
+        "confirmed_lsn": 0x1001,
+        "restart_lsn": 0x800,
+        "ack_lsn": 0x1000,
+        "tracked": tracked,
+    }
     return Sample(**{"at": NOW, "written_lsn": 0x3000, **known, **fields})  # type: ignore[arg-type]  # fields by name
 
 
@@ -70,10 +77,12 @@ def test_line_shows_every_position_and_the_blocking_shape() -> None:
         "written=0/3000 received=0/2F00 acknowledged=0/1000 confirmed_flush_lsn=0/1001 retained=10.2 kB "
         "blocking_shape=a[b] for 1.5 min"
     )
-    nothing = sample(received_lsn=None, confirmed_lsn=None, restart_lsn=None, ack=None)
+    nothing = sample(received_lsn=None, confirmed_lsn=None, restart_lsn=None, ack_lsn=None, tracked=None)
     assert nothing.line() == (
-        "written=0/3000 received=– acknowledged=– confirmed_flush_lsn=– retained=0 B blocking_shape=–"
+        "written=0/3000 received=– acknowledged=– confirmed_flush_lsn=– retained=0 B blocking_shape=unknown"
     )
+    caught_up = SourceStatus("s", 0x3000, 0x3000, 0, 0, None, ())
+    assert sample(tracked=caught_up).line().endswith(" blocking_shape=–")
 
 
 def test_table_shows_what_the_line_does() -> None:

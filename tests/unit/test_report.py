@@ -127,26 +127,26 @@ def test_the_report_shows_how_the_ack_rose_and_that_it_is_complete(
         "     4   0/3000     0/5000  8.19 kB        1  slow          5.0 s",
         "     9   0/5000     0/5000      0 B        0  –",
         "",
-        "Which shape held it back",
+        "Which shape held it back, as of each ack",
         " shape  acks  batches   time  most WAL waiting",
         "───────────────────────────────────────────────",
         " slow      2        8  8.0 s           12.3 kB",
         " quick     1        1  1.0 s           14.3 kB",
         "",
-        "final ack 0/5000 = last commit: everything is acknowledged",
+        "final ack 0/5000 of 2026-11-21 12:00:10 UTC = last commit known: everything is acknowledged",
         f"plot: {project.plot}",
     ]
     assert project.plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_ack_short_of_the_last_commit_is_an_error(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error has both LSNs, the bytes between them, and the shape that held the ack back last."""
+    """The error has both LSNs, the bytes between them, and what blocked the ack when it was written, not what does now."""
     project.write_acks(ACKS[:3])
     project.write_fragments(0x2000, 0x5000)
     assert project.report() == 1
     assert (
-        "error: final ack 0/3000 is behind the last commit 0/5000: 8.19 kB of WAL are not acknowledged; slow held it "
-        "back last\n"
+        "error: final ack 0/3000 of 2026-11-21 12:00:05 UTC is 8.19 kB behind the last commit known, 0/5000, "
+        "blocked by slow then; for now, ask flushtracker status\n"
     ) in capsys.readouterr().out
 
 
@@ -155,7 +155,9 @@ def test_a_commit_that_the_job_never_saw_counts_too(project: Project, capsys: py
     project.write_acks(ACKS)
     project.write_fragments(0x5000, 0x9000)
     assert project.report() == 1
-    assert "error: final ack 0/5000 is behind the last commit 0/9000: 16.4 kB" in capsys.readouterr().out
+    assert (
+        "is 16.4 kB behind the last commit known, 0/9000; for now, ask flushtracker status\n" in capsys.readouterr().out
+    )
 
 
 def test_a_narrow_terminal_shortens_only_the_names_of_shapes(

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from flushtracker.errors import StateError
 from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.source_tracker import GroupReport
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from tests.support.group_view import ShapeFlush, ShapeFragment, ShapeView, apply_batch, check_group, group_of, shapes_of
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches
@@ -39,11 +39,12 @@ def feed(group: ShapeGroup, *events: ShapeFragment | ShapeFlush, max_pending: in
 
 
 def test_report_is_the_minimum_over_its_shapes() -> None:
-    """The number pending, the greatest last sent, and the least last flushed with its shape and since when."""
+    """The number pending, the greatest last sent, and of each shape its last flush, since when, and how much it has."""
     group = group_with(commit("users", 200), commit("orders", 100), commit("items", 300), flush("items", 300))
     feed(group, commit("users", 400), now_ms=9)
-    pending = Pending(LogOffset(400, 0), LogOffset(99, 0), since_ms=7)
-    assert group.report() == GroupReport(2, pending, "orders")
+    holders = (PendingShape(LogOffset(99, 0), "orders", 7, 1), PendingShape(LogOffset(199, 0), "users", 7, 2))
+    assert group.report() == GroupReport(2, LogOffset(400, 0), holders)
+    assert group.report().pending == Pending(LogOffset(400, 0), LogOffset(99, 0), since_ms=7)
 
 
 def test_report_names_the_first_of_equals() -> None:

@@ -1,27 +1,30 @@
 """The reports of groups and chains, and what the driver computes from them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
 from flushtracker.tracking.packed_state import offset_to_json
-from flushtracker.tracking.source_tracker import (
-    CHAIN,
-    Blocking,
-    ChainReport,
-    GroupReport,
-    Report,
-    SourceTracker,
-    SourceTrackers,
-)
+from flushtracker.tracking.source_tracker import CHAIN, ChainReport, Report, SourceTracker, SourceTrackers
 from flushtracker.wal.log_offset import LogOffset
 
 
+def shape(lsn: int, shape_id: str, *, since_ms: int = 0) -> PendingShape:
+    """One that has yet to flush the transaction at ``lsn``."""
+    return PendingShape(LogOffset(lsn - 1, 0), shape_id, since_ms, transactions=1)
+
+
 def report(lsn: int, shape_id: str, *, pending_shapes: int = 1, since_ms: int = 0) -> GroupReport:
-    return GroupReport(pending_shapes, Pending(LogOffset(lsn, 4), LogOffset(lsn - 1, 0), since_ms), shape_id)
+    return GroupReport(pending_shapes, LogOffset(lsn, 4), (shape(lsn, shape_id, since_ms=since_ms),))
+
+
+def report_of(*shapes: PendingShape, pending_shapes: int | None = None) -> GroupReport:
+    """Of a group that has been sent much more."""
+    return GroupReport(len(shapes) if pending_shapes is None else pending_shapes, LogOffset(2**40, 0), shapes)
 
 
 def chain_report(last_seen: LogOffset | None) -> ChainReport:
@@ -29,12 +32,18 @@ def chain_report(last_seen: LogOffset | None) -> ChainReport:
     return ChainReport.from_json(json.dumps({"last_seen_offset": offset_to_json(last_seen), "shape_groups": 16}))
 
 
-@given(st.integers(1, 2**63 - 1), st.text(), st.integers(1, 9), st.integers(0, 2**53))
-def test_group_report_is_read_as_written(lsn: int, shape_id: str, pending_shapes: int, since_ms: int) -> None:
-    """Through JSON, with and without anything pending."""
-    written = report(lsn, shape_id, pending_shapes=pending_shapes, since_ms=since_ms)
+OFFSETS = st.builds(LogOffset, st.integers(-1, 2**63 - 1), st.integers(0, 2**63 - 1))
+SHAPES = st.builds(PendingShape, OFFSETS, st.text(), st.integers(0, 2**53), st.integers(1, 2**31))
+
+
+@given(st.lists(SHAPES, max_size=3), st.integers(1, 9), OFFSETS, st.lists(st.text(), max_size=2))
+def test_group_report_is_read_as_written(
+    shapes: list[PendingShape], pending_shapes: int, last_sent: LogOffset, removed: list[str]
+) -> None:
+    """Through JSON, with and without anything pending or removed."""
+    pending = (pending_shapes, last_sent, tuple(shapes)) if shapes else ()
+    written = replace(GroupReport(*pending), removed=tuple(removed))
     assert GroupReport.from_json(written.to_json()) == written
-    assert GroupReport.from_json(GroupReport().to_json()) == GroupReport()
 
 
 @given(st.none() | st.builds(LogOffset, st.integers(0, 2**63 - 1), st.integers(0, 99)))
@@ -48,14 +57,13 @@ def test_chain_report_is_read_as_written(last_seen: LogOffset | None) -> None:
 def test_only_the_newest_report_of_a_group_counts() -> None:
     """A group without a new report keeps its last one; the number of pending shapes follows the newest reports."""
     tracker = SourceTracker()
-    pending = Pending(LogOffset(100, 4), LogOffset(99, 0), since_ms=0)
-    reports = {"0": GroupReport(3, pending, "users"), "1": report(200, "orders", pending_shapes=2)}
+    reports = {"0": report(100, "users", pending_shapes=3), "1": report(200, "orders", pending_shapes=2)}
     assert tracker.apply(reports, chain_report(LogOffset(200, 4))) == 98
-    assert (tracker.pending_shapes, tracker.blocking()) == (5, Blocking("users", pending))
+    assert (tracker.pending_shapes, tracker.holders) == (5, (shape(100, "users"), shape(200, "orders")))
     assert tracker.apply({"0": report(150, "items")}, None) == 148
     assert tracker.pending_shapes == 3
     assert tracker.apply({"0": GroupReport(), "1": GroupReport()}, None) == 200
-    assert (tracker.pending_shapes, tracker.blocking(), tracker.ack_lsn) == (0, None, 200)
+    assert (tracker.pending_shapes, tracker.holders, tracker.ack_lsn) == (0, (), 200)
 
 
 def test_a_group_that_stays_caught_up_counts_nothing() -> None:
@@ -103,9 +111,78 @@ def test_check_invariants_detects_reports_that_differ_from_the_tracker() -> None
         tracker.check_invariants()
 
 
-def test_stalled_names_the_shape_that_holds_its_group_back() -> None:
-    """One shape for each group, the longest stall first."""
+def test_check_invariants_detects_holders_that_differ_from_the_reports() -> None:
+    """A wrong list would send an operator to the wrong writer."""
     tracker = SourceTracker()
-    tracker.apply({"0": report(100, "users", since_ms=9), "1": report(200, "orders", since_ms=5)}, None)
-    assert [blocking.shape_id for blocking in tracker.stalled(now_ms=20, grace_ms=11)] == ["orders", "users"]
-    assert [blocking.shape_id for blocking in tracker.stalled(now_ms=20, grace_ms=12)] == ["orders"]
+    tracker.apply({"0": report(100, "users")}, None)
+    tracker.holders = ()
+    with pytest.raises(AssertionError, match=r"the holders are \(\), but the reports have \[PendingShape"):
+        tracker.check_invariants()
+
+
+def test_holders_are_the_first_ten_of_all_groups() -> None:
+    """Whichever group has them, and of equals the first by id, not by group."""
+    tracker = SourceTracker()
+    reports = {str(group): report_of(*(shape(100 + lsn, f"s{lsn}") for lsn in range(group, 40, 3))) for group in (0, 1)}
+    reports["2"] = report_of(*(shape(100, f"a{number}") for number in (1, 2)))
+    tracker.apply(reports, chain_report(LogOffset(200, 0)))
+    names = [each.shape_id for each in tracker.holders]
+    assert names == ["a1", "a2", "s0", "s1", "s3", "s4", "s6", "s7", "s9", "s10"]
+    assert len(names) == HOLDERS
+
+
+def test_the_first_holder_holds_all_that_is_not_acknowledged() -> None:
+    """Each holds from where it would let the ack go; never less than nothing."""
+    tracker = SourceTracker()
+    shapes = (shape(100, "a"), shape(150, "b"), shape(10_000, "of an open transaction"))
+    tracker.apply({"0": report_of(*shapes)}, chain_report(LogOffset(1_000, 0)))
+    assert tracker.ack_lsn == 98
+    assert [tracker.held_bytes(each) for each in tracker.holders] == [902, 852, 0]
+
+
+def test_removing_the_first_holder_acknowledges_up_to_the_next() -> None:
+    """The others' removal changes nothing as long as the first is there."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report_of(shape(100, "a"), shape(150, "b"))}, chain_report(LogOffset(1_000, 0)))
+    assert [tracker.ack_if_removed(place) for place in (0, 1)] == [148, 98]
+
+
+def test_removing_the_only_holder_acknowledges_all_that_was_seen() -> None:
+    """As in the issue's sample."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(0x37F1C60, "orders-open")}, chain_report(LogOffset(0x37F1CE7, 0)))
+    assert (tracker.ack_lsn, tracker.ack_if_removed(0)) == (0x37F1C5E, 0x37F1CE7)
+    assert tracker.held_bytes(tracker.holders[0]) == 137
+
+
+def test_removing_one_of_equals_changes_nothing() -> None:
+    """Another shape, of whichever group, stands at the same place."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "a"), "1": report(100, "b")}, chain_report(LogOffset(1_000, 0)))
+    assert [tracker.ack_if_removed(place) for place in (0, 1)] == [98, 98]
+
+
+def test_ack_if_removed_is_never_above_the_last_commit_seen() -> None:
+    """What stands behind the first holder is an open transaction, whose commit is still to come."""
+    tracker = SourceTracker()
+    tracker.apply({"0": report(100, "a"), "1": report(5_000, "open")}, chain_report(LogOffset(1_000, 0)))
+    assert tracker.ack_if_removed(0) == 1_000
+
+
+def test_ack_if_removed_is_unknown_where_an_earlier_release_has_reported_one_shape() -> None:
+    """The shape's group has others, and any of them may stand at the same place."""
+    tracker = SourceTracker()
+    old, new = report(100, "a", pending_shapes=2), report_of(shape(100, "b"), shape(300, "c"))
+    tracker.apply({"0": old, "1": report(200, "d")}, chain_report(LogOffset(1_000, 0)))
+    assert [tracker.ack_if_removed(place) for place in (0, 1)] == [None, 98]
+    tracker.apply({"0": new}, None)
+    assert tracker.ack_if_removed(0) == 198
+
+
+def test_removed_shapes_are_those_of_the_last_batch() -> None:
+    """They are told once."""
+    tracker = SourceTracker()
+    tracker.apply({"0": GroupReport(removed=("a",)), "1": GroupReport(removed=("b",))}, None)
+    assert tracker.removed == {"a", "b"}
+    tracker.apply({"0": GroupReport()}, None)
+    assert tracker.removed == frozenset()

@@ -8,6 +8,7 @@ it: both confirm everything before it, and not it.
 import pytest
 
 from flushtracker.errors import GapError
+from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.log_offset import LogOffset
@@ -391,14 +392,14 @@ def test_commit_right_after_a_keepalive_is_not_confirmed_by_it(shape_groups: int
 
 
 def test_dead_writer_is_noticed_without_a_further_event() -> None:
-    """Nothing arrives any more, not even a batch: the tracker reports the shape as stalled by time alone."""
+    """Nothing arrives any more, not even a batch: the tracker knows since when the shape makes no progress."""
     group = ShapeGroup(LogOffset.before_all())
     fragment = ShapeFragment("users", LogOffset(1100, 0), LogOffset(1100, 0), is_commit=True)
     apply_batch(group, [fragment], [], now_ms=5_000, max_pending=4096)
     tracker = SourceTracker()
     tracker.apply({"0": group.report()}, None)
-    assert tracker.stalled(64_999, 60_000) == []
-    assert [blocking.shape_id for blocking in tracker.stalled(65_000, 60_000)] == ["users"]
+    assert tracker.holders == (PendingShape(LogOffset(1099, 0), "users", since_ms=5_000, transactions=1),)
+    assert tracker.pending_since_ms() == [5_000]
 
 
 def test_progress_restarts_the_grace_period() -> None:

@@ -1,0 +1,165 @@
+"""``JobWatch``: what the tracking job knows of itself, for whoever asks, at any time.
+
+It outlives the queries and their drivers: while a query is restarted, it tells what the last one knew. The driver notes
+each batch. What it notes is replaced and never changed, so a reader takes a reference, without a lock, and never waits
+for a batch.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from flushtracker.spark.query_progress import QueryProgress, read_progress
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.tracking.group_report import PendingShape
+from flushtracker.tracking.source_tracker import SourceTracker
+
+_MOST_REMOVED: Final = 1000
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """A source after its last batch. ``shapes`` are those of ``status.holders``.
+
+    ``since_ms`` has since when each shape that the groups list is pending: ``status.stalled_shapes`` depends on the
+    time. ``removed`` are the last shapes that were removed while a group listed them.
+    """
+
+    status: SourceStatus
+    shapes: tuple[PendingShape, ...]
+    since_ms: tuple[int, ...]
+    removed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, source: str, tracker: SourceTracker, previous: "SourceView | None", at_ms: int) -> "SourceView":
+        """The view after a batch that ended ``at_ms``, given the one before."""
+        removed = previous.removed if previous else ()
+        if tracker.removed:
+            removed = (*removed, *sorted(tracker.removed))[-_MOST_REMOVED:]
+        status = _status(source, tracker, previous, at_ms)
+        return cls(status, tracker.holders, tuple(tracker.pending_since_ms()), removed)
+
+    def at(self, at_ms: int, grace_ms: int) -> SourceStatus:
+        """The status at a later time."""
+        return replace(self.status, stalled_shapes=sum(at_ms - since_ms >= grace_ms for since_ms in self.since_ms))
+
+
+def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at_ms: int) -> SourceStatus:
+    ack_lsn = _lsn(tracker.ack_lsn)
+    if not tracker.holders:
+        waiting_since_ms = None
+    elif previous is None or previous.status.waiting_since_ms is None:
+        # What the job waited for before it was started is not known; since then, at least.
+        waiting_since_ms = tracker.holders[0].since_ms
+    else:
+        waiting_since_ms = previous.status.waiting_since_ms if previous.status.ack_lsn == ack_lsn else at_ms
+    return SourceStatus(
+        source,
+        ack_lsn,
+        _lsn(tracker.last_seen_offset.tx_offset),
+        tracker.pending_shapes,
+        0,
+        waiting_since_ms,
+        tuple(
+            Holder(
+                shape.shape_id,
+                shape.since_ms,
+                shape.transactions,
+                tracker.held_bytes(shape),
+                _lsn(tracker.ack_if_removed(place)),
+            )
+            for place, shape in enumerate(tracker.holders)
+        ),
+    )
+
+
+def _lsn(lsn: int | None) -> int | None:
+    """``None`` also for the -1 before the first."""
+    return None if lsn is None or lsn < 0 else lsn
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """After the last batch; the sums are of all drivers."""
+
+    sources: Mapping[str, SourceView] = field(default_factory=dict)
+    batch_id: int | None = None
+    batch_at_ms: int | None = None
+    batches: int = 0
+    batch_ms: int = 0
+    events: int = 0
+    dead_letters: int = 0
+
+
+class JobWatch:
+    """``grace_ms`` is ``stall.grace``. One thread notes at a time; any may read."""
+
+    def __init__(self, grace_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
+        self.grace_ms = grace_ms
+        self._clock_ms = clock_ms
+        self._started_at_ms = clock_ms()
+        self._known = _Known()
+        self._query: StreamingQuery | None = None
+        self._has_run = False
+
+    def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
+        """The acks of a batch are in the table, or the trackers are restored."""
+        at_ms, before = self._clock_ms(), self._known.sources
+        sources = {name: SourceView.of(name, each, before.get(name), at_ms) for name, each in sorted(trackers.items())}
+        self._known = replace(self._known, sources=sources)
+
+    def note_batch(self, batch_id: int, *, batch_ms: int, events: int, dead_letters: int) -> None:
+        """A batch has ended without an error."""
+        known = self._known
+        self._known = replace(
+            known,
+            batch_id=batch_id,
+            batch_at_ms=self._clock_ms(),
+            batches=known.batches + 1,
+            batch_ms=known.batch_ms + batch_ms,
+            events=known.events + events,
+            dead_letters=known.dead_letters + dead_letters,
+        )
+
+    @contextmanager
+    def running(self, query: StreamingQuery) -> Iterator[None]:
+        """Watch ``query`` until the end of the ``with`` block."""
+        self._query = query
+        try:
+            yield
+        finally:
+            self._query, self._has_run = None, False
+
+    @property
+    def sources(self) -> Mapping[str, SourceView]:
+        """Each source after its last batch; ``stalled_shapes`` is not counted."""
+        return self._known.sources
+
+    def read(self) -> JobStatus:
+        """The job's status now."""
+        known, query, at_ms = self._known, self._query, self._clock_ms()
+        progress = QueryProgress() if query is None else read_progress(query, has_run=self._has_run)
+        self._has_run |= progress.is_running
+        return JobStatus(
+            at_ms=at_ms,
+            started_at_ms=self._started_at_ms,
+            is_ready=progress.is_running,
+            sources=tuple(view.at(at_ms, self.grace_ms) for view in known.sources.values()),
+            batch_id=known.batch_id,
+            batch_at_ms=known.batch_at_ms,
+            batches=known.batches,
+            batch_ms=known.batch_ms,
+            events=known.events,
+            dead_letters=known.dead_letters,
+            records_behind=progress.records_behind,
+            state_bytes=progress.state_bytes,
+        )

@@ -1,0 +1,91 @@
+"""``GroupReport``: what a shape group tells the driver after each micro-batch that reaches it."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from flushtracker.tracking.flush_tracker import Pending
+from flushtracker.tracking.packed_state import offset_to_json
+from flushtracker.wal.log_offset import LogOffset
+
+HOLDERS: Final = 10
+"""How many pending shapes a report lists: those that hold the most WAL, which are those that have flushed the least."""
+
+
+class PendingShape(NamedTuple):
+    """A pending shape; sorted, the one that holds the most is the first, and of equals the first by id.
+
+    ``since_ms`` is when it became pending or last made progress. ``transactions`` is how many it has yet to flush, an
+    open one included; merged ones count as one, and so do all of a shape in a report of an earlier release.
+    """
+
+    last_flushed: LogOffset
+    shape_id: str
+    since_ms: int
+    transactions: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """The state of one shape group: its pending shapes, and the greatest ``last_sent`` of them.
+
+    ``holders`` are the first :data:`HOLDERS` of them, in order; a report of an earlier release has only the first.
+    ``removed`` are shapes that the last report listed, and that the micro-batch has removed.
+    """
+
+    pending_shapes: int = 0
+    last_sent: LogOffset | None = None
+    holders: tuple[PendingShape, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> Pending | None:
+        """The range over all shapes, ``None`` if all are caught up; ``since_ms`` is that of the first holder."""
+        if not self.holders or self.last_sent is None:
+            return None
+        return Pending(self.last_sent, self.holders[0].last_flushed, self.holders[0].since_ms)
+
+    @property
+    def blocking_shape(self) -> str | None:
+        """The shape with the least ``last_flushed``."""
+        return self.holders[0].shape_id if self.holders else None
+
+    def listed(self, shape_ids: Collection[str]) -> tuple[str, ...]:
+        """Those of ``shape_ids`` that are listed."""
+        return tuple(shape.shape_id for shape in self.holders if shape.shape_id in shape_ids)
+
+    def to_json(self) -> str:
+        # Earlier releases read this, too: they know the first holder, and neither of the keys that follow.
+        fields: dict[str, Any] = {}
+        if self.holders:
+            first, *others = self.holders
+            fields = {
+                "pending_shapes": self.pending_shapes,
+                "last_sent": offset_to_json(self.last_sent),
+                "last_flushed": offset_to_json(first.last_flushed),
+                "since_ms": first.since_ms,
+                "blocking_shape": first.shape_id,
+                "transactions": first.transactions,
+            }
+            if others:
+                fields["others"] = others
+        if self.removed:
+            fields["removed"] = self.removed
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> "GroupReport":
+        """Read the output of :meth:`to_json`, also that of an earlier release."""
+        fields = json.loads(text)
+        removed = tuple(fields.get("removed", ()))
+        if "pending_shapes" not in fields:
+            return cls(removed=removed)
+        first = PendingShape(
+            LogOffset(*fields["last_flushed"]),
+            fields["blocking_shape"],
+            fields["since_ms"],
+            fields.get("transactions", 1),
+        )
+        others = (PendingShape(LogOffset(*offset), *rest) for offset, *rest in fields.get("others", ()))
+        return cls(fields["pending_shapes"], LogOffset(*fields["last_sent"]), (first, *others), removed)
