@@ -52,24 +52,22 @@ class _RunningDemo:
 
     def holders(self) -> list[str]:
         """The shapes that hold the slot, those that hold most first."""
-        sources = get_json(f"http://{self.tracker}/status.json")["sources"]
+        sources = get_json(f"{self.tracker}/status.json")["sources"]
         return [holder["shape"] for source in sources for holder in source["holders"]]
 
 
 @pytest.fixture
 def demo(postgres_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_RunningDemo]:
-    for name in ("FLUSHTRACKER_DEMO", "FLUSHTRACKER_DEMO_TRACKER", "FLUSHTRACKER_DEMO_CAPTURE"):
+    for name in ("FLUSHTRACKER_DEMO", "FLUSHTRACKER_DEMO_STATUS_PORT", "FLUSHTRACKER_DEMO_CAPTURE_PORT"):
         monkeypatch.setenv(name, "")  # The demo sets them; this removes them again.
     said: list[str] = []
-    with Demo(postgres_folder / "demo", said.append):
-        targets = {
-            "flushtracker_track": os.environ["FLUSHTRACKER_DEMO_TRACKER"],
-            "flushtracker_capture": os.environ["FLUSHTRACKER_DEMO_CAPTURE"],
-        }
+    with Demo(postgres_folder / "demo", said.append) as started:
+        urls = {"flushtracker_track": started.status_url, "flushtracker_capture": started.capture_url}
+        targets = {name: url.removeprefix("http://") for name, url in urls.items()}
         folder = postgres_folder / "prometheus"
         folder.mkdir()
         with PrometheusServer(folder, targets) as prometheus:
-            running = _RunningDemo(postgres_folder / "demo", targets["flushtracker_track"], prometheus)
+            running = _RunningDemo(postgres_folder / "demo", started.status_url, prometheus)
             wait_until(
                 lambda: len(prometheus.query("flushtracker_ready == 1")) == 2, "job and capture are ready", _DEADLINE_S
             )
@@ -83,14 +81,18 @@ def test_alert_fires_while_a_shape_of_the_demo_is_held_and_clears_after_its_remo
     """The added shape's writer never flushes. Every view names it: the document, the metrics, the page."""
     added = tmp_path / "held.yaml"
     added.write_text(_SHAPE)
+    # At the start everything waits for the snapshots.
+    demo.prometheus.wait_for("FlushtrackerAckStuck", firing=False, timeout_s=_DEADLINE_S)
     demo.run("add-shape", str(added))
-    demo.prometheus.wait_for("FlushtrackerAckStuck", firing=True, timeout_s=_DEADLINE_S)
-
-    wait_until(lambda: demo.holders()[:1] == [_HELD], f"{_HELD} holds most", _DEADLINE_S)
+    wait_until(
+        lambda: demo.holders()[:1] == [_HELD] and "FlushtrackerAckStuck" in demo.prometheus.firing(),
+        f"the alert, while {_HELD} holds most",
+        _DEADLINE_S,
+    )
     most = 'topk(1, flushtracker_shape_held_bytes) and flushtracker_shape_held_bytes{shape="orders-held"} > 0'
     wait_until(lambda: demo.prometheus.query(most), f"{_HELD} holds most, by the metrics", _DEADLINE_S)
     with browser() as page:
-        page.open(f"http://{demo.tracker}/")
+        page.open(demo.tracker)
         page.wait_for_state("stalled")
         assert page.rows("holders")[0]["shape"] == _HELD
         page.save("demo_stalled")
