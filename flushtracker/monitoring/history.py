@@ -16,7 +16,7 @@ from flushtracker.status.json_document import lsn_to_json
 
 PERIOD_S: Final = 10
 _POINTS: Final = 360
-_MAX_SOURCES: Final = 32
+_MAX_SOURCES: Final = 8
 
 
 @dataclass(slots=True)
@@ -33,10 +33,11 @@ class _Point:
 
 
 class History:
-    """The last 360 points of each source, of at most 32 sources. Any thread may add and read."""
+    """The last 360 points of each source, of at most eight sources. Any thread may add and read."""
 
     def __init__(self) -> None:
-        self._points: dict[str, deque[_Point]] = {}
+        # As they are sent: they are sent more often than they are added.
+        self._points: dict[str, deque[list[Any]]] = {}
         self._lock = Lock()
 
     def add(self, at_ms: int, statuses: Iterable[ProgramStatus]) -> None:
@@ -47,14 +48,14 @@ class History:
         with self._lock:
             for source, point in new.items():
                 if source in self._points or len(self._points) < _MAX_SOURCES:
-                    self._points.setdefault(source, deque(maxlen=_POINTS)).append(point)
+                    self._points.setdefault(source, deque(maxlen=_POINTS)).append(point.to_json())
             for source in [name for name, points in self._points.items() if _is_past(points, at_ms)]:
                 del self._points[source]
 
     def to_json(self) -> dict[str, Any]:
         """Source → points, the oldest first: the time, then the LSNs written, seen, acknowledged and confirmed."""
         with self._lock:
-            return {source: [point.to_json() for point in points] for source, points in self._points.items()}
+            return {source: list(points) for source, points in self._points.items()}
 
 
 def _merge(points: dict[str, _Point], at_ms: int, status: ProgramStatus) -> None:
@@ -70,5 +71,5 @@ def _merge(points: dict[str, _Point], at_ms: int, status: ProgramStatus) -> None
         point.ack_lsn = status.acknowledged_lsn if point.ack_lsn is None else point.ack_lsn
 
 
-def _is_past(points: deque[_Point], now_ms: int) -> bool:
-    return now_ms - points[-1].at_ms > _POINTS * PERIOD_S * 1_000
+def _is_past(points: deque[list[Any]], now_ms: int) -> bool:
+    return bool(now_ms - points[-1][0] > _POINTS * PERIOD_S * 1_000)

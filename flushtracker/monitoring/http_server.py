@@ -1,22 +1,25 @@
 """``HttpServer``: a small WSGI server in threads of its own, which no client can use to delay the program.
 
 waitress reads requests and sends responses in one thread, without blocking, and a few others make the responses. What
-clients can occupy is bounded: the size of a request, how long a connection may be silent, and how many there are.
+clients can occupy is bounded: the size of a request, how long a connection may be silent, and how many there are. After
+each response its thread rests, so that one who asks in a tight loop leaves the interpreter to the program.
 """
 
 import logging
 import socket
+import time
+from collections.abc import Iterable
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from waitress import wasyncore
-from waitress.server import TcpWSGIServer, create_server
+from waitress.server import create_server
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _THREADS: Final = 2
 _CONNECTIONS: Final = 256
@@ -25,6 +28,9 @@ _SILENCE_S: Final = 10
 """A connection without any progress for this long is closed."""
 _REQUEST_BYTES: Final = 16_384
 _BACKLOG: Final = 512
+_REST: Final = 4
+_LONGEST_REST_S: Final = 0.05
+"""A thread rests four times as long as it took for a response, at most this long."""
 _LOOP_S: Final = 0.5
 _STOP_S: Final = 2
 LIMITS: Final[dict[str, Any]] = {
@@ -56,23 +62,43 @@ class HttpServer:
         listener = _listen(config)
         self.port = int(listener.getsockname()[1])
         self._map: dict[int, Any] = {}
-        self._server = cast("TcpWSGIServer", create_server(app, self._map, sockets=[listener], **LIMITS))
+        self._server: Any = create_server(_resting(app), self._map, sockets=[listener], **LIMITS)
         self._thread = Thread(target=self._run, name="status", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Close every connection and stop the threads, whatever the clients do."""
-        self._stopped = True
-        self._server.pull_trigger()
-        self._thread.join(_STOP_S)
+        if not self._stopped:
+            self._stopped = True
+            self._server.pull_trigger()
+            self._thread.join(_STOP_S)
 
     def _run(self) -> None:
         while not self._stopped:
             # The programs may have more than 1024 files open, which select() does not support.
             wasyncore.loop(timeout=_LOOP_S, use_poll=True, map=self._map, count=1)
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        """A thread that still answers keeps its pipe: it would write into whatever file has got the number since."""
+        threads, trigger = self._server.task_dispatcher, self._server.trigger
+        threads.shutdown(timeout=_STOP_S / 2)
         for channel in list(self._map.values()):
-            channel.close()
-        self._server.task_dispatcher.shutdown(timeout=_STOP_S)
+            if channel is not trigger:
+                wasyncore.dispatcher.close(channel)
+        if not threads.threads:
+            trigger.close()
+
+
+def _resting(app: "WSGIApplication") -> "WSGIApplication":
+    def rested(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        started = time.monotonic()
+        try:
+            return app(environ, start_response)
+        finally:
+            time.sleep(min((time.monotonic() - started) * _REST, _LONGEST_REST_S))
+
+    return rested
 
 
 def _listen(config: StatusConfig) -> socket.socket:

@@ -65,7 +65,7 @@ def test_sources_beyond_the_limit_are_left_out() -> None:
     history = History()
     history.add(0, [job("first")])
     history.add(1, [job(*map(str, range(100)), "first")])
-    assert len(history.to_json()) == 32
+    assert len(history.to_json()) == 8
     assert len(history.to_json()["first"]) == 2
 
 

@@ -6,12 +6,15 @@ import select
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from threading import Event, current_thread
 from threading import enumerate as enumerate_threads
 from typing import Any, Final
 
 import pytest
+from waitress.trigger import trigger
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError
@@ -45,9 +48,13 @@ def received(client: socket.socket) -> bytes:
 
 
 def get(server: StatusServer, path: str = "status.json") -> Any:
-    """Another client's answer, which comes within a second."""
-    with urllib.request.urlopen(server.url + path, timeout=1) as response:  # noqa: S310  our own server
+    """Another client's answer. Behind one that hangs it would come after ten seconds, when that is disconnected."""
+    with urllib.request.urlopen(server.url + path, timeout=5) as response:  # noqa: S310  our own server
         return json.load(response)
+
+
+def _no_thread() -> bool:
+    return not any(thread.name.startswith(_THREADS) for thread in enumerate_threads())
 
 
 def test_clients_read_the_document_and_the_server_does_not_name_itself() -> None:
@@ -166,6 +173,20 @@ def test_the_programs_own_thread_is_not_delayed() -> None:
     assert longest_s < 1
 
 
+def test_a_client_that_asks_in_a_loop_leaves_most_of_the_time_to_the_program() -> None:
+    """Each of the two threads rests four times as long as it took for the answer."""
+
+    def read() -> JobStatus:
+        time.sleep(0.01)
+        return STATUS
+
+    with StatusServer(ANY_PORT, read) as server:
+        started = time.monotonic()
+        for _ in range(10):
+            assert get(server) == STATUS.to_json()
+        assert time.monotonic() - started > 10 * (1 + 4) * 0.01
+
+
 def test_leaving_stops_every_thread_within_a_moment_whatever_clients_do(caplog: pytest.LogCaptureFixture) -> None:
     """Nor do clients write into the program's log."""
     server = StatusServer(StatusConfig("127.0.0.1", 0, ("http://127.0.0.1:9",)), lambda: STATUS)
@@ -176,10 +197,34 @@ def test_leaving_stops_every_thread_within_a_moment_whatever_clients_do(caplog: 
             assert get(server) == STATUS.to_json()
             started = time.monotonic()
         assert time.monotonic() - started < 3
-    wait_until(lambda: not any(thread.name.startswith(_THREADS) for thread in enumerate_threads()), "no thread", 5)
+    wait_until(_no_thread, "no thread", 5)
     with pytest.raises(ConnectionRefusedError):
         connected(server)
     assert not caplog.records
+
+
+def test_an_answer_under_way_at_the_end_writes_into_no_file_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """waitress wakes its loop through a pipe. Closed too early, the pipe's number was that of the next file opened."""
+    waking, may_wake = Event(), Event()
+    wake: Callable[[trigger], None] = vars(trigger)["_physical_pull"]
+
+    def wake_later(pipe: trigger) -> None:
+        if current_thread().name.startswith("waitress"):
+            waking.set()
+            may_wake.wait(10)
+        wake(pipe)
+
+    monkeypatch.setattr(trigger, "_physical_pull", wake_later)
+    with ExitStack() as stack:
+        with serving() as server:
+            stack.enter_context(connected(server, b"GET /status.json HTTP/1.1\r\nHost: h\r\n\r\n"))
+            assert waking.wait(5)
+        files = [stack.enter_context((tmp_path / str(number)).open("wb")) for number in range(20)]
+        may_wake.set()
+        wait_until(_no_thread, "no thread", 5)
+        assert [path.stat().st_size for path in tmp_path.iterdir()] == [0] * len(files)
 
 
 def test_a_taken_port_is_refused_with_its_key() -> None:
