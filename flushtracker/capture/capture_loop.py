@@ -34,6 +34,7 @@ from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, read_held_slot, read_slot
+from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.source_name import base_source
@@ -66,6 +67,10 @@ class CaptureLoop:
         """The source being captured, once it is known."""
         return None if self._source is None else self._source.name
 
+    def status(self) -> CaptureStatus:
+        """What capture knows of itself now; for any thread. The slot's figures only with ``status`` configured."""
+        return self._watch.read()
+
     def run(self) -> None:
         """Capture until stopped; the server resends to the next capture what is unconfirmed by then.
 
@@ -89,10 +94,10 @@ class CaptureLoop:
         status, stall = self._config.status, self._config.stall
         if status is None:
             return
-        watches.enter_context(StatusServer(status, self._watch.read))
+        watches.enter_context(StatusServer(status, self.status))
         watches.enter_context(self._slot_watch)
         if stall is not None:
-            self._evictor = watches.enter_context(Evictor(stall, [Peer(url) for url in status.peers], self._watch.read))
+            self._evictor = watches.enter_context(Evictor(stall, [Peer(url) for url in status.peers], self.status))
 
     def _capture_until_stopped(self) -> None:
         delay_s = _FIRST_DELAY_S

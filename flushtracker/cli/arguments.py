@@ -67,7 +67,7 @@ def add_add_shape(parser: Parser) -> None:
 
 
 def _add_edit(parser: Parser) -> None:
-    _add_config(parser, "of `flushtracker capture`, which names the shapes file")
+    _add_capture_config(parser)
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
         "--timeout", type=_limit, default=30, metavar="S", help="seconds for capture to take it (default: %(default)s)"
@@ -137,13 +137,7 @@ def add_report(parser: Parser) -> None:
 def add_status(parser: Parser) -> None:
     """Add the arguments of ``flushtracker status``."""
     add = parser.add_argument
-    add(
-        "--config",
-        type=Path,
-        default=Path("conf/capture.yaml"),
-        metavar="FILE",
-        help="the configuration of `flushtracker capture` (default: %(default)s)",
-    )
+    _add_capture_config(parser)
     add("--job", metavar="URL", help="where the job tells its status, as http://127.0.0.1:9464; default: status.peers")
     add("--json", action="store_true", help="print one JSON object, on one line")
     add(
@@ -232,6 +226,17 @@ def add_demo(parser: Parser) -> None:
 
 def _add_config(parser: Parser, example: str) -> None:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=example)
+
+
+def _add_capture_config(parser: Parser) -> None:
+    """Of what acts on a slot: the same file for all, so that a remedy can be pasted as it is."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=Path("conf/capture.yaml"),
+        metavar="FILE",
+        help="the configuration of `flushtracker capture` (default: %(default)s)",
+    )
 
 
 def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:

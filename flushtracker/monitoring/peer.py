@@ -1,19 +1,17 @@
 """``Peer``: the last status of another program, which a thread of its own asks for again and again."""
 
 import time
-import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
 from threading import Event, Thread
 from typing import Final
 
 from flushtracker.errors import DecodeError
+from flushtracker.monitoring.http_client import fetch, fetch_failure
 from flushtracker.monitoring.program_status import ProgramStatus, parse_status
 
 _PERIOD_S: Final = 2.0
 _TIMEOUT_S: Final = 2.0
-_MAX_BYTES: Final = 1_048_576
-_CHUNK: Final = 65_536
 _FRESH_MS: Final = 10_000
 
 
@@ -54,9 +52,9 @@ class Peer:
         """Ask once, and keep the answer."""
         last = self.answer
         try:
-            status = parse_status(_fetch(f"{last.url}/status.json"))
+            status = parse_status(fetch(f"{last.url}/status.json", _TIMEOUT_S))
         except (OSError, HTTPException, DecodeError, ValueError) as error:
-            self.answer = PeerAnswer(last.url, last.status, last.at_ms, _reason(error))
+            self.answer = PeerAnswer(last.url, last.status, last.at_ms, fetch_failure(error))
         else:
             self.answer = PeerAnswer(last.url, status, time.time_ns() // 1_000_000)
 
@@ -64,37 +62,3 @@ class Peer:
         while not self._stopping.is_set():
             self.ask()
             self._stopping.wait(_PERIOD_S)
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS only, directly whatever the environment says about proxies, and without following redirects."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
-_OPENER: Final = _opener()
-
-
-def _fetch(url: str) -> bytes:
-    deadline = time.monotonic() + _TIMEOUT_S
-    body = b""
-    with _OPENER.open(url, timeout=_TIMEOUT_S) as response:
-        while chunk := response.read1(_CHUNK):
-            body += chunk
-            if len(body) > _MAX_BYTES:
-                raise ValueError(f"its answer is larger than {_MAX_BYTES} bytes")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"its answer took longer than {_TIMEOUT_S:g} s")
-    return body
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or error
-    return str(getattr(reason, "strerror", None) or reason) or type(reason).__name__

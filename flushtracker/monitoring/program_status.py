@@ -1,7 +1,10 @@
 """``ProgramStatus``: the document of either program, and how it is read from another one's ``/status.json``."""
 
 import json
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from flushtracker.errors import DecodeError
 from flushtracker.status.capture_status import CAPTURE, CaptureStatus
@@ -9,26 +12,35 @@ from flushtracker.status.job_status import TRACK, JobStatus
 
 ProgramStatus: TypeAlias = JobStatus | CaptureStatus
 
-_SUBJECT: Final = "the status of a flushtracker program, version 1"
+_VERSION: Final = 1
+_KINDS: Final[Mapping[str, type[JobStatus] | type[CaptureStatus]]] = {TRACK: JobStatus, CAPTURE: CaptureStatus}
+_SUBJECT: Final = "the status of a flushtracker program, version"
 
 
 def parse_status(data: bytes) -> ProgramStatus:
-    """Read the output of ``to_json`` of either document; raises ``DecodeError``."""
+    """Read the output of ``to_json`` of either document; raises ``DecodeError`` for anything else."""
     try:
-        fields = json.loads(data)
-        status = _status(fields["program"], fields) if fields["version"] == 1 else None
+        document = json.loads(data)
+        version, kind = document["version"], _KINDS[document["program"]]
+        status = kind.from_json(document) if version == _VERSION else None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DecodeError(f"it is not {_SUBJECT}") from error
-    if status is None or not all(isinstance(source, str | None) for source in _sources(status)):
-        raise DecodeError(f"it is not {_SUBJECT}")
+        raise DecodeError(f"it is not {_SUBJECT} {_VERSION}") from error
+    if status is None and type(version) is int:
+        raise DecodeError(f"it is {_SUBJECT} {version}, not {_VERSION}; use the same release")
+    if status is None or not _has_type(status, kind):
+        raise DecodeError(f"it is not {_SUBJECT} {_VERSION}")
     return status
 
 
-def _status(program: object, fields: dict[str, Any]) -> ProgramStatus | None:
-    if program == TRACK:
-        return JobStatus.from_json(fields)
-    return CaptureStatus.from_json(fields) if program == CAPTURE else None
-
-
-def _sources(status: ProgramStatus) -> list[str | None]:
-    return [source.source for source in status.sources] if isinstance(status, JobStatus) else [status.source]
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether a document's value has the type that its field declares, which a dataclass does not check."""
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_has_type(item, get_args(hint)[0]) for item in value)
+    if isinstance(hint, UnionType):
+        return any(_has_type(value, option) for option in get_args(hint))
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return type(value) is hint and all(
+            _has_type(getattr(value, each.name), hints[each.name]) for each in fields(hint)
+        )
+    return type(value) is hint

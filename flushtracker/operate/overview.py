@@ -32,12 +32,6 @@ class Overview:
     acks: Answer[Ack]
 
     @property
-    def now_ms(self) -> int:
-        """The time by the clock that is ahead: this machine's, or the job's."""
-        job = self.job_status
-        return self.at_ms if job is None else max(self.at_ms, job.at_ms)
-
-    @property
     def job_status(self) -> JobStatus | None:
         return None if self.job is None else self.job.value
 
@@ -61,6 +55,11 @@ class Overview:
             return self.job_source.ack_lsn
         return None if self.last_row is None else self.last_row.ack_lsn
 
+    def age_ms(self, since_ms: int | None) -> int | None:
+        """How long ago a time of the job's document was, by the clock that made it; ``None`` for ``None``."""
+        status = self.job_status
+        return None if status is None or since_ms is None else max(0, status.at_ms - since_ms)
+
     @property
     def waiting_ms(self) -> int | None:
         """For how long the ack has not moved although something is pending: 0 if nothing is, ``None`` if unknown.
@@ -69,8 +68,7 @@ class Overview:
         if the job does not answer.
         """
         if self.job_source is not None:
-            since_ms = self.job_source.waiting_since_ms
-            return 0 if since_ms is None else max(0, self.now_ms - since_ms)
+            return self.age_ms(self.job_source.waiting_since_ms) or 0
         row = self.last_row
         return None if row is None or row.pending_shapes == 0 else max(0, self.at_ms - acked_at_ms(row))
 

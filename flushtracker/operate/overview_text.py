@@ -125,7 +125,7 @@ def _table(overview: Overview, source: SourceStatus, width: int | None) -> Itera
 
 
 def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str, str, str, str]:
-    since = seconds_text(max(0, overview.now_ms - holder.since_ms) / 1000)
+    since = seconds_text((overview.age_ms(holder.since_ms) or 0) / 1000)
     if holder.is_removed:
         effect = "is removed"
     elif holder.ack_if_removed is None:

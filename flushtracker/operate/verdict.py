@@ -24,6 +24,8 @@ _LARGE_BYTES: Final = 1_000_000_000
 """So much WAL has a cause to look for, where no limit is given."""
 _RECORDS_BEHIND: Final = 10_000
 """A job that reads along is less than this behind."""
+_BATCH_MS: Final = 120_000
+"""A job that has something to read ends a batch sooner."""
 _UNCONFIRMED_MS: Final = 60_000
 """Capture reads the acks each second, and confirms them with its next status update."""
 
@@ -144,13 +146,13 @@ def _job_problems(overview: Overview) -> Iterator[Problem]:
         text = f"job {overview.job_url} has seen nothing of {subject}"
         remedy = "see whether capture publishes to the topics that this job reads, and whether the address is right"
         yield Problem("job", "job_unaware", text, remedy, exit_code)
-    elif status.records_behind is not None and status.records_behind >= _RECORDS_BEHIND:
-        yield Problem(
-            "job",
-            "job_behind",
-            f"the job has not read {status.records_behind:,} records of its topics yet",
-            "if the number grows, the job is too slow or hangs: see its log",
-        )
+    elif (behind := status.records_behind or 0) and (
+        behind >= _RECORDS_BEHIND or (overview.age_ms(status.batch_at_ms) or 0) > _BATCH_MS
+    ):
+        age_ms = overview.age_ms(status.batch_at_ms)
+        last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
+        text = f"the job has not read {behind:,} records of its topics yet{last}"
+        yield Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
 
 
 def _acks_problems(overview: Overview) -> Iterator[Problem]:

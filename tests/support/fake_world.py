@@ -255,6 +255,8 @@ class FakeWorld:
 class Publisher:
     """Confirms every record at once."""
 
+    pending_bytes = 0
+
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
 

@@ -57,12 +57,12 @@ class World:
         slot = SlotStatus(
             "shapes",
             self.now_ms,
-            True,
+            True,  # noqa: FBT003  a field
             "reserved",
             self.written_lsn,
             ACK + 1,
             self.held_bytes,
-            None,  # noqa: FBT003
+            None,
         )
         status = CaptureStatus(
             at_ms=self.now_ms,

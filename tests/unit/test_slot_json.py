@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
+from referencing import Registry, Resource
 
 import flushtracker
 from flushtracker.operate.overview_json import overview_json
@@ -16,7 +17,8 @@ from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
 
 FOLDER: Final = Path(flushtracker.__file__).parents[1] / "docs"
 SCHEMA: Final[dict[str, Any]] = json.loads((FOLDER / "schemas" / "status_command.json").read_text())
-VALIDATOR: Final = Draft202012Validator(SCHEMA)
+JOB: Final = Resource.from_contents(json.loads((FOLDER / "schemas" / "status_job.json").read_text()))
+VALIDATOR: Final = Draft202012Validator(SCHEMA, registry=Registry().with_resource("status_job.json", JOB))
 
 
 def document(**parts: Any) -> dict[str, Any]:

@@ -123,12 +123,19 @@ def test_much_wal_that_no_shape_holds_has_a_cause() -> None:
     assert kinds(overview(slot=SLOT, job=IDLE), Limits(retained_bytes=1)) == ["max_retained", "restart_lsn_held"]
 
 
-def test_clock_that_is_ahead_counts() -> None:
-    """The job's machine is a minute ahead of this one."""
-    job = job_status(source(waiting_since_ms=NOW_MS + 50_000), at_ms=NOW_MS + 60_000)
-    assert overview(job=job).waiting_ms == 10_000
-    job = job_status(source(waiting_since_ms=NOW_MS - 50_000), at_ms=NOW_MS - 60_000)
-    assert overview(job=job).waiting_ms == 50_000
+@pytest.mark.parametrize(("behind", "age_ms", "told"), [(1, 121_000, ["job_behind"]), (1, 119_000, []), (0, 9**9, [])])
+def test_job_that_has_something_to_read_and_ends_no_batch_is_told(behind: int, age_ms: int, told: list[str]) -> None:
+    """It hangs; one that has nothing to read has no batch for long."""
+    seen = overview(job=job_status(HELD, records_behind=behind, batch_at_ms=NOW_MS - age_ms))
+    assert kinds(seen) == told
+    assert all(each.text.endswith("; its last batch ended 2.0 min ago") for each in judge(seen, NO_LIMITS).problems)
+
+
+def test_age_is_by_the_clock_of_the_job() -> None:
+    """Its machine is an hour ahead of this one, or behind."""
+    for ahead_ms in (3_600_000, -3_600_000):
+        at_ms = NOW_MS + ahead_ms
+        assert overview(job=job_status(source(waiting_since_ms=at_ms - 10_000), at_ms=at_ms)).waiting_ms == 10_000
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,234 @@
+"""The commands that edit the shapes file: exactly the wanted shape changes, or nothing does."""
+
+import fcntl
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flushtracker.cli import main
+from flushtracker.errors import ConfigError
+from flushtracker.operate.shapes_edit import edited
+from flushtracker.shapes.shapes_file import read_shapes
+from tests.support.fake_world import CONFIG
+
+ROOT = Path(__file__).parents[2]
+SHAPES = """\
+# Mine.
+shapes:
+  - id: users     # all of them
+    table: public.users
+  - id: orders
+    table: public.orders
+    depends_on: [users]
+
+  # the big one
+  - id: events
+    table: public.events
+"""
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    path = tmp_path / "shapes.yaml"
+    path.write_text(SHAPES)
+    return path
+
+
+def run(shapes: Path, *arguments: str) -> int:
+    """The command without a look at the registry."""
+    config = shapes.parent / "capture.yaml"
+    config.write_text(yaml.safe_dump(CONFIG | {"shapes": str(shapes), "acks": "acks"}))
+    return main([*arguments, "--no-wait", "--config", str(config)])
+
+
+def remove(shapes: Path, *arguments: str) -> int:
+    return run(shapes, "remove-shape", *arguments, "--yes")
+
+
+def test_a_shape_is_taken_out_and_all_else_stays(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Byte for byte, with its comments."""
+    assert remove(shapes, "orders") == 0
+    assert capsys.readouterr().out == f"removed shape orders from {shapes}\n"
+    removed = "  - id: orders\n    table: public.orders\n    depends_on: [users]\n"
+    assert shapes.read_text() == SHAPES.replace(removed, "")
+
+
+def test_every_shape_of_the_example_can_be_taken_out_and_put_back(tmp_path: Path) -> None:
+    """``conf/shapes.yaml`` has comments of every kind."""
+    text = (ROOT / "conf" / "shapes.yaml").read_text()
+    path = tmp_path / "shapes.yaml"
+    path.write_text(text)
+    definitions = read_shapes(path).definitions
+    for index, shape in enumerate(definitions):
+        path.write_text(text)
+        if shape.id == "orders-original":
+            # Another one depends on it.
+            assert remove(path, shape.id) == 2
+            assert path.read_text() == text
+            continue
+        assert remove(path, shape.id) == 0
+        assert read_shapes(path).definitions == (*definitions[:index], *definitions[index + 1 :])
+        assert set(path.read_text().splitlines()) <= set(text.splitlines())
+    path.write_text("shapes: []\n")
+    assert run(path, "add-shape", str(ROOT / "conf" / "shapes.yaml")) == 0
+    assert read_shapes(path).definitions == definitions
+
+
+def test_shapes_are_put_behind_the_others(
+    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a file or from stdin; they may depend on shapes that are there."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("- id: late\n  table: public.late  # new\n  depends_on: [users]\n"))
+    assert run(shapes, "add-shape", "-") == 0
+    assert capsys.readouterr().out == f"added shape late to {shapes}\n"
+    assert shapes.read_text() == (SHAPES + "  - id: late\n    table: public.late  # new\n    depends_on: [users]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["remove-shape", "order"], "has no shape 'order'; did you mean 'orders'?"),
+        (["remove-shape", "zzz"], "has no shape 'zzz'\n"),
+        (["remove-shape", "users"], "depends_on names 'users', which is not a shape in this file"),
+        (["add-shape", "id: users\ntable: public.u"], "duplicate id, first on line 3"),
+        (["add-shape", "id: a\ntable: public.u\nwher: x"], "shape a: wher is not a known key; did you mean where?"),
+        (["add-shape", "id: a\ntable: u"], "shape a: table is 'u', not of the form schema.name"),
+        (["add-shape", "shapes: []"], "has no shapes"),
+        (["add-shape", "{"], "not YAML"),
+        (["add-shape", "shapes: [*a]"], "not YAML"),
+    ],
+)
+def test_what_is_refused_changes_nothing(
+    shapes: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the user's file, not the one that was tried."""
+    new = shapes.parent / "new.yaml"
+    new.write_text(arguments[1])
+    command = [arguments[0], str(new)] if arguments[0] == "add-shape" else [*arguments, "--yes"]
+    assert run(shapes, *command) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert ".new" not in error
+    assert shapes.read_text() == SHAPES
+    assert sorted(path.name for path in shapes.parent.iterdir()) == ["capture.yaml", "new.yaml", "shapes.yaml"]
+
+
+def test_a_removal_is_confirmed_at_a_terminal_or_with_yes(
+    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that forgets --yes is told so; a person who does not say yes has said no."""
+    assert run(shapes, "remove-shape", "orders") == 2
+    assert "removing a shape is final; say --yes where nobody can be asked" in capsys.readouterr().err
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for answer, code in (("\n", 1), ("no\n", 1), ("y\n", 0)):
+        assert "orders" in shapes.read_text()
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        assert run(shapes, "remove-shape", "orders") == code
+        assert "is final: its id is never used again" in capsys.readouterr().out
+    assert "orders" not in shapes.read_text()
+
+
+def test_the_last_shape_goes_with_a_line_that_allows_it(shapes: Path) -> None:
+    """Capture would take the file for one that was emptied by accident."""
+    shapes.write_text("shapes:\n  - id: users\n    table: public.users\n# end\n")
+    assert remove(shapes, "users") == 0
+    assert shapes.read_text() == "shapes: []\n# end\nallow_removing: 1\n"
+
+
+def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
+    """The file that capture reads is often a link, and not everybody's."""
+    shapes.chmod(0o640)
+    link = shapes.parent / "link.yaml"
+    link.symlink_to(shapes.name)
+    assert remove(link, "orders") == 0
+    assert link.is_symlink()
+    assert shapes.stat().st_mode & 0o777 == 0o640
+    assert "orders" not in shapes.read_text()
+
+
+def test_line_ends_and_a_byte_order_mark_stay(shapes: Path) -> None:
+    """An editor of another system has left them."""
+    shapes.write_bytes(b"\xef\xbb\xbf" + SHAPES.replace("\n", "\r\n").encode())
+    assert remove(shapes, "events") == 0
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: events\ntable: public.events")
+    assert run(shapes, "add-shape", str(new)) == 0
+    assert shapes.read_bytes().count(b"\r\n") == shapes.read_bytes().count(b"\n")
+    assert shapes.read_bytes().startswith(b"\xef\xbb\xbf# Mine")
+
+
+def test_an_editor_that_saves_meanwhile_wins(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editors take no lock. Their content must not be overwritten by what was read before it."""
+    real = read_shapes
+
+    def save_and_read(path: Path) -> object:
+        if path.name.endswith(".new"):
+            shapes.write_text(SHAPES + "# edited\n")
+        return real(path)
+
+    monkeypatch.setattr("flushtracker.operate.shapes_edit.read_shapes", save_and_read)
+    assert remove(shapes, "orders") == 2
+    assert shapes.read_text() == SHAPES + "# edited\n"
+
+
+def test_a_second_command_waits_for_the_first_and_edits_what_that_has_left(
+    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that it has waited for is not the one that is there afterwards."""
+    pauses = []
+
+    def go_on(_: float) -> None:
+        pauses.append(1)
+        if len(pauses) == 3:
+            new = shapes.parent / "other"
+            new.write_text(SHAPES + "# by the first\n")
+            new.rename(shapes)
+            fcntl.flock(first, fcntl.LOCK_UN)
+
+    monkeypatch.setattr("time.sleep", go_on)
+    with shapes.open("rb") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        assert remove(shapes, "orders") == 0
+    assert "# by the first" in shapes.read_text()
+    assert "orders" not in shapes.read_text()
+    assert len(pauses) >= 3
+    monkeypatch.setattr("flushtracker.operate.shapes_edit._LOCK_TIMEOUT_S", 0.01)
+    with shapes.open("rb") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        assert remove(shapes, "events") == 2
+    assert "is locked by another process; nothing was changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", ["fsync", "fchmod"])
+def test_a_full_or_failing_disk_leaves_the_file_as_it_was(
+    shapes: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no remains beside it."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, fail)
+    assert remove(shapes, "orders") == 2
+    assert "cannot be changed: No space left on device; nothing was changed" in capsys.readouterr().err
+    assert shapes.read_text() == SHAPES
+    assert len(list(shapes.parent.iterdir())) == 2
+
+
+def test_an_edit_that_would_change_more_is_refused(shapes: Path) -> None:
+    """Whatever the text is, its meaning decides."""
+    refuse: Callable[[object], None] = lambda _: pytest.fail("read although it is no file of shapes")  # noqa: E731
+    with pytest.raises(ConfigError, match="as it would be, line 1: other is not a known key"), edited(shapes) as file:
+        file.replace("other: 1\n", refuse)
+    anchored = "shapes:\n  - id: a\n    table: &t public.t\n  - id: b\n    table: *t\n"
+    shapes.write_text(anchored)
+    assert remove(shapes, "a") == 2
+    assert shapes.read_text() == anchored
