@@ -49,10 +49,10 @@ class Question(Generic[T]):
         if self._asked.is_alive():
             return Answer(now_ms(), error=self._silence)
         if isinstance(self._asked.failure, FlushtrackerError):
-            return Answer(now_ms(), error=self._asked.failure)
+            return Answer(self._asked.ended_at_ms, error=self._asked.failure)
         if self._asked.failure is not None:
             raise self._asked.failure
-        return Answer(now_ms(), self._asked.value)
+        return Answer(self._asked.ended_at_ms, self._asked.value)
 
     @property
     def is_open(self) -> bool:
@@ -61,19 +61,21 @@ class Question(Generic[T]):
 
 
 class _Asked(Thread, Generic[T]):
-    """One call of ``find``; ``value`` or ``failure`` once it has ended. It does not keep the process alive."""
+    """One call of ``find``; ``value`` or ``failure`` once it has ended. Does not keep the process alive."""
 
     def __init__(self, find: Callable[[], T]) -> None:
         super().__init__(daemon=True)
         self._find = find
         self.value: T | None = None
         self.failure: BaseException | None = None
+        self.ended_at_ms = 0
 
     def run(self) -> None:
         try:
             self.value = self._find()
         except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
             self.failure = error
+        self.ended_at_ms = now_ms()
 
 
 def now_ms() -> int:

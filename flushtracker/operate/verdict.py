@@ -131,7 +131,7 @@ def _job_problems(overview: Overview) -> Iterator[Problem]:
             "job",
             "job_not_asked",
             "the job is not asked, since its address is not known",
-            "give it with --job, or as status.peers in capture's configuration; the job's own needs status.listen",
+            "give its address with --job, or as status.peers in capture's file; the job's own needs status.listen",
         )
         return
     status, error = overview.job.value, overview.job.error
