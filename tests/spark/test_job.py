@@ -264,7 +264,7 @@ def test_missing_stream_directory_is_named(spark: SparkSession, tmp_path: Path) 
 def test_dead_writer_on_a_quiet_table_is_noticed_without_a_batch(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No events arrive; the driver's own timer detects the stall, logs it once, and logs its end."""
+    """No events arrive; the driver's own timer detects the stall, logs it after each doubling, and logs its end."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000, "users")])
@@ -284,6 +284,12 @@ def test_dead_writer_on_a_quiet_table_is_noticed_without_a_batch(
     finally:
         stop.set()
         thread.join(_DEADLINE_S)
-    assert re.search(r"source=7301/1/shapes shape_id=users last_flushed=0/7CF\+0 waited_ms=\d+", logged("stalled")[0])
-    assert len(logged("shape stalled")) == 1
+    stalls = [
+        re.search(r"source=7301/1/shapes shape_id=users last_flushed=0/7CF\+0 waited_ms=(\d+) held_bytes=2$", message)
+        for message in logged("shape stalled")
+    ]
+    assert all(stall and int(stall[1]) >= 300 << times for times, stall in enumerate(stalls))
+    assert logged("shape no longer stalled") == [
+        "shape no longer stalled source=7301/1/shapes shape_id=users was_at=0/7CF+0 cause=flushed"
+    ]
     assert job.ack_lsns(source.name) == {0: 1998, 1: 2000}

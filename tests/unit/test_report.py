@@ -140,7 +140,7 @@ def test_the_report_shows_how_the_ack_rose_and_that_it_is_complete(
 
 
 def test_an_ack_short_of_the_last_commit_is_an_error(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error has both LSNs, the bytes between them, and what blocked the ack when it was written, not what does now."""
+    """The error has both LSNs, the bytes between them, and what blocked the ack then, not what does now."""
     project.write_acks(ACKS[:3])
     project.write_fragments(0x2000, 0x5000)
     assert project.report() == 1
