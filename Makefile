@@ -11,7 +11,7 @@ INPUTS    ?= 10000000
 KILLS     ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak unit mutants bench bench-long check format jars brokerjars dist clean distclean python java
+.PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars dist clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -31,6 +31,9 @@ demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker a
 
 test: java $(READY) jars brokerjars ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
+
+verify: verifytools java $(READY) jars brokerjars ## try alerts and page in a real Prometheus and Chromium, which Debian has
+	$(BIN)/python -m pytest tests/verify
 
 soak: java $(READY) jars brokerjars ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
@@ -99,6 +102,9 @@ python:
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { \
 	  echo "$(PYTHON) cannot create a virtual environment, because its venv or ensurepip is missing:" >&2; \
 	  echo "install it (on Debian or Ubuntu: apt install python3-venv), or name another: make PYTHON=python3.12" >&2; exit 2; }
+
+verifytools: | python
+	@"$(PYTHON)" -m tests.verify.tools
 
 java: | python
 	@"$(PYTHON)" -m flushtracker.jvm.java

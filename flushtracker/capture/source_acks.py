@@ -57,7 +57,7 @@ class MissingTableLog:
 class SourceAcks:
     """The acks of ``source``, and of no other: after a failover, the old timeline's acks mean nothing to the new slot.
 
-    For one thread at a time. ``on_read`` is called after each read that has succeeded.
+    For one thread at a time. ``on_read`` is called after each read of a table; a wrong path has none.
     """
 
     def __init__(
@@ -76,5 +76,6 @@ class SourceAcks:
         """The source's current last ack, or ``None``; raises ``SinkError``."""
         ack_lsn = self._table.last_ack(self._source)
         self._missing_table_log.record(exists=self._table.exists)
-        self._on_read()
+        if self._table.exists:
+            self._on_read()
         return ack_lsn

@@ -56,6 +56,8 @@ class Demo:
         self._workload = ExitStack()
         self.status_url = f"http://127.0.0.1:{free_port()}"
         """Of the tracker: its status, metrics and page."""
+        self.capture_url = f"http://127.0.0.1:{free_port()}"
+        """The same of capture."""
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
@@ -68,7 +70,8 @@ class Demo:
             self._say(f"data and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
             self._say(f"what the tracker knows will be on {self.status_url}")
-            os.environ["FLUSHTRACKER_DEMO_STATUS_PORT"] = self.status_url.rpartition(":")[2]
+            for name, url in (("STATUS", self.status_url), ("CAPTURE", self.capture_url)):
+                os.environ[f"FLUSHTRACKER_DEMO_{name}_PORT"] = url.rpartition(":")[2]
             self._start_server(parts)
             self._start_broker(parts)
             TopicAdmin(self.config.kafka).create(ROLES)

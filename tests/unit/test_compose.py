@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
+from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
 from flushtracker.kafka.kafka_config import load_kafka_config
+from flushtracker.shapes.shapes_file import load_shapes
 
 _ROOT: Final = Path(__file__).parents[2]
 _COMPOSE: Final = _ROOT / "docker-compose.yml"
@@ -53,13 +57,14 @@ def test_services_depend_only_on_conditions_that_can_be_met() -> None:
             assert condition == ("service_completed_successfully" if other == "topics" else "service_healthy")
             assert other == "topics" or "healthcheck" in services.mapping(other), f"{name} waits for {other}"
     assert {("track_flushes", "spark-worker"), ("write_shapes", "spark-worker")} <= set(dependencies)
+    assert {("capture_wal", "topics"), ("capture_wal", "postgres")} <= set(dependencies)
 
 
 @pytest.mark.parametrize("path", [_COMPOSE, _DOCKERFILE], ids=lambda path: path.name)
 def test_every_file_named_exists(path: Path) -> None:
     """In the checkout: configurations, jobs, and everything that goes into the image."""
     text = path.read_text()
-    named = set(re.findall(r"\b(?:conf|jobs|docker)/[\w./-]+", text))
+    named = set(re.findall(r"(?<!/opt/flushtracker/)\b(?:conf|jobs|docker)/[\w./-]*\w", text))
     for sources in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
         named |= set(sources.split())
     assert len(named) >= 3
@@ -76,8 +81,8 @@ def test_dockerignore_keeps_exactly_what_the_image_copies() -> None:
 def test_images_are_pinned() -> None:
     """Each image has a version, not ``latest``."""
     images = re.findall(r"^(?:FROM|\s+image:) (\S+)$", _COMPOSE.read_text() + _DOCKERFILE.read_text(), re.MULTILINE)
-    assert len(images) == 4
-    assert all(re.search(r":\d+\.\d+", image) for image in images), images
+    assert len(images) == 5
+    assert all(re.search(r":v?\d+\.\d+", image) for image in images), images
 
 
 def test_jobs_share_the_cluster() -> None:
@@ -96,8 +101,9 @@ def test_jobs_share_the_cluster() -> None:
 
 
 def test_jobs_read_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jobs and the creation of topics are configured in three files, which must agree."""
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    """The jobs, capture and the creation of topics are configured in four files, which must agree."""
+    for name, value in {"KAFKA_BOOTSTRAP": "kafka:9092", "PGHOST": "postgres", "PGPASSWORD": "x"}.items():
+        monkeypatch.setenv(name, value)
     source = load_config(_ROOT / "conf" / "cluster.yaml").transport
     kafka = load_kafka_config(_ROOT / "conf" / "compose_kafka.yaml")
     assert isinstance(source, KafkaTransport)
@@ -116,6 +122,77 @@ def test_jobs_read_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) 
     )
     assert kafka.topics == load_kafka_config(_ROOT / "conf" / "kafka.yaml").topics
     assert kafka.replication_factor == 1
+    capture = load_capture_config(_ROOT / "conf" / "compose_capture.yaml")
+    assert capture.kafka.bootstrap_servers == kafka.bootstrap_servers
+    assert (capture.kafka.topics, capture.kafka.replication_factor) == (kafka.topics, kafka.replication_factor)
+
+
+def test_capture_reads_the_acks_and_serves_the_snapshots_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ack table is the job's, and the writers read the tables of capture's server and publication."""
+    for name, value in {"KAFKA_BOOTSTRAP": "kafka:9092", "PGHOST": "postgres", "PGPASSWORD": "x"}.items():
+        monkeypatch.setenv(name, value)
+    capture = load_capture_config(_ROOT / "conf" / "compose_capture.yaml")
+    write = load_write_config(_ROOT / "conf" / "cluster_write.yaml")
+    assert capture.acks == load_config(_ROOT / "conf" / "cluster.yaml").sink.acks
+    assert write.tables is not None
+    assert write.tables.publication == capture.postgres.publication
+    assert write.tables.connection["host"] in read_yaml(_COMPOSE).mapping("services")
+
+
+def _status_ports() -> dict[str, int]:
+    """Service → the port on which its program serves its status, by its configuration."""
+    services = read_yaml(_COMPOSE).mapping("services")
+    ports = {}
+    for name in services:
+        command = [text.value for text in services.mapping(name).optional_texts("command") or ()]
+        path = next((part for part in command if part.endswith(".yaml") and part.startswith("conf/")), None)
+        if path is not None and (status := _status(path)) is not None:
+            assert status.listen_host == "0.0.0.0", "in a container, 127.0.0.1 is reached by nobody else"  # noqa: S104
+            ports[name] = status.listen_port
+    return ports
+
+
+def _status(path: str) -> StatusConfig | None:
+    root = read_yaml(_ROOT / path)
+    return read_status(root) if "status" in root else None
+
+
+def test_status_of_job_and_capture_is_checked_scraped_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health checks, peers and Prometheus' targets name the port on which the program listens."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    services, ports = read_yaml(_COMPOSE).mapping("services"), _status_ports()
+    assert ports.keys() == {"track_flushes", "capture_wal"}
+    for name, port in ports.items():
+        check = services.mapping(name).mapping("healthcheck").optional_texts("test") or ()
+        assert f"http://localhost:{port}/readyz" in check[-1].value
+        published = [text.value for text in services.mapping(name).optional_texts("ports") or ()]
+        assert any(text.endswith(f":{port}") for text in published)
+    targets = {f"{name}:{port}" for name, port in ports.items()}
+    scrapes = yaml.safe_load((_ROOT / "conf/monitoring/prometheus.yaml").read_text())["scrape_configs"]
+    assert {target for scrape in scrapes for each in scrape["static_configs"] for target in each["targets"]} == targets
+    for path, others in (("conf/cluster.yaml", {"capture_wal"}), ("conf/compose_capture.yaml", {"track_flushes"})):
+        status = _status(path)
+        assert status is not None
+        assert set(status.peers) == {f"http://{name}:{ports[name]}" for name in others}
+
+
+def test_nothing_is_published_beyond_this_machine() -> None:
+    """Compose publishes on all interfaces unless told otherwise, past most firewalls; no two services share a port."""
+    services = read_yaml(_COMPOSE).mapping("services")
+    ports = [text.value for name in services for text in services.mapping(name).optional_texts("ports") or ()]
+    assert len(ports) >= 8
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+
+
+def test_shapes_are_over_the_tables_that_the_server_starts_with() -> None:
+    """Else capture would refuse them at its first start."""
+    tables = set(re.findall(r"^CREATE TABLE (\w+)", (_ROOT / "conf/compose_tables.sql").read_text(), re.MULTILINE))
+    shapes = load_shapes(_ROOT / "conf/compose_shapes.yaml")
+    assert {shape.table for shape in shapes} == {("public", table) for table in tables}
+    postgres = read_yaml(_COMPOSE).mapping("services").mapping("postgres")
+    mounts = [text.value for text in postgres.optional_texts("volumes") or ()]
+    assert "./conf/compose_tables.sql:/docker-entrypoint-initdb.d/tables.sql:ro" in mounts
 
 
 def _run_entrypoint(folder: Path, *arguments: str, **environ: str) -> list[str]:

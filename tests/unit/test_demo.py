@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.job_config import load_config
+from flushtracker.config.status_config import StatusConfig
 from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.samples import Sample, bars
 from flushtracker.demo.view import History, render, view
@@ -40,6 +43,18 @@ def test_shapes_of_the_demo_have_one_slow_writer() -> None:
     slowest = max(intervals, key=lambda shape_id: intervals[shape_id])
     assert slowest == "audit-archive"
     assert all(4 * interval < intervals[slowest] for shape_id, interval in intervals.items() if shape_id != slowest)
+
+
+def test_tracker_and_capture_of_the_demo_show_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of the one has what the other knows; the demo chooses the ports."""
+    variables = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "POSTGRES_PORT": "5432", "KAFKA": "one:9092"}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}", value)
+    monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
+    tracker = load_config(ROOT / "flushtracker/demo/conf/tracker.yaml").status
+    capture = load_capture_config(ROOT / "flushtracker/demo/conf/capture.yaml").status
+    assert tracker == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465",))
+    assert capture == StatusConfig("127.0.0.1", 9465, ("http://127.0.0.1:9464",))
 
 
 def sample(**fields: object) -> Sample:

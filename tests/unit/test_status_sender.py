@@ -213,6 +213,22 @@ def test_a_missing_ack_table_is_reported_at_growing_intervals_until_it_exists(
     assert caplog.messages[1:] == [f"ack table found acks={Path.cwd() / 'data' / 'acks'}"]
 
 
+def test_a_missing_ack_table_does_not_count_as_read() -> None:
+    """Or the alert about an ack table that capture cannot read would not fire where the path is wrong."""
+    table, reads = Table(None), 0
+
+    def count() -> None:
+        nonlocal reads
+        reads += 1
+
+    source_acks = SourceAcks(table, "7/1/s", MissingTableLog("data/acks"), count)
+    source_acks.last_ack()
+    assert reads == 0
+    table.acks = {}
+    source_acks.last_ack()
+    assert reads == 1
+
+
 def test_a_reconnect_does_not_repeat_the_warning_about_a_missing_ack_table(caplog: pytest.LogCaptureFixture) -> None:
     """The log is kept across connections, each of which reads the table anew; a URL is shown as it is."""
     log = MissingTableLog("s3://bucket/acks", Clock())

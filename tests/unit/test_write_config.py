@@ -39,6 +39,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the files refer to."""
     monkeypatch.setenv("SERVERS", "one:9092")
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "one:9092")
+    monkeypatch.setenv("PGHOST", "postgres")
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
     monkeypatch.setenv("KEY", "hunter2")
 
 

@@ -1,0 +1,74 @@
+"""Documents of running programs, made up: idle and stalled, with every figure known."""
+
+from typing import Final
+
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+
+SOURCE: Final = "7301/1/shapes"
+_LAST_SEEN: Final = 0x37F1CE7
+_ACK: Final = 0x37F1C5E
+
+
+def idle_job(now_ms: int) -> JobStatus:
+    """A tracking job that has acknowledged all that it has seen."""
+    return _job(now_ms, SourceStatus(SOURCE, _LAST_SEEN, _LAST_SEEN, 0, 0, None, ()))
+
+
+def stalled_job(now_ms: int, *, for_ms: int = 20 * 60_000) -> JobStatus:
+    """A tracking job whose ack has waited for two shapes for ``for_ms``."""
+    since_ms = now_ms - for_ms
+    holders = (
+        Holder("orders-open", since_ms, 3, _LAST_SEEN - _ACK, 0x37F1CA0),
+        Holder("customers", since_ms + 1_000, 1, 64, 0x37F1C5E),
+    )
+    return _job(now_ms, SourceStatus(SOURCE, _ACK, _LAST_SEEN, 2, 1, since_ms, holders))
+
+
+def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str = "reserved") -> CaptureStatus:
+    """Capture with a connection, of a server that limits how much WAL a slot may retain."""
+    slot = SlotStatus(
+        "shapes",
+        now_ms - 500,
+        is_active=True,
+        wal_status=wal_status,
+        written_lsn=_LAST_SEEN + 0x100,
+        confirmed_lsn=_ACK + 1,
+        retained_bytes=retained_bytes,
+        safe_wal_bytes=3_900_000_000,
+    )
+    return CaptureStatus(
+        now_ms,
+        now_ms - 7_200_000,
+        SOURCE,
+        is_connected=True,
+        slot=slot,
+        received_lsn=_LAST_SEEN + 0x80,
+        published_lsn=_LAST_SEEN,
+        acknowledged_lsn=_ACK,
+        confirmed_lsn=_ACK + 1,
+        acks_read_at_ms=now_ms - 400,
+        shapes=5,
+        changes_matched=12_345,
+        changes_unmatched=678,
+        publish_queue_bytes=4_096,
+        reconnects=1,
+        evictions=(Eviction("users-none", now_ms - 5_000_000, "held 50 GB"),),
+    )
+
+
+def _job(now_ms: int, source: SourceStatus) -> JobStatus:
+    return JobStatus(
+        now_ms,
+        now_ms - 7_200_000,
+        is_ready=True,
+        sources=(source,),
+        batch_id=412,
+        batch_at_ms=now_ms - 300,
+        batches=400,
+        batch_ms=120_000,
+        events=54_321,
+        dead_letters=2,
+        records_behind=17,
+        state_bytes=1_900_000,
+    )

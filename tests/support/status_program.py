@@ -1,0 +1,103 @@
+"""A program whose status is a document in a file: a process of its own with the real server, exporter and page.
+
+``python -m tests.support.status_program FILE PORT PEER...`` serves ``FILE``, read anew for each answer.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Any, Final
+from urllib.request import urlopen
+
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.monitoring.program_status import ProgramStatus, parse_status
+from flushtracker.monitoring.status_server import StatusServer
+from tests.support.waiting import wait_until
+
+_ROOT: Final = Path(__file__).parents[2]
+_DEADLINE_S: Final = 30.0
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class StatusProgram:
+    """A context manager; ``folder`` has the document, ``<name>.json``."""
+
+    def __init__(self, folder: Path, name: str, status: ProgramStatus, peers: Sequence[str] = ()) -> None:
+        self._file = folder / f"{name}.json"
+        self._peers = peers
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.show(status)
+
+    def show(self, status: ProgramStatus) -> None:
+        """Make this its status from now on."""
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(status.to_json()))
+        new.rename(self._file)
+
+    def start(self) -> None:
+        """Start the process and wait until it answers."""
+        command = [sys.executable, "-m", __name__, str(self._file), str(self.port), *self._peers]
+        self._process = subprocess.Popen(command, cwd=_ROOT, start_new_session=True)
+        wait_until(self._answers, f"{self.url} answers", _DEADLINE_S)
+
+    def kill(self) -> None:
+        """SIGKILL: it closes nothing and says nothing any more."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(_DEADLINE_S)
+            self._process = None
+
+    def document(self) -> dict[str, Any]:
+        """``/status.json``."""
+        return get_json(f"{self.url}/status.json")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None
+        try:
+            urlopen(f"{self.url}/healthz", timeout=_DEADLINE_S).close()  # noqa: S310  of this machine
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    def __enter__(self) -> "StatusProgram":
+        self.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def get_json(url: str) -> dict[str, Any]:
+    """What this URL returns, as JSON."""
+    with urlopen(url, timeout=_DEADLINE_S) as response:  # noqa: S310  of this machine
+        fields: dict[str, Any] = json.load(response)
+        return fields
+
+
+def _serve(file: Path, port: int, peers: Sequence[str]) -> None:
+    with StatusServer(StatusConfig("127.0.0.1", port, tuple(peers)), lambda: parse_status(file.read_bytes())):
+        Event().wait()
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,140 @@
+"""conf/kubernetes, as far as it can be checked without a cluster: the schemas, and what its parts say of each other."""
+
+import copy
+from pathlib import Path
+from typing import Any, Final
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.job_config import load_config
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.shapes.shapes_file import load_shapes
+
+_FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
+_OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
+    (manifest["kind"], manifest["metadata"]["name"]): manifest
+    for path in sorted(_FOLDER.glob("*.yaml"))
+    for manifest in yaml.safe_load_all(path.read_text())
+    if manifest["kind"] != "Kustomization"
+}
+_PROGRAMS: Final = ("track", "capture")
+
+
+def _validate(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def _pod(program: str) -> dict[str, Any]:
+    spec: dict[str, Any] = _OBJECTS["Deployment", f"flushtracker-{program}"]["spec"]["template"]["spec"]
+    return spec
+
+
+def _container(program: str) -> dict[str, Any]:
+    (container,) = _pod(program)["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """The files of all ConfigMaps, each where a pod has it, under this folder."""
+    for program in _PROGRAMS:
+        volumes = {volume["name"]: volume for volume in _pod(program)["volumes"]}
+        for mount in _container(program)["volumeMounts"]:
+            if "configMap" in (volume := volumes[mount["name"]]):
+                folder = tmp_path / mount["mountPath"].lstrip("/")
+                folder.mkdir(parents=True, exist_ok=True)
+                for name, text in _OBJECTS["ConfigMap", volume["configMap"]["name"]]["data"].items():
+                    (folder / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("key", _OBJECTS, ids="/".join)
+def test_object_follows_the_schema_of_kubernetes(key: tuple[str, str]) -> None:
+    """Strictly: an unknown key is an error, too."""
+    _validate(_OBJECTS[key])
+
+
+def test_misspelt_key_is_reported() -> None:
+    """The check above fails where it should."""
+    wrong = copy.deepcopy(_OBJECTS["Deployment", "flushtracker-track"])
+    container = wrong["spec"]["template"]["spec"]["containers"][0]
+    container["livenesProbe"] = container.pop("livenessProbe")
+    with pytest.raises(kubernetes_validate.ValidationError, match="livenesProbe"):
+        _validate(wrong)
+
+
+def test_kustomization_lists_every_file() -> None:
+    """``kubectl apply -k`` applies what it lists, and names the image that the pods have."""
+    kustomization = yaml.safe_load((_FOLDER / "kustomization.yaml").read_text())
+    assert {*kustomization["resources"], "kustomization.yaml"} == {path.name for path in _FOLDER.iterdir()}
+    assert {image["name"] for image in kustomization["images"]} == {_container(name)["image"] for name in _PROGRAMS}
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_one_process_at_a_time_which_is_not_root(program: str) -> None:
+    """A new pod must not start beside the old one: of two drivers, or two readers of a slot, one fails."""
+    spec = _OBJECTS["Deployment", f"flushtracker-{program}"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+    assert _pod(program)["securityContext"]["runAsNonRoot"]
+    assert f"USER {_pod(program)['securityContext']['runAsUser']}\n" in (_FOLDER.parents[1] / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_probes_ask_the_port_that_the_program_listens_on(program: str, mounted: Path) -> None:
+    """The port, the probes, the annotations, the service and the configuration agree."""
+    container = _container(program)
+    (port,) = container["ports"]
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    paths = {name: probe["path"] for name, probe in probes.items()}
+    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+    template = _OBJECTS["Deployment", f"flushtracker-{program}"]["spec"]["template"]["metadata"]
+    assert template["annotations"]["prometheus.io/port"] == str(port["containerPort"])
+    service = _OBJECTS["Service", f"flushtracker-{program}"]["spec"]
+    assert service["selector"].items() <= template["labels"].items()
+    assert service["ports"] == [{"name": port["name"], "port": port["containerPort"], "targetPort": port["name"]}]
+
+    status = yaml.safe_load((mounted / "etc" / "flushtracker" / f"{program}.yaml").read_text())["status"]
+    assert status["listen"] == f"0.0.0.0:{port['containerPort']}"
+    other = {"track": "capture", "capture": "track"}[program]
+    assert status["peers"] == [f"http://flushtracker-{other}:{port['containerPort']}"]
+    assert ("Service", f"flushtracker-{other}") in _OBJECTS
+
+
+def test_configurations_load_and_meet(mounted: Path) -> None:
+    """The programs' own readers take them; both name the same topics and the same ack table, on the volume."""
+    named = {name: [arg for arg in _container(name)["args"] if arg.endswith(".yaml")] for name in _PROGRAMS}
+    assert named == {name: [f"/etc/flushtracker/{name}.yaml"] for name in _PROGRAMS}
+    track = load_config(mounted / "etc/flushtracker/track.yaml")
+    capture = load_capture_config(mounted / "etc/flushtracker/capture.yaml")
+    assert isinstance(track.transport, KafkaTransport)
+    assert track.transport.bootstrap_servers == capture.kafka.bootstrap_servers
+    assert track.transport.streams == {
+        "fragments": capture.kafka.topics.fragments,
+        "flushes": capture.kafka.topics.flushes,
+    }
+    assert track.sink.acks == capture.acks
+    for program, is_read_only in (("track", False), ("capture", True)):
+        mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in _container(program)["volumeMounts"]}
+        assert mounts["/data"] is is_read_only
+    assert all(path.startswith("file:///data/") for path in (track.state.checkpoint, capture.acks))
+    assert len(load_shapes(mounted / str(capture.shapes).lstrip("/"))) == 1
+
+
+def test_everything_that_a_pod_names_exists() -> None:
+    """ConfigMaps and the volume claim are here; the one Secret is the operator's, and the instructions create it."""
+    text = (_FOLDER / "kustomization.yaml").read_text()
+    for program in _PROGRAMS:
+        for volume in _pod(program)["volumes"]:
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in _OBJECTS
+            else:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in _OBJECTS
+        for variable in _container(program).get("env", []):
+            secret = variable["valueFrom"]["secretKeyRef"]
+            assert f"create secret generic {secret['name']} --from-literal={secret['key']}=" in text

@@ -1,0 +1,3 @@
+"""Fixtures of the tests with a real Prometheus and a real browser."""
+
+from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  pytest must find them here

@@ -1,0 +1,179 @@
+"""The page in a real browser: idle, stalled, with the job dead, on a phone and in the dark.
+
+Each test leaves a screenshot in ``data/verify``, to be looked at.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Page, browser
+from tests.support.sample_status import capturing, idle_job, stalled_job
+from tests.support.status_program import StatusProgram, get_json
+from tests.support.waiting import wait_until
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Iterator[StatusProgram]:
+    with StatusProgram(tmp_path, "capture", capturing(_now_ms())) as program:
+        yield program
+
+
+def _job(tmp_path: Path, capture: StatusProgram, *, stalled: bool) -> StatusProgram:
+    status = stalled_job(_now_ms()) if stalled else idle_job(_now_ms())
+    return StatusProgram(tmp_path, "track", status, [capture.url])
+
+
+def _wait_for_peer(page: Page) -> None:
+    wait_until(lambda: page.values().get("retained-bytes"), "the page has heard of capture", 60)
+
+
+def _expected(job: dict[str, Any], capture: dict[str, Any]) -> dict[str, object]:
+    """What the page must show of these two documents, by the ids of its elements."""
+    (source,) = job["sources"]
+    return {
+        "ack-lsn": source["ack_lsn"],
+        "last-seen-lsn": source["last_seen_lsn"],
+        "unacknowledged-bytes": source["unacknowledged_bytes"],
+        "waiting-since": source["waiting_since_ms"],
+        "pending-shapes": source["pending_shapes"],
+        "stalled-shapes": source["stalled_shapes"],
+        "records-behind": job["records_behind"],
+        "dead-letters": job["dead_letters"],
+        "events": job["events"],
+        "state-bytes": job["state_bytes"],
+        "batch": job["batch_at_ms"],
+        "written-lsn": capture["slot"]["written_lsn"],
+        "retained-bytes": capture["slot"]["retained_bytes"],
+        "safe-wal-bytes": capture["slot"]["safe_wal_bytes"],
+        "wal-status": capture["slot"]["wal_status"],
+        "received-lsn": capture["received_lsn"],
+        "published-lsn": capture["published_lsn"],
+        "confirmed-lsn": capture["confirmed_lsn"],
+        "shapes": capture["shapes"],
+        "queue-bytes": capture["publish_queue_bytes"],
+        "reconnects": capture["reconnects"],
+    }
+
+
+def _assert_shows_documents(page: Page, job: StatusProgram, capture: StatusProgram) -> None:
+    """Every number in the DOM is that of ``/status.json`` of the one or the other program."""
+    expected = _expected(job.document(), capture.document())
+    shown = page.values()
+    assert {name: shown.get(name) for name in expected} == {
+        name: "" if value is None else str(value) for name, value in expected.items()
+    }
+    (source,) = job.document()["sources"]
+    holders = [
+        {
+            "shape": holder["shape"],
+            "since": str(holder["since_ms"]),
+            "holds": str(holder["held_bytes"]),
+            "pending": str(holder["pending_transactions"]),
+            "ack-if-removed": holder["ack_if_removed"],
+        }
+        for holder in source["holders"]
+    ]
+    assert page.rows("holders") == holders
+
+
+def test_idle_page_has_the_numbers_of_the_documents(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
+    with _job(tmp_path, capture, stalled=False) as job:
+        page.open(job.url)
+        page.wait_for_state("idle")
+        _wait_for_peer(page)
+        _assert_shows_documents(page, job, capture)
+        assert page.text("silent") == ""
+        page.save("idle")
+        assert page.errors() == []
+
+
+def test_stalled_page_names_the_shape_that_holds_most(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
+    """First in words, then in the table, with what it holds and what its removal would give."""
+    with _job(tmp_path, capture, stalled=True) as job:
+        page.open(job.url)
+        page.wait_for_state("stalled")
+        _wait_for_peer(page)
+        _assert_shows_documents(page, job, capture)
+        assert "orders-open" in page.text("state-more")
+        assert "137 B" in page.text("holders")
+        assert "no change" in page.text("holders"), "of the second shape, before which the first one stands"
+        page.save("stalled")
+        assert page.errors() == []
+
+
+def test_page_follows_the_program_without_a_reload(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
+    with _job(tmp_path, capture, stalled=False) as job:
+        page.open(job.url)
+        page.wait_for_state("idle")
+        job.show(stalled_job(_now_ms()))
+        page.wait_for_state("stalled")
+        job.show(idle_job(_now_ms()))
+        page.wait_for_state("idle")
+        assert page.rows("holders") == []
+
+
+def test_page_says_that_the_job_is_dead_and_keeps_its_last_figures(
+    page: Page, tmp_path: Path, capture: StatusProgram
+) -> None:
+    """Old figures that look new would be worse than none."""
+    with _job(tmp_path, capture, stalled=True) as job:
+        page.open(job.url)
+        page.wait_for_state("stalled")
+        _wait_for_peer(page)
+        before = page.rows("holders"), page.values()["ack-lsn"]
+        job.kill()
+        page.wait_for_state("silent")
+        assert "the tracking job has ended or is not reachable" in page.text("silent")
+        assert (page.rows("holders"), page.values()["ack-lsn"]) == before
+        page.save("job_dead")
+
+
+def test_page_of_capture_says_that_the_job_is_dead(page: Page, tmp_path: Path) -> None:
+    """Capture still answers, and has heard from the job before."""
+    with StatusProgram(tmp_path, "track", stalled_job(_now_ms())) as job:
+        capture = StatusProgram(tmp_path, "capture", capturing(_now_ms()), [job.url])
+        with capture:
+            page.open(capture.url)
+            wait_until(lambda: page.rows("holders"), "the page has heard of the job", 60)
+            job.kill()
+            wait_until(lambda: "The tracking job at" in page.text("warnings"), "the warning", 60)
+            assert page.values()["retained-bytes"] == str(capture.document()["slot"]["retained_bytes"])
+            page.save("job_dead_at_capture")
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_page_fits_a_phone(page: Page, tmp_path: Path, capture: StatusProgram, *, is_dark: bool) -> None:
+    """Nothing is wider than the screen, and the dark page is dark."""
+    with _job(tmp_path, capture, stalled=True) as job:
+        page.open(job.url, width=375, height=2200, is_dark=is_dark)
+        page.wait_for_state("stalled")
+        _wait_for_peer(page)
+        assert page.script("return document.documentElement.scrollWidth") <= 375
+        background = page.script("return getComputedStyle(document.body).backgroundColor")
+        channels = [int(part) for part in background[4:-1].split(",")]
+        assert (max(channels) < 64) is is_dark
+        page.save("phone_dark" if is_dark else "phone")
+
+
+def test_page_asks_nobody_else(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
+    """No font, script or picture of another server, which an operator's network may not reach."""
+    with _job(tmp_path, capture, stalled=False) as job:
+        page.open(job.url)
+        page.wait_for_state("idle")
+        asked = page.script("return performance.getEntriesByType('resource').map(each => each.name)")
+        assert {url.split("?")[0] for url in asked} <= {f"{job.url}/page.json", "data:,"}
+        assert get_json(f"{job.url}/page.json")["status"]["program"] == "track"

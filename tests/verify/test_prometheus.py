@@ -1,0 +1,160 @@
+"""A real Prometheus with the shipped rules, thirty times faster, and programs that have made-up documents."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.job_status import JobStatus
+from tests.support.prometheus_server import PrometheusServer
+from tests.support.sample_status import capturing, idle_job, stalled_job
+from tests.support.status_program import StatusProgram
+from tests.support.waiting import wait_until
+
+_DASHBOARD: Final = Path(__file__).parents[2] / "conf" / "monitoring" / "grafana_dashboard.json"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _idle_job() -> JobStatus:
+    return replace(idle_job(_now_ms()), dead_letters=0)
+
+
+def _capturing(**fields: Any) -> CaptureStatus:
+    return replace(capturing(_now_ms(), **fields), evictions=())
+
+
+@dataclass
+class _Watched:
+    """A job and a capture, and a Prometheus that scrapes both. They work, as far as their numbers show."""
+
+    track: StatusProgram
+    capture: StatusProgram
+    prometheus: PrometheusServer
+    job: JobStatus
+    capturing: CaptureStatus
+    is_job_working: bool = True
+
+    def __post_init__(self) -> None:
+        self._stopping = Event()
+        self._thread = Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        """Capture publishes, the job takes what it publishes, and both say when they last looked."""
+        count = 0
+        while not self._stopping.wait(0.5):
+            now_ms, count = _now_ms(), count + 1  # Never from zero again, whatever a test shows.
+            job, capture = self.job, self.capturing
+            if self.is_job_working:
+                self.track.show(replace(job, at_ms=now_ms, events=job.events + 100 * count))
+            assert capture.slot is not None
+            assert capture.published_lsn is not None
+            slot = replace(capture.slot, at_ms=now_ms)
+            lsn = capture.published_lsn + 1_000 * count
+            self.capture.show(replace(capture, at_ms=now_ms, slot=slot, acks_read_at_ms=now_ms, published_lsn=lsn))
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Watched]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with (
+        StatusProgram(folder, "track", _idle_job()) as track,
+        StatusProgram(folder, "capture", _capturing()) as capture,
+    ):
+        targets = {
+            "flushtracker_track": f"127.0.0.1:{track.port}",
+            "flushtracker_capture": f"127.0.0.1:{capture.port}",
+        }
+        with PrometheusServer(folder, targets) as prometheus:
+            watched = _Watched(track, capture, prometheus, _idle_job(), _capturing())
+            yield watched
+            watched.stop()
+
+
+@pytest.fixture
+def watched(programs: _Watched) -> _Watched:
+    """Both programs idle, and without an alert; before its first scrape a target is absent."""
+    prometheus = programs.prometheus
+    programs.job, programs.capturing, programs.is_job_working = _idle_job(), _capturing(), True
+    wait_until(lambda: len(prometheus.query("up == 1")) == 2 and not prometheus.alerts(), "no alert", 60)
+    return programs
+
+
+def test_no_alert_fires_while_all_is_well(watched: _Watched) -> None:
+    """For longer than any rule waits: the longest is five minutes over five, which are twenty seconds here."""
+    deadline = time.monotonic() + 25
+    while time.monotonic() < deadline:
+        assert watched.prometheus.firing() == set()
+        time.sleep(0.5)
+
+
+def test_alert_fires_when_the_ack_is_stuck_and_clears_when_it_moves(watched: _Watched) -> None:
+    watched.job = replace(stalled_job(_now_ms()), dead_letters=0)
+    watched.prometheus.wait_for("FlushtrackerAckStuck", firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerAckStuck"}
+    watched.job = _idle_job()
+    watched.prometheus.wait_for("FlushtrackerAckStuck", firing=False)
+
+
+def test_alert_fires_when_the_slot_fills_and_is_lost(watched: _Watched) -> None:
+    watched.capturing = _capturing(retained_bytes=9_000_000_000, wal_status="unreserved")
+    for alert in ("FlushtrackerSlotRetained", "FlushtrackerSlotUnreserved"):
+        watched.prometheus.wait_for(alert, firing=True)
+    watched.capturing = _capturing(wal_status="lost")
+    watched.prometheus.wait_for("FlushtrackerSlotLost", firing=True)
+    watched.capturing = _capturing()
+    wait_until(lambda: not watched.prometheus.firing(), "nothing fires any more", 60)
+
+
+def test_alert_fires_when_the_job_is_dead_and_clears_when_it_is_back(watched: _Watched) -> None:
+    """Capture goes on publishing, so what the job leaves is noticed as well."""
+    watched.track.kill()
+    for alert in ("FlushtrackerTargetDown", "FlushtrackerGap"):
+        watched.prometheus.wait_for(alert, firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerTargetDown", "FlushtrackerGap"}
+    watched.track.start()
+    wait_until(lambda: not watched.prometheus.firing(), "nothing fires any more", 60)
+
+
+def test_alert_fires_when_the_job_is_up_but_takes_nothing(watched: _Watched) -> None:
+    """As after a gap, where it ends at each start."""
+    watched.is_job_working = False
+    watched.prometheus.wait_for("FlushtrackerGap", firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerGap"}
+    watched.is_job_working = True
+    watched.prometheus.wait_for("FlushtrackerGap", firing=False)
+
+
+def test_every_query_of_the_dashboard_has_an_answer(watched: _Watched) -> None:
+    """Without an error, and with at least one series; Grafana's own variables are set as it would set them."""
+    watched.job = replace(stalled_job(_now_ms()), dead_letters=0)
+    wait_until(lambda: watched.prometheus.query("flushtracker_shape_held_bytes"), "a shape holds WAL", 60)
+    time.sleep(3)  # A rate needs two scrapes.
+    dashboard = json.loads(_DASHBOARD.read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    empty = [
+        query
+        for query in queries
+        if not watched.prometheus.query(query.replace("$__rate_interval", "10s").replace("$__range", "60s"))
+    ]
+    assert empty == []
+
+
+def test_alert_fires_for_a_dead_letter(watched: _Watched) -> None:
+    """The last of these tests: it would clear only after an hour, which is two minutes here."""
+    watched.job = replace(watched.job, dead_letters=1)
+    watched.prometheus.wait_for("FlushtrackerDeadLetters", firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerDeadLetters"}
