@@ -25,7 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command = arguments.command
     if problem := command.check(arguments):
         arguments.parser.error(problem)
-    return run_program(f"flushtracker {command.name}", partial(command.run, arguments), verbose=arguments.verbose)
+    return run_program(
+        f"flushtracker {command.name}",
+        partial(command.run, arguments),
+        verbose=arguments.verbose,
+        log_format=arguments.log_format,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
+from flushtracker.process.log_format import LOG_FORMATS
 from flushtracker.wal.log_offset import LogOffset
 
 Parser: TypeAlias = argparse.ArgumentParser
@@ -183,6 +184,12 @@ def _add_config(parser: Parser, example: str) -> None:
 
 def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:
     parser.add_argument("--verbose", action="store_true", help=effect)
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="of what is written to stderr: lines of text, or one JSON object per line (default: %(default)s)",
+    )
 
 
 def _limit(text: str) -> int:

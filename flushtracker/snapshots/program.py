@@ -15,4 +15,5 @@ def run(arguments: argparse.Namespace) -> int:
         config.postgres.connections,
         lambda spark, stop: SnapshotLoop(spark, config, stop, arguments.shapes, again=arguments.again).run(),
         verbose=arguments.verbose,
+        log_format=arguments.log_format,
     )

@@ -16,4 +16,5 @@ def run(arguments: argparse.Namespace) -> int:
         config.state.shuffle_partitions,
         lambda spark, stop: track_flushes(spark, config, stop, recovery),
         verbose=arguments.verbose,
+        log_format=arguments.log_format,
     )

@@ -15,4 +15,5 @@ def run(arguments: argparse.Namespace) -> int:
         config.state.shuffle_partitions,
         lambda spark, stop: write_shapes(spark, config, stop),
         verbose=arguments.verbose,
+        log_format=arguments.log_format,
     )

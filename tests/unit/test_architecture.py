@@ -70,6 +70,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"spark", "writers", "delta"}),
     "rich": frozenset({"report", "demo"}),
+    "pythonjsonlogger": frozenset({"process"}),
     "matplotlib": frozenset({"report"}),
 }
 """Third-party package → our packages that may import it."""
