@@ -11,6 +11,7 @@ from typing import Final
 
 from flushtracker import __version__
 from flushtracker.cli.commands import COMMANDS, Command
+from flushtracker.cli.store_once import StoreOnce
 from flushtracker.process.program import run_program
 
 _DESCRIPTION: Final = """\
@@ -45,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"exit codes: {command.exit_codes}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        # The action of an argument that names none: argparse itself would let the last value win in silence.
+        subparser.register("action", None, StoreOnce)
         command.add_arguments(subparser)
         subparser.set_defaults(command=command, parser=subparser)
     return parser
