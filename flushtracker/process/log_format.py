@@ -67,8 +67,9 @@ def _typed(conversion: str, value: object) -> object:
         return value
     if not isinstance(value, int | float) or not math.isfinite(value):
         return str(value)
-    shown = conversion % value
-    return int(shown) if isinstance(value, int) or conversion.endswith("d") else float(shown)
+    if isinstance(value, int):
+        return value
+    return int(value) if conversion.endswith("d") else float(conversion % value)
 
 
 class _OneLineFormatter(logging.Formatter):

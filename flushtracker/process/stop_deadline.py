@@ -14,9 +14,7 @@ from flushtracker.process.program import STOP_SIGNALS
 _POLL_S: Final = 0.5
 
 
-def exit_if_hung(
-    name: str, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat = "text"
-) -> None:
+def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat = "text") -> None:
     """From now on, exit with 1 if the process still runs ``timeout_s`` after a stop signal or ``is_stopping``.
 
     For a program that a kill at any point does not harm. Call it from the main thread, once the signals have handlers.

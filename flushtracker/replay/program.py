@@ -9,7 +9,7 @@ from flushtracker.files.recording import read_recording
 from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.process.program import log_to_stderr, print_status
 from flushtracker.replay.output import FilesOutput, KafkaOutput, Output
-from flushtracker.replay.replay import Replay
+from flushtracker.replay.replay import Replay, require_tables
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.wal.lsn import format_lsn
 
@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_tx_size=arguments.max_tx_size,
         fragments_per_tick=arguments.fragments_per_file,
     )
+    require_tables(definitions, read_recording(arguments.recording))
     frames = read_recording(arguments.recording)
     output: Output = FilesOutput(arguments.out) if arguments.out else KafkaOutput(load_kafka_config(arguments.kafka))
     first = reported = time.monotonic()
