@@ -19,7 +19,8 @@ from tests.support.waiting import wait_until
 _DEADLINE_S = 240
 _LINE = re.compile(
     r"written=(?P<written>\S+) received=(?P<received>\S+) acknowledged=(?P<acknowledged>\S+) "
-    r"confirmed_flush_lsn=(?P<confirmed>\S+) retained=(?P<retained>.+) blocking_shape=(?P<blocking>.+)"
+    r"confirmed_flush_lsn=(?P<confirmed>\S+) retained=(?P<retained>.+) last_ack=(?P<last_ack>.+) "
+    r"blocking_then=(?P<blocking>.+)"
 )
 
 
@@ -49,7 +50,7 @@ class RunningDemo:
         return [found.groupdict() for line in self.output().splitlines() if (found := _LINE.fullmatch(line))]
 
     def blocking(self) -> set[str]:
-        """The shapes that have held the slot back so far."""
+        """The shapes that have held back an ack so far."""
         return {sample["blocking"].partition(" for ")[0] for sample in self.samples()}
 
     def wait_for(self, text: str) -> None:
@@ -105,6 +106,11 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
         return first < parse_lsn(last["acknowledged"]) and first < parse_lsn(last["confirmed"])
 
     wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
+    said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
+    assert [line.split()[1] for line in said[:7]] == [
+        *("PostgreSQL", "Kafka", "the", "tracker,", "capture,", "writers,", "workload,"),
+    ]
+    assert {"capture reads the slot", "first ack: from here on, the slot is confirmed"} <= set(said)
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
     assert len(demo.processes()) > 8

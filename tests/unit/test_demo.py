@@ -13,6 +13,7 @@ from rich.console import Console
 from flushtracker.delta.ack_reader import Ack
 from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.samples import Sample, bars
+from flushtracker.demo.startup import Startup
 from flushtracker.demo.view import History, render, view
 from flushtracker.demo.workload import transactions
 from flushtracker.errors import ConfigError
@@ -44,7 +45,8 @@ def test_shapes_of_the_demo_have_one_slow_writer() -> None:
 
 def sample(**fields: object) -> Sample:
     since = NOW - timedelta(seconds=90)
-    ack = Ack(7, 0x1000, 0x2000, pending_shapes=2, blocking_shape="a[b]", blocking_since=since, acked_at=NOW)
+    acked_at = NOW - timedelta(seconds=30)
+    ack = Ack(7, 0x1000, 0x2000, pending_shapes=2, blocking_shape="a[b]", blocking_since=since, acked_at=acked_at)
     known = {"received_lsn": 0x2F00, "confirmed_lsn": 0x1001, "restart_lsn": 0x800, "ack": ack}
     return Sample(**{"at": NOW, "written_lsn": 0x3000, **known, **fields})  # type: ignore[arg-type]  # fields by name
 
@@ -53,12 +55,50 @@ def test_line_shows_every_position_and_the_blocking_shape() -> None:
     """The line replaces the view without a terminal; unknown values are dashes."""
     assert sample().line() == (
         "written=0/3000 received=0/2F00 acknowledged=0/1000 confirmed_flush_lsn=0/1001 retained=10.2 kB "
-        "blocking_shape=a[b] for 1.5 min"
+        "last_ack=30.0 s ago blocking_then=a[b] for 1.0 min"
     )
     nothing = sample(received_lsn=None, confirmed_lsn=None, restart_lsn=None, ack=None)
     assert nothing.line() == (
-        "written=0/3000 received=– acknowledged=– confirmed_flush_lsn=– retained=0 B blocking_shape=–"
+        "written=0/3000 received=– acknowledged=– confirmed_flush_lsn=– retained=0 B last_ack=– blocking_then=–"
     )
+
+
+def test_shape_that_held_the_last_ack_back_is_not_shown_as_holding_it_now() -> None:
+    """It may have flushed since: then no ack was written, because another shape stands at the same place."""
+    early, late = sample(), sample(at=NOW + timedelta(hours=1))
+    assert early.blocking == late.blocking == "a[b] for 1.0 min"
+    assert (early.ack_age, late.ack_age) == ("30.0 s ago", "1.0 h ago")
+
+
+def test_start_of_the_demo_is_told_step_by_step(tmp_path: Path) -> None:
+    """What has started is said once; what is waited for is said again every ten seconds."""
+    said, now_s = list[str](), [100.0]
+    startup = Startup(tmp_path, said.append, lambda: now_s[0])
+
+    def told(seconds: float, *, has_ack: bool = False) -> list[str]:
+        now_s[0] += seconds
+        startup.check(has_ack=has_ack)
+        lines = said[:]
+        said.clear()
+        return lines
+
+    startup.say("starting PostgreSQL")
+    assert told(4) == ["[0 s] starting PostgreSQL"]
+    (tmp_path / "capture.log").write_text("2026 INFO capturing source=s\n")
+    assert told(1) == ["[5 s] capture reads the slot"]
+    assert told(9) == []
+    assert told(1) == ["[15 s] waiting for tracker, writers, the first ack"]
+    (tmp_path / "tracker.log").write_text('{"message": "query started checkpoint=c"}\n')
+    (tmp_path / "writers.log").write_text("2026 INFO query started checkpoint=c\n")
+    assert told(5) == [
+        "[20 s] the tracker's Spark has started, and reads from Kafka",
+        "[20 s] the writers' Spark has started, and reads from Kafka",
+    ]
+    assert told(2, has_ack=True) == [
+        "[22 s] first ack: from here on, the slot is confirmed",
+        "[22 s] everything runs",
+    ]
+    assert told(60) == []
 
 
 def test_table_shows_what_the_line_does() -> None:
@@ -76,7 +116,7 @@ def test_table_shows_what_the_line_does() -> None:
         "0/1000",
         "0/1001",
         "0/800",
-        "a[b] for 1.5 min",
+        "32.0 s ago, held back then by a[b] for 1.0 min (2 were pending)",
         "10.2 kB",
         "4.10 kB written in 2",
     ):
