@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         data.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be created: {error}") from error
+        raise ConfigError(f"--data: {folder} cannot be created: {error.strerror}; name another directory") from error
     with ExitStack() as stack:
         config = _streams(arguments.kafka, folder, name, stack)
         TopicAdmin(config).create(ROLES)

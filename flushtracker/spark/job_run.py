@@ -23,11 +23,14 @@ def run_job(
     name: str,
     shuffle_partitions: int,
     job: Callable[[SparkSession, Event], None],
+    check: Callable[[], None],
     *,
     verbose: bool,
     log_format: LogFormat = "text",
 ) -> int:
     """Run ``flushtracker NAME`` until the job ends by itself, or on SIGTERM or Ctrl-C.
+
+    ``check`` is called before Spark starts, and may raise.
 
     Raises:
         FlushtrackerError: the job's own, or Spark cannot start, or its JVM has gone.
@@ -38,6 +41,7 @@ def run_job(
     stop = StopFlag()
     set_on_signals(stop)
     exit_if_hung(f"flushtracker {name}", stop.is_set, STOP_TIMEOUT_S, log_format)
+    check()
     try:
         spark = start_session(f"flushtracker {name}", shuffle_partitions, verbose=verbose, log_format=log_format)
     except FlushtrackerError:

@@ -78,7 +78,12 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
         ([shape("users", columns=["nope"])], NOTHING, 2, "nope"),
         ([shape("users", where="region = ")], NOTHING, 2, "line 4: shape 'users': where"),
         ([shape("users", where="regon = 'eu'")], NOTHING, 2, "line 4: shape 'users': public.users: where reads column"),
-        ([{**shape("users"), "tabel": "users"}], NOTHING, 2, "shape users: tabel is not a known key; did you mean table?"),
+        (
+            [{**shape("users"), "tabel": "users"}],
+            NOTHING,
+            2,
+            "shape users: tabel is not a known key; did you mean table?",
+        ),
         (
             [shape("users")],
             "CREATE PUBLICATION shapes FOR TABLE other",
