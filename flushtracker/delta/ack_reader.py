@@ -108,7 +108,10 @@ class AckReader:
         return self._last_rows.get(source)
 
     def _unreadable(self, error: Exception) -> SinkError:
-        return SinkError(f"ack table {self._uri} cannot be read: {storage_reason(error)}")
+        return SinkError(
+            f"ack table {self._uri} cannot be read: {storage_reason(error)}; fix that, or name the folder that is "
+            "sink.acks of `flushtracker track`"
+        )
 
 
 def read_ack_history(

@@ -28,8 +28,7 @@ def await_ack(watch: SlotWatch, raise_failure: Callable[[], None]) -> None:
         raise_failure()
         if time.monotonic() > deadline:
             raise FlushtrackerError(
-                f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s; the last ack was "
-                f"{sample.ack_age}, held back then by {sample.blocking}"
+                f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s; held back by {sample.blocking}"
             )
         time.sleep(_POLL_S)
 

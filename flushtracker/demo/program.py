@@ -54,7 +54,7 @@ def _watch(demo: Demo, slot: SlotWatch, stop: StopRequest, console: Console, sec
                 demo.add_shape()
                 is_added = True
             sample = slot.sample()
-            demo.check_startup(has_ack=sample.ack is not None)
+            demo.check_startup(has_ack=sample.ack_lsn is not None)
             show(sample)
             time.sleep(_PERIOD_S)
 

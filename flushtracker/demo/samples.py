@@ -49,28 +49,21 @@ class Sample:
         return None if self.ack is None else self.ack.ack_lsn
 
     @property
-    def ack_age(self) -> str:
-        """How long ago the last ack was."""
-        return NOTHING if self.ack is None else f"{_seconds_between(self.ack.acked_at, self.at)} ago"
-
-    @property
     def blocking(self) -> str:
-        """The shape that held the ack back when it last moved, and for how long until then.
-
-        Since then it may have flushed: an ack is written only when it moves, and another shape may hold it now.
-        """
+        """The shape that holds the ack back, and for how long so far."""
         if self.ack is None or self.ack.blocking_shape is None:
             return NOTHING
         if self.ack.blocking_since is None:
             return self.ack.blocking_shape
-        return f"{self.ack.blocking_shape} for {_seconds_between(self.ack.blocking_since, self.ack.acked_at)}"
+        seconds = max(0.0, (self.at - self.ack.blocking_since).total_seconds())
+        return f"{self.ack.blocking_shape} for {seconds_text(seconds)}"
 
     def line(self) -> str:
         """The sample as one line, for output that is not a terminal."""
         return (
             f"written={lsn_text(self.written_lsn)} received={lsn_text(self.received_lsn)} "
             f"acknowledged={lsn_text(self.ack_lsn)} confirmed_flush_lsn={lsn_text(self.confirmed_lsn)} "
-            f"retained={bytes_text(self.retained_bytes)} last_ack={self.ack_age} blocking_then={self.blocking}"
+            f"retained={bytes_text(self.retained_bytes)} blocking_shape={self.blocking}"
         )
 
 
@@ -104,10 +97,6 @@ class SlotWatch:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-
-def _seconds_between(earlier: datetime, later: datetime) -> str:
-    return seconds_text(max(0.0, (later - earlier).total_seconds()))
 
 
 def _optional_lsn(text: str | None) -> int | None:

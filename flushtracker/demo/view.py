@@ -90,11 +90,11 @@ def render(history: History) -> Group:
     ):
         behind = NOTHING if lsn is None else bytes_text(max(0, last.written_lsn - lsn))
         table.add_row(name, lsn_text(lsn), behind)
-    pending = "the tracker is starting" if last.ack is None else f"{last.ack.pending_shapes} were pending"
+    pending = "the tracker is starting" if last.ack is None else f"{last.ack.pending_shapes} pending at the last ack"
     return Group(
         table,
         "",
-        f"last ack        [bold]{last.ack_age}[/], held back then by [bold]{escape(last.blocking)}[/] ({pending})",
+        f"blocking shape  [bold]{escape(last.blocking)}[/] ({pending})",
         f"retained WAL    [bold]{bytes_text(last.retained_bytes)}[/], "
         f"at most {bytes_text(max(last.retained_bytes, *history.retained_bytes))} in the last minute",
         f"[cyan]{bars(list(history.retained_bytes))}[/]",

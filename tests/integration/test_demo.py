@@ -19,8 +19,7 @@ from tests.support.waiting import wait_until
 _DEADLINE_S = 240
 _LINE = re.compile(
     r"written=(?P<written>\S+) received=(?P<received>\S+) acknowledged=(?P<acknowledged>\S+) "
-    r"confirmed_flush_lsn=(?P<confirmed>\S+) retained=(?P<retained>.+) last_ack=(?P<last_ack>.+) "
-    r"blocking_then=(?P<blocking>.+)"
+    r"confirmed_flush_lsn=(?P<confirmed>\S+) retained=(?P<retained>.+) blocking_shape=(?P<blocking>.+)"
 )
 
 
@@ -50,7 +49,7 @@ class RunningDemo:
         return [found.groupdict() for line in self.output().splitlines() if (found := _LINE.fullmatch(line))]
 
     def blocking(self) -> set[str]:
-        """The shapes that have held back an ack so far."""
+        """The shapes that have held the slot back so far."""
         return {sample["blocking"].partition(" for ")[0] for sample in self.samples()}
 
     def wait_for(self, text: str) -> None:

@@ -222,6 +222,25 @@ def test_a_reconnect_does_not_repeat_the_warning_about_a_missing_ack_table(caplo
     assert "acks=s3://bucket/acks; " in caplog.text
 
 
+def test_newcomer_names_another_folder_as_the_acks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder of something else will never be an ack table, unlike one that the tracker is about to create."""
+    (tmp_path / "log.parquet").touch()
+    for folder in (tmp_path, tmp_path / "none"):
+        SourceAcks(AckReader(str(folder)), "7/1/s", MissingTableLog(str(folder), Clock())).last_ack()
+    other, new = caplog.messages
+    assert f"acks={tmp_path}, a folder with other files; the key acks of capture's configuration must" in other
+    assert f"acks={tmp_path}/none; the key acks of capture's configuration must" in new
+
+
+def test_newcomer_names_a_file_or_the_shape_log_as_the_acks(tmp_path: Path) -> None:
+    """Capture ends at its start: neither can become an ack table, and the message has what to name instead."""
+    (tmp_path / "file").touch()
+    create_shape_log(str(tmp_path / "log"), {})
+    for name in ("file", "log"):
+        with pytest.raises(SinkError, match=r"the folder that is sink\.acks of `flushtracker track`$"):
+            SourceAcks(AckReader(str(tmp_path / name)), "7/1/s", MissingTableLog(name, Clock())).last_ack()
+
+
 def test_the_reader_tells_a_missing_table_from_one_without_this_source(tmp_path: Path) -> None:
     """An empty folder is no table; a table of another kind is an error, since it will never have acks."""
     reader = AckReader(str(tmp_path / "acks"))
