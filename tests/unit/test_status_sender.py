@@ -19,6 +19,7 @@ from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
 from flushtracker.delta.ack_table import AckTable
+from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.errors import PostgresUnavailableError, SinkError
 
 DEADLINE_S: Final = 10.0
@@ -228,7 +229,7 @@ def test_newcomer_names_another_folder_as_the_acks(tmp_path: Path, caplog: pytes
     for folder in (tmp_path, tmp_path / "none"):
         SourceAcks(AckReader(str(folder)), "7/1/s", MissingTableLog(str(folder), Clock())).last_ack()
     other, new = caplog.messages
-    assert f"acks={tmp_path}, a folder with other files; the key acks of capture's configuration must" in other
+    assert f"acks={tmp_path}; that folder has other files; the key acks of capture's configuration must" in other
     assert f"acks={tmp_path}/none; the key acks of capture's configuration must" in new
 
 
