@@ -193,9 +193,10 @@ class Clock:
 
 
 def test_a_missing_ack_table_is_reported_at_growing_intervals_until_it_exists(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A wrong path keeps the slot where it is; the warning names the key and where the path leads."""
+    monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO)
     clock, table = Clock(), Table(None)
     source_acks = SourceAcks(table, "7/1/s", MissingTableLog("data/acks", clock))
