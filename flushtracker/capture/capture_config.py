@@ -5,10 +5,11 @@ from pathlib import Path
 
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
 from flushtracker.capture.stall_config import StallRule, read_stall
+from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
@@ -56,7 +57,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
     Raises:
         ConfigError: the file is not usable; the message names the file, the line and the key.
     """
-    root = read_yaml(path)
+    root = read_kind(path, CAPTURE)
     limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
     root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", "stall", *limits)
     options = root.optional_mapping("storage_options")

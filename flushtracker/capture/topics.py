@@ -9,7 +9,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import TopicFacts, topic_faults
 
-_MAX_TIMEOUT_S: Final = 10
+_MAX_TIMEOUT_S: Final = 8
 """Long enough for a command at a terminal, which can simply be repeated."""
 
 

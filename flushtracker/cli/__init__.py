@@ -11,6 +11,7 @@ from typing import Final
 
 from flushtracker import __version__
 from flushtracker.cli.commands import COMMANDS, Command
+from flushtracker.cli.store_once import StoreOnce
 from flushtracker.process.program import run_program
 
 _DESCRIPTION: Final = """\
@@ -25,7 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command = arguments.command
     if problem := command.check(arguments):
         arguments.parser.error(problem)
-    return run_program(f"flushtracker {command.name}", partial(command.run, arguments), verbose=arguments.verbose)
+    return run_program(
+        f"flushtracker {command.name}",
+        partial(command.run, arguments),
+        verbose=arguments.verbose,
+        log_format=arguments.log_format,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"exit codes: {command.exit_codes}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        # The action of an argument that names none: argparse itself would let the last value win in silence.
+        subparser.register("action", None, StoreOnce)
         command.add_arguments(subparser)
         subparser.set_defaults(command=command, parser=subparser)
     return parser

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from flushtracker.config.byte_size import parse_bytes
 from flushtracker.config.duration import parse_duration_ms
+from flushtracker.process.log_format import LOG_FORMATS
 from flushtracker.wal.log_offset import LogOffset
 
 Parser: TypeAlias = argparse.ArgumentParser
@@ -241,6 +242,12 @@ def _add_capture_config(parser: Parser) -> None:
 
 def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:
     parser.add_argument("--verbose", action="store_true", help=effect)
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="of what is written to stderr: lines of text, or one JSON object per line (default: %(default)s)",
+    )
 
 
 def _limit(text: str) -> int:

@@ -9,9 +9,10 @@ from typing import Final, Protocol
 
 from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.config.file_kinds import TRACK, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.transport import FilesTransport, Transport, read_transport
 
 AVAILABLE_NOW: Final = "available_now"
@@ -77,7 +78,7 @@ def load_config(path: Path) -> JobConfig:
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    root = read_yaml(path)
+    root = read_kind(path, TRACK)
     root.allow("source", "state", "sink", "stall", "trigger", "status")
     config = JobConfig(
         transport=read_transport(root.mapping("source"), ROLES),

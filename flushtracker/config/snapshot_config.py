@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flushtracker.config.distinct_paths import require_distinct_paths
+from flushtracker.config.file_kinds import SNAPSHOT, read_kind
 from flushtracker.config.job_config import read_trigger_ms
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.write_config import LogConfig
 
@@ -29,7 +30,7 @@ def load_snapshot_config(path: Path) -> SnapshotConfig:
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    root = read_yaml(path)
+    root = read_kind(path, SNAPSHOT)
     root.allow("postgres", "sink", "trigger")
     config = SnapshotConfig(
         read_tables(root.mapping("postgres")),

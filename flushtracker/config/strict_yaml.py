@@ -106,6 +106,15 @@ class YamlMapping:
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
+    def has_path(self, path: str) -> bool:
+        """Whether there is something at a dotted path of keys; ``[]`` at its end asks for a list. Refuses nothing."""
+        key, _, rest = path.removesuffix("[]").partition(".")
+        node = self._values[key][1] if key in self._values else None
+        for name in rest.split(".") if rest else ():
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            node = next((value for key_node, value in pairs if key_node.value == name), None)
+        return isinstance(node, yaml.SequenceNode) if path.endswith("[]") else node is not None
+
     def scalars(self) -> dict[str, str]:
         """All keys and values of a mapping with arbitrary keys; numbers and booleans are returned as written."""
         return {key: self._scalar(self._label(key), *self._required(key)).value for key in self._values}
@@ -198,6 +207,10 @@ class YamlMapping:
         """Like :meth:`error`, for an error in a shape's definition."""
         line = self._line(key) if key in self else self.line
         return ShapeError(f"{self._place.file} line {line}: {self._name}: {fact}")
+
+    def place(self, key: str) -> str:
+        """The file and the line of a key, or of the whole mapping if the key is absent, as messages name them."""
+        return f"{self._place.file} line {self._line(key) if key in self else self.line}"
 
     def _line(self, key: str) -> int:
         return self._values[key][0]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from flushtracker.config.distinct_paths import require_distinct_paths
+from flushtracker.config.file_kinds import WRITE, read_kind
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.transport import FilesTransport, Transport, read_topic, read_transport
 
@@ -62,7 +63,7 @@ def load_write_config(path: Path) -> WriteConfig:
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    root = read_yaml(path)
+    root = read_kind(path, WRITE)
     root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "snapshot", "postgres", "trigger")
     transport = read_transport(root.mapping("source"), ROLES)
     config = WriteConfig(

@@ -3,7 +3,6 @@
 import argparse
 import json
 import secrets
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,14 +18,14 @@ from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_conf
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
-from flushtracker.process.program import log_to_stderr
+from flushtracker.process.program import log_to_stderr, print_status
 
 _VARIABLE: Final = "FLUSHTRACKER_OPTION_{}"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Play one trial, and print the outcome of each rule."""
-    log_to_stderr()
+    log_to_stderr(log_format=arguments.log_format)
     started = time.monotonic()
     name = f"{arguments.seed}-{secrets.token_hex(3)}"
     folder: Path = arguments.data.absolute() / name
@@ -34,13 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         data.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be created: {error}") from error
+        raise ConfigError(f"--data: {folder} cannot be created: {error.strerror}; name another directory") from error
     with ExitStack() as stack:
         config = _streams(arguments.kafka, folder, name, stack)
         TopicAdmin(config).create(ROLES)
         file, env = write_config(config, folder / "kafka.yaml")
         subject, judge = Subject(arguments.writer, arguments.dump, config=file, data=data, env=env), Judge()
-        print(f"flushtracker conformance: seed {arguments.seed}, everything in {folder}", file=sys.stderr)
+        line = f"seed {arguments.seed}, everything in {folder}"
+        print_status("flushtracker conformance", line, arguments.log_format)
         trial = Trial(config, subject, judge, seed=arguments.seed, timeout_s=arguments.timeout)
         is_complete = trial.run(arguments.kills)
     took_s = time.monotonic() - started

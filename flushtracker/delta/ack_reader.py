@@ -123,7 +123,10 @@ class AckReader:
         return self._table
 
     def _unreadable(self, error: Exception) -> SinkError:
-        return SinkError(f"ack table {self._uri} cannot be read: {storage_reason(error)}")
+        return SinkError(
+            f"ack table {self._uri} cannot be read: {storage_reason(error)}; fix that, or name the folder that is "
+            "sink.acks of `flushtracker track`"
+        )
 
 
 def read_ack_history(

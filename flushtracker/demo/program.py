@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console()
     step = "startup"
     try:
-        with Demo(arguments.data, _print_status) as demo:
+        with Demo(arguments.data, _print_status, arguments.log_format) as demo:
             stop.interrupts = False
             config = demo.config
             watch = SlotWatch(config.postgres.connection, config.postgres.slot, config.acks, demo.status_url)
@@ -54,7 +54,9 @@ def _watch(demo: Demo, slot: SlotWatch, stop: StopRequest, console: Console, sec
             if not is_added and time.monotonic() - started > _ADD_SHAPE_AFTER_S:
                 demo.add_shape()
                 is_added = True
-            show(slot.sample())
+            sample = slot.sample()
+            demo.check_startup(has_ack=sample.ack_lsn is not None)
+            show(sample)
             time.sleep(_PERIOD_S)
 
 

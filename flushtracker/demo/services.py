@@ -12,6 +12,7 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.demo.demo_folder import demo_folder
+from flushtracker.demo.startup import Startup
 from flushtracker.demo.workload import TABLES
 from flushtracker.errors import BrokerError
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
@@ -20,6 +21,7 @@ from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import Guard, GuardedProcess
+from flushtracker.process.log_format import LogFormat
 
 _CONF: Final = Path(__file__).with_name("conf")
 _CAPTURE: Final = "capture.yaml"
@@ -48,9 +50,11 @@ class Demo:
     reason. ``say`` is called with a line for each part that starts or stops.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None], log_format: LogFormat = "text") -> None:
         self._folder = folder.absolute()
         self._say = say
+        self._startup = Startup(self._folder, say)
+        self._log_format = log_format
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
         self._workload = ExitStack()
@@ -72,12 +76,15 @@ class Demo:
             self._say(f"what the tracker knows will be on {self.status_url}")
             for name, url in (("STATUS", self.status_url), ("CAPTURE", self.capture_url)):
                 os.environ[f"FLUSHTRACKER_DEMO_{name}_PORT"] = url.rpartition(":")[2]
+            self._say("everything runs after a minute or so, most of which Spark takes to start, twice")
             self._start_server(parts)
             self._start_broker(parts)
+            self._startup.say("creating the topics")
             TopicAdmin(self.config.kafka).create(ROLES)
             for name, command, config in _CHILDREN:
                 stack = self._workload if name == _WORKLOAD else parts
-                self._start_child(stack, name, [*command, "--config", str(self._folder / config)])
+                options = ["--config", str(self._folder / config), "--log-format", self._log_format]
+                self._start_child(stack, name, [*command, *options])
             parts.push(self._workload)  # Stopped first.
             self._parts = parts.pop_all()
         return self
@@ -102,6 +109,10 @@ class Demo:
         new.write_text(path.read_text().rstrip() + "\n" + _NEW_SHAPE)
         new.rename(path)
         self._say(f"added the shape orders-us to {path}; a snapshot gives it the rows that orders has")
+
+    def check_startup(self, *, has_ack: bool) -> None:
+        """Say what has started since the last call, or is still waited for."""
+        self._startup.check(has_ack=has_ack)
 
     def stop_workload(self) -> None:
         """Stop the workload, and leave everything else running."""
@@ -128,7 +139,7 @@ class Demo:
 
     def _start_server(self, parts: ExitStack) -> None:
         server = LocalPostgres(self._folder / "server")
-        self._say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
+        self._startup.say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
         # Both are registered before the server starts, so that an interrupted start leaves nothing behind. On SIGQUIT
         # the server exits at once, with all of its processes.
         pid_file = shlex.quote(str(server.data / "postmaster.pid"))
@@ -141,14 +152,14 @@ class Demo:
 
     def _start_broker(self, parts: ExitStack) -> None:
         broker = LocalBroker(self._folder / "broker")
-        self._say(f"starting Kafka on {broker.bootstrap_servers}")
+        self._startup.say(f"starting Kafka on {broker.bootstrap_servers}")
         parts.callback(self._stop, "Kafka", broker.stop)
         broker.start()
         os.environ["FLUSHTRACKER_DEMO_KAFKA"] = broker.bootstrap_servers
 
     def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
         log = self._folder / f"{name}.log"
-        self._say(f"starting {name}, log {log.name}")
+        self._startup.say(f"starting {name}, log {log.name}")
         child = GuardedProcess(name, [sys.executable, "-m", *command], log=log, env=os.environ)
         parts.callback(self._stop, name, child.stop)
         self._children.append(child)

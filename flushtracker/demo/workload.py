@@ -17,6 +17,7 @@ from typing import Final
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.postgres.connection import connect, rows
+from flushtracker.process.log_format import LOG_FORMATS
 from flushtracker.process.program import StopRequest, run_program
 
 TABLES: Final = (
@@ -70,7 +71,9 @@ def main() -> int:
     """Run the workload."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="capture's configuration")
-    return run_program("workload", partial(_run, parser.parse_args().config), verbose=False)
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
+    arguments = parser.parse_args()
+    return run_program("workload", partial(_run, arguments.config), verbose=False, log_format=arguments.log_format)
 
 
 def _run(config_file: Path) -> int:

@@ -66,7 +66,7 @@ class ClientErrors:
     @property
     def last(self) -> str:
         # A broker closes a connection that does not begin as its listener expects, and librdkafka reports nothing.
-        return self._last or "no answer; if it is running, check security.protocol"
+        return self._last or "no answer as a broker gives one; check that Kafka listens there, and security.protocol"
 
     def masked(self, error: KafkaError) -> str:
         """The error's text, with secrets masked."""

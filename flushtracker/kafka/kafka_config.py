@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from flushtracker.config.file_kinds import KAFKA, read_kind
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.topic_rules import ROLES
 
 _DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
@@ -79,7 +80,7 @@ def load_kafka_config(path: Path) -> KafkaConfig:
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    return kafka_config(read_yaml(path))
+    return kafka_config(read_kind(path, KAFKA))
 
 
 def kafka_config(section: YamlMapping) -> KafkaConfig:

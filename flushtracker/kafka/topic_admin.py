@@ -26,6 +26,7 @@ from flushtracker.kafka.client import (
     missing_acl,
     rejected_options,
 )
+from flushtracker.kafka.first_contact import log_waiting
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
 
@@ -36,6 +37,8 @@ _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-
 _PAUSE_S: Final = 0.1
 _REFUSED_AFTER_S: Final = 1.0
 """Time enough for another broker of the list to answer."""
+_TOLD_AFTER_S: Final = 4.0
+"""A person who has started the program is still watching; where the error itself comes soon after, it is enough."""
 
 _T = TypeVar("_T")
 
@@ -51,6 +54,7 @@ class TopicAdmin:
         self._config = config
         self._timeout_s = max(config.retry_timeout_ms / 1000 if timeout_s is None else timeout_s, _LEAST_TIMEOUT_S)
         self._errors = ClientErrors(config.options)
+        self._is_waiting = False
         try:
             self._client = AdminClient(client_settings(config, self._errors))
         except (KafkaException, TypeError) as error:
@@ -152,11 +156,15 @@ class TopicAdmin:
 
     def _wait(self, futures: "Iterable[Future[_T]]") -> None:
         """Wait for all futures. If every broker refuses the client, no answer will arrive: raise early."""
-        refusal_deadline = time.monotonic() + _REFUSED_AFTER_S
+        started = time.monotonic()
         while wait(futures, _PAUSE_S).not_done:
             self._client.poll(0)
-            if self._errors.is_refusal and time.monotonic() > refusal_deadline:
+            waited_s = time.monotonic() - started
+            if self._errors.is_refusal and waited_s > _REFUSED_AFTER_S:
                 raise self._errors.refusal(self._config.bootstrap_servers)
+            if not self._is_waiting and waited_s > _TOLD_AFTER_S < self._timeout_s / 2:
+                self._is_waiting = True
+                log_waiting(self._config.bootstrap_servers, self._errors.last, self._timeout_s - waited_s)
 
     def _answer(self, future: "Future[_T]", topic: str, done: str, operation: str) -> _T:
         """The future's result; if it failed, the topic could not be ``done``, which needs an ACL for ``operation``."""

@@ -22,8 +22,6 @@ _TRANSIENT: Final = (
     "not yet accepting",
 )
 _REMEDIES: Final = {
-    "password authentication failed": "correct user and password",
-    "no password supplied": "set password, PGPASSWORD or a passfile",
     "is not permitted to log in": "ALTER ROLE … LOGIN",
     "CONNECT privilege": "GRANT CONNECT ON DATABASE … TO this role",
     "REPLICATION attribute": "ALTER ROLE … REPLICATION",
@@ -35,6 +33,9 @@ _REMEDIES: Final = {
 }
 """Part of libpq's message → what to do."""
 
+_REFUSED: Final = "password authentication failed"
+_MISSING: Final = "no password supplied"
+_DEFAULT_PASSFILE: Final = Path("~/.pgpass")
 _BAD_CERTIFICATE: Final = re.compile(
     r'server at "(?P<host>[^"]+)"(?: \([^)]*\))?, port (?P<port>\d+) failed: SSL error: certificate'
 )
@@ -51,8 +52,30 @@ def refusal_remedy(message: str, options: Mapping[str, str]) -> str | None:
         ca = options.get("sslrootcert") or os.environ.get("PGSSLROOTCERT") or str(_DEFAULT_ROOT.expanduser())
         trusted = None if ca == "system" else ca
         return certificate_fault(host, port, ca=trusted, ca_option="sslrootcert", request=_SSL_REQUEST)
+    if _REFUSED in message:
+        return f"correct user and password, which is from {_password_origin(message, options)} ({_order(options)})"
+    if _MISSING in message:
+        return f"set a password ({_order(options)})"
     for part, remedy in _REMEDIES.items():
         if part in message:
             return remedy
     is_refusal = "FATAL:" in message and not any(part in message for part in _TRANSIENT)
     return "correct the connection, or the server" if is_refusal else None
+
+
+def _passfile(options: Mapping[str, str]) -> str:
+    return options.get("passfile") or os.environ.get("PGPASSFILE") or str(_DEFAULT_PASSFILE.expanduser())
+
+
+def _password_origin(message: str, options: Mapping[str, str]) -> str:
+    """Where libpq has found the password that the server refuses."""
+    if options.get("password"):
+        return "postgres.connection.password"
+    if os.environ.get("PGPASSWORD"):
+        return "PGPASSWORD"
+    # libpq says so only for a passfile.
+    return f"the passfile {_passfile(options)}" if "password retrieved from file" in message else "elsewhere"
+
+
+def _order(options: Mapping[str, str]) -> str:
+    return f"libpq takes postgres.connection.password, else PGPASSWORD, else the passfile {_passfile(options)}"

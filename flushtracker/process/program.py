@@ -14,38 +14,42 @@ from threading import Event
 from types import FrameType
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError, printable
+from flushtracker.errors import FlushtrackerError
+from flushtracker.process.log_format import LogFormat, log_formatter, program_line
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _POLL_S: Final = 0.1
 
 
-def run_program(name: str, program: Callable[[], int], *, verbose: bool) -> int:
+def run_program(name: str, program: Callable[[], int], *, verbose: bool, log_format: LogFormat = "text") -> int:
     """Return the exit code of ``program``; an error prints ``name: message``, with a traceback only if ``verbose``."""
     try:
         return program()
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        print(program_line(name, "interrupted", log_format, exit_code=130), file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001  the user gets one line, not a traceback
-        if verbose:
+        if verbose and log_format == "text":
             traceback.print_exc()
         known = isinstance(error, FlushtrackerError)
         message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        print(printable(f"{name}: {message}"), file=sys.stderr)
-        return error.exit_code if isinstance(error, FlushtrackerError) else 1
+        exit_code = error.exit_code if isinstance(error, FlushtrackerError) else 1
+        print(program_line(name, message, log_format, exit_code=exit_code, traceback=verbose), file=sys.stderr)
+        return exit_code
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def print_status(name: str, line: str, log_format: LogFormat = "text") -> None:
+    """Tell the user of the program ``name`` something on stderr, in the form of its log if that is JSON."""
+    print(program_line(name, line, log_format), file=sys.stderr, flush=True)
+
+
+def log_to_stderr(level: int = logging.INFO, log_format: LogFormat = "text") -> None:
     """Send the log to stderr, one line per event, whatever the values in it contain."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(log_formatter(log_format))
     logging.basicConfig(level=level, handlers=[handler])
-
-
-class _OneLineFormatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        return printable(super().formatMessage(record))
+    # Python's own warnings would be lines of text between the objects.
+    logging.captureWarnings(log_format == "json")
 
 
 class StopFlag(Event):

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Final
 
+from flushtracker.process.log_format import LogFormat, program_line
 from flushtracker.process.program import STOP_SIGNALS
 
 _POLL_S: Final = 0.5
 
 
-def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float) -> None:
+def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat = "text") -> None:
     """From now on, exit with 1 if the process still runs ``timeout_s`` after a stop signal or ``is_stopping``.
 
     For a program that a kill at any point does not harm. Call it from the main thread, once the signals have handlers.
@@ -23,16 +24,19 @@ def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float) -
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    Thread(target=_exit_after, args=(name, reader, is_stopping, timeout_s), name="stop-deadline", daemon=True).start()
+    arguments = (name, reader, is_stopping, timeout_s, log_format)
+    Thread(target=_exit_after, args=arguments, name="stop-deadline", daemon=True).start()
 
 
-def _exit_after(name: str, reader: int, is_stopping: Callable[[], bool], timeout_s: float) -> None:
+def _exit_after(
+    name: str, reader: int, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat
+) -> None:
     while not is_stopping():
         readable, _, _ = select.select([reader], [], [], _POLL_S)
         if readable and set(os.read(reader, 64)) & set(STOP_SIGNALS):
             break
     time.sleep(timeout_s)
-    message = f"{name}: not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost\n"
+    reason = f"not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost"
     # Anything more graceful could wait for the call that hangs, or for a lock that it holds.
-    os.write(2, message.encode())
+    os.write(2, f"{program_line(name, reason, log_format, exit_code=1)}\n".encode())
     os._exit(1)

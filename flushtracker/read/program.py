@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 
 from flushtracker.delta.shape_log_reader import ShapeLogReader, ShapeRead
-from flushtracker.errors import ShapeEndedError, printable
-from flushtracker.process.program import StopRequest
+from flushtracker.errors import ShapeEndedError
+from flushtracker.process.program import StopRequest, print_status
 from flushtracker.read.output import log_rows, write_csv, write_jsonl, write_log_jsonl, write_table
 from flushtracker.wal.log_offset import LogOffset
 
@@ -78,7 +78,7 @@ class _Printer:
         sys.stdout.flush()
         reached = "no whole transaction yet" if read.bound is None else f"up to {read.bound}"
         subject = f"shape {read.shape_id} of source {read.source}"
-        print(printable(f"flushtracker read: {subject}: {len(rows):,} rows, {reached}"), file=sys.stderr)
+        print_status("flushtracker read", f"{subject}: {len(rows):,} rows, {reached}", self._arguments.log_format)
 
     def _write(self, rows: pa.Table, *, is_first: bool) -> None:
         is_log: bool = self._arguments.log_rows

@@ -36,7 +36,10 @@ class FilesOutput:
             "remove the streams together with the checkpoint and tables made from them, or name another --out",
         )
         self._out = out
-        self._writers = {stream: StreamWriter(directory) for stream, directory in directories.items()}
+        try:
+            self._writers = {stream: StreamWriter(directory) for stream, directory in directories.items()}
+        except ConfigError as error:
+            raise ConfigError(f"--out {out}: {error}") from error
         self._files = 0
 
     def publish(self, tick: Tick) -> None:

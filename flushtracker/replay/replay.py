@@ -7,19 +7,23 @@ the fragment that brings it to ``fragments_per_tick``.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Final
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, ShapeError, listed
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.files.recording import RecordedMessage
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.wal.changes import TransactionFragment
+from flushtracker.wal.changes import TableName, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.pgoutput import Message, decode
+from flushtracker.wal.pgoutput import Message, RelationMessage, decode
+
+_RELATION: Final = b"R"
+"""The first byte of the message that describes a table."""
 
 
 @dataclass(slots=True)
@@ -120,6 +124,25 @@ class Replay:
                 counts.transactions += 1
                 counts.last_commit = fragment.last_log_offset
         return tick
+
+
+def require_tables(definitions: Iterable[ShapeDefinition], frames: Iterable[RecordedMessage]) -> None:
+    """Check that the recording describes the table of every shape, or one of its partitions.
+
+    Raises:
+        ShapeError: a shape's table is not in the recording: it is misspelled, or nothing changed in it.
+        DecodeError: the description of a table cannot be read.
+    """
+    tables: set[TableName] = set()
+    for number, frame in enumerate(frames, start=1):
+        if frame.data[:1] == _RELATION and isinstance(message := _decode_frame(number, frame), RelationMessage):
+            tables.add(message.relation.table)
+    for definition in definitions:
+        if tables.isdisjoint((definition.table, *definition.partitions)):
+            names = listed([".".join(table) for table in sorted(tables)], 10) or "no table at all"
+            raise ShapeError(
+                f"shape {definition.id!r}: the recording has no changes of {'.'.join(definition.table)}; it has {names}"
+            )
 
 
 def _decode_frame(number: int, frame: RecordedMessage) -> Message:

@@ -1,7 +1,7 @@
 """A shape's definition, as written in ``conf/shapes.yaml``."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Literal
 
@@ -30,7 +30,7 @@ class ShapeDefinition:
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog. ``joined``: of
     those that it got later, each with the commit LSN of the first transaction that changed it. Before, it had no rows.
     ``snapshot``: whether the shape also has the rows that its table had before it was added; ``None`` if that is not
-    stated.
+    stated. ``where_at``: the file and the line of ``where``, for messages; empty if it does not come from a file.
     """
 
     id: str
@@ -44,6 +44,7 @@ class ShapeDefinition:
     flush: FlushPolicy = FlushPolicy()
     joined: tuple[tuple[TableName, int], ...] = ()
     snapshot: bool | None = None
+    where_at: str = field(default="", compare=False, repr=False)
 
     def partitions_at(self, lsn: int) -> frozenset[TableName]:
         """The partitions that a transaction with this commit LSN may have found rows in."""

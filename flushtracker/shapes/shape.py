@@ -149,7 +149,7 @@ class Shape:
             try:
                 self._where = parse_where(definition.where)
             except ShapeError as error:
-                raise ShapeError(f"{_name(definition)}: {error}") from error
+                raise ShapeError(f"{_refused_where(definition)}: {error}") from error
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -239,7 +239,7 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
     try:
         matches = None if where is None else where.bind(relation)
     except ShapeError as error:
-        raise ShapeError(f"{_name(definition)}: {error}") from error
+        raise ShapeError(f"{_refused_where(definition)}: {error}") from error
     key_columns = definition.primary_key or relation.key_columns or names
     if definition.partitions and definition.primary_key is None:
         # Column order may differ between partitions, but a row must have the same key in all of them.
@@ -249,7 +249,8 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         remedy = f"but old rows contain only {', '.join(identity)}; {alter}"
         # The old row must have every column read; otherwise its key, and whether it was in the shape, would be unknown.
         if where is not None:
-            _require(sorted(where.columns), identity, f"{shape}: where reads", f"{remedy}, or filter on those only")
+            subject = f"{_refused_where(definition)} on {_dotted(relation.table)}: where reads"
+            _require(sorted(where.columns), identity, subject, f"{remedy}, or filter on those only")
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
@@ -265,6 +266,11 @@ def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, r
 
 def _name(definition: ShapeDefinition) -> str:
     return f"shape {definition.id!r}"
+
+
+def _refused_where(definition: ShapeDefinition) -> str:
+    """The shape as the subject of an error about its ``where``."""
+    return f"{definition.where_at}: {_name(definition)}" if definition.where_at else _name(definition)
 
 
 def _dotted(table: TableName) -> str:

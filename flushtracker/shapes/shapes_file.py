@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from flushtracker.config.strict_yaml import YamlMapping, YamlText, read_yaml
+from flushtracker.config.file_kinds import SHAPES, read_kind
+from flushtracker.config.strict_yaml import YamlMapping, YamlText
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.names import is_usable_name
@@ -45,7 +46,7 @@ def read_shapes(path: Path) -> ShapesFile:
         ConfigError: the file is malformed; a ``ShapeError`` if a definition contradicts itself or another one. Both
             name the file, the line and the shape.
     """
-    root = read_yaml(path)
+    root = read_kind(path, SHAPES)
     root.allow("shapes", "allow_removing")
     entries = _entries_by_id(root.mappings("shapes"))
     shapes = tuple(_shape(entry) for entry in entries.values())
@@ -115,6 +116,7 @@ def _shape(entry: YamlMapping) -> ShapeDefinition:
         depends_on=tuple(other.value for other in entry.optional_texts("depends_on") or ()),
         flush=_flush(entry.optional_mapping("flush")),
         snapshot=entry.optional_boolean("snapshot"),
+        where_at="" if where is None else entry.place("where"),
     )
 
 

@@ -5,6 +5,7 @@ import argparse
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.snapshots.snapshot_loop import SnapshotLoop
 from flushtracker.spark.job_run import run_job
+from flushtracker.spark.start_checks import check_start
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -14,5 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
         "snapshot",
         config.postgres.connections,
         lambda spark, stop: SnapshotLoop(spark, config, stop, arguments.shapes, again=arguments.again).run(),
+        lambda: check_start(None, {"sink.log": config.sink.log}),
         verbose=arguments.verbose,
+        log_format=arguments.log_format,
     )

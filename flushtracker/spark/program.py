@@ -4,6 +4,7 @@ import argparse
 
 from flushtracker.config.job_config import load_config
 from flushtracker.spark.job_run import run_job
+from flushtracker.spark.start_checks import check_start
 from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 
 
@@ -15,5 +16,14 @@ def run(arguments: argparse.Namespace) -> int:
         "track",
         config.state.shuffle_partitions,
         lambda spark, stop: track_flushes(spark, config, stop, recovery),
+        lambda: check_start(
+            config.transport,
+            {
+                "state.checkpoint": config.state.checkpoint,
+                "sink.acks": config.sink.acks,
+                "sink.dead_letters": config.sink.dead_letters,
+            },
+        ),
         verbose=arguments.verbose,
+        log_format=arguments.log_format,
     )

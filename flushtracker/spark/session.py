@@ -8,6 +8,7 @@ launched (:func:`~flushtracker.process.program.set_on_signals`): an exception at
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -18,10 +19,14 @@ from pyspark.sql import SparkSession
 from flushtracker.errors import FlushtrackerError
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.jvm.java import check_java
+from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
-_LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
+_LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
+    "text": Path(__file__).with_name("log4j2.properties"),
+    "json": Path(__file__).with_name("log4j2_json.properties"),
+}
 
 _ALWAYS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -42,8 +47,12 @@ _LOCAL: Final = {
 }
 
 
-def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = False) -> SparkSession:
+def start_session(
+    app_name: str, shuffle_partitions: int, *, verbose: bool = False, log_format: LogFormat = "text"
+) -> SparkSession:
     """Start Spark as spark-submit configures it, or else ``local[*]`` with the jars of :mod:`flushtracker.jvm.jars`.
+
+    Under spark-submit, the cluster's own configuration determines Spark's log.
 
     Raises:
         ConfigError: there is no usable Java, or the jars are missing.
@@ -56,8 +65,8 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
         check_java()
         settings |= _LOCAL | {"spark.jars": ",".join(str(path) for path in SPARK_JARS.paths())}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if not verbose:
-            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
+        if options := _log_options(log_format, verbose=verbose):
+            settings["spark.driver.extraJavaOptions"] = options
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -67,6 +76,14 @@ def start_session(app_name: str, shuffle_partitions: int, *, verbose: bool = Fal
     if not verbose:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _log_options(log_format: LogFormat, *, verbose: bool) -> str:
+    """The JVM's options for Spark's log on stderr; empty for Spark's own default."""
+    if verbose and log_format == "text":
+        return ""
+    level = " -Dflushtracker.log.level=warn" if verbose else ""
+    return f"-Dlog4j2.configurationFile={_LOG_CONFIG[log_format].as_uri()}{level}"
 
 
 class _JvmHandler:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.slot import create_publication, create_slot
 from tests.support.brokers import Broker
@@ -14,6 +16,7 @@ from tests.support.capture_rig import ROOT, CaptureRig, shape
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 NOTHING = "SELECT 1"
 SLOTS = "SELECT slot_name FROM pg_replication_slots"
+PUBLICATIONS = "SELECT pubname FROM pg_publication"
 
 
 @pytest.fixture
@@ -44,8 +47,8 @@ def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -
     """A supervisor may pass the flag at every start."""
     assert create(rig) == 0
     assert [line.split(": ")[1] for line in rig.log().splitlines() if "created " in line] == [
-        "created topics for fragments, flushes, shapes, shape_changes",
         "created publication shapes",
+        "created topics for fragments, flushes, shapes, shape_changes",
         "created slot shapes",
     ]
     assert create(rig) == 0, rig.log()
@@ -73,7 +76,14 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
     [
         ([shape("users"), shape("gone", "public.gone")], NOTHING, 2, "there is no table public.gone in this database"),
         ([shape("users", columns=["nope"])], NOTHING, 2, "nope"),
-        ([shape("users", where="region = ")], NOTHING, 2, "shape 'users'"),
+        ([shape("users", where="region = ")], NOTHING, 2, "line 4: shape 'users': where"),
+        ([shape("users", where="regon = 'eu'")], NOTHING, 2, "line 4: shape 'users': public.users: where reads column"),
+        (
+            [{**shape("users"), "tabel": "users"}],
+            NOTHING,
+            2,
+            "shape users: tabel is not a known key; did you mean table?",
+        ),
         (
             [shape("users")],
             "CREATE PUBLICATION shapes FOR TABLE other",
@@ -81,24 +91,35 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
             "shape 'users': table public.users is not in the publication; ALTER PUBLICATION",
         ),
     ],
-    ids=["missing table", "missing column", "malformed where", "publication without the table"],
+    ids=[
+        "missing table",
+        "missing column",
+        "malformed where",
+        "where reads a column that is not there",
+        "malformed shapes file",
+        "publication without the table",
+    ],
 )
-def test_a_refused_shape_leaves_no_slot(
+def test_newcomer_mistypes_a_shape_and_nothing_is_created(
     rig: CaptureRig, shapes: list[dict[str, object]], statement: str, exit_code: int, message: str
 ) -> None:
-    """A slot without a capture keeps the server's WAL until the disk is full."""
+    """A slot without a capture keeps the server's WAL until the disk is full. The rest need not be cleaned up."""
     rig.server.execute("CREATE TABLE other ()", statement)
     rig.define(*shapes)
     assert create(rig) == exit_code
     assert message in rig.log().splitlines()[-1]
     assert rig.server.execute(SLOTS) == []
+    assert rig.server.execute(PUBLICATIONS) == ([] if statement is NOTHING else [("shapes",)])
+    assert set(TopicAdmin(rig.config.kafka).facts(ROLES).values()) == {None}
+    assert "created " not in rig.log()
 
 
 def test_topics_with_wrong_settings_leave_no_slot(rig: CaptureRig) -> None:
-    """They are checked before the slot is created."""
+    """They are checked before anything is created."""
     topics = rig.settings["kafka"]["topics"]
     rig.create_topics()
     # Registry and fragments exchanged: one must be compacted, the other must not.
     topics["shapes"], topics["fragments"] = topics["fragments"], topics["shapes"]
     assert create(rig) == 2
     assert rig.server.execute(SLOTS) == []
+    assert rig.server.execute(PUBLICATIONS) == []

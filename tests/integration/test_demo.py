@@ -105,6 +105,11 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
         return first < parse_lsn(last["acknowledged"]) and first < parse_lsn(last["confirmed"])
 
     wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
+    said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
+    assert [line.split()[1] for line in said[:7]] == [
+        *("PostgreSQL", "Kafka", "the", "tracker,", "capture,", "writers,", "workload,"),
+    ]
+    assert {"capture reads the slot", "first ack: from here on, the slot is confirmed"} <= set(said)
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
     assert len(demo.processes()) > 8

@@ -9,13 +9,16 @@ from typing import Final
 _ROOT: Final = Path(__file__).parents[2]
 _BLOCKER: Final = """
 import sys
+from importlib.machinery import PathFinder
 
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked}:
-            raise ModuleNotFoundError(name + " is blocked", name=name)
+class Unblocked(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in {blocked}:
+            return PathFinder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Blocker())
+# In its place: a library that only looks whether another one is there must find that it is not.
+sys.meta_path[sys.meta_path.index(PathFinder)] = Unblocked
 """
 
 

@@ -93,6 +93,29 @@ def test_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.Ca
     assert "usage: flushtracker" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["track", "--config", "a.yaml", "--config", "b.yaml"],
+        ["capture", "--config=a.yaml", "--conf", "b.yaml"],
+        ["write", "--config", "a.yaml", "--config", "a.yaml"],
+        ["snapshot", "--config", "a.yaml", "orders", "--config", "b.yaml"],
+        ["topics", "--config", "a.yaml", "--config", "b.yaml"],
+        ["report", "--config", "a.yaml", "--config", "b.yaml"],
+        ["replay", "--recording", "r", "--shapes", "s", "--out", "o", "--out", "p"],
+        ["demo", "--seconds", "1", "--seconds", "2"],
+    ],
+)
+def test_newcomer_gives_two_configurations_to_one_program(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last one would win in silence; it holds for each option that has one value."""
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 2
+    assert re.search(r"error: argument --\w+: is given twice; give it once$", capsys.readouterr().err.strip())
+
+
 def test_abandon_without_recover_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """It would have no effect, and is reported before Spark is needed."""
     with pytest.raises(SystemExit) as exited:

@@ -27,8 +27,6 @@ def test_a_server_that_may_return_is_retried(reason: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "remedy"),
     [
-        ('FATAL:  password authentication failed for user "u"', "correct user and password"),
-        ("fe_sendauth: no password supplied", "set password, PGPASSWORD or a passfile"),
         ('root certificate file "/x" does not exist', "correct sslrootcert"),
         ("server does not support SSL, but SSL was required", "switch it on in the server, or correct sslmode"),
         ('FATAL:  database "x" does not exist', "correct the connection, or the server"),
@@ -37,6 +35,37 @@ def test_a_server_that_may_return_is_retried(reason: str) -> None:
 def test_a_refusal_is_for_good_and_has_a_remedy(reason: str, remedy: str) -> None:
     """Also one with a text that is not known here, as long as the server has sent it."""
     assert refusal_remedy(AT + reason, {}) == remedy
+
+
+WRONG = 'FATAL:  password authentication failed for user "u"'
+ORDER = "libpq takes postgres.connection.password, else PGPASSWORD, else the passfile"
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "reason", "origin"),
+    [
+        ({"password": "x"}, "y", WRONG, "postgres.connection.password"),
+        ({}, "y", WRONG, "PGPASSWORD"),
+        ({"passfile": "/etc/pass"}, "", f'{WRONG} password retrieved from file "/etc/pass"', "the passfile /etc/pass"),
+    ],
+)
+def test_newcomer_with_a_wrong_password_is_told_where_it_came_from(
+    options: dict[str, str], variable: str, reason: str, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PGPASSWORD of a shell's profile is easily forgotten, and a passfile is easily not the one that one edits."""
+    monkeypatch.setenv("PGPASSWORD", variable)
+    monkeypatch.setenv("PGPASSFILE", "/home/u/pass")
+    passfile = options.get("passfile", "/home/u/pass")
+    assert refusal_remedy(AT + reason, options) == (
+        f"correct user and password, which is from {origin} ({ORDER} {passfile})"
+    )
+
+
+def test_newcomer_without_a_password_is_told_the_three_places_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default passfile is named with its folder, since the program may run as another user."""
+    monkeypatch.delenv("PGPASSFILE", raising=False)
+    monkeypatch.setenv("HOME", "/home/u")
+    assert refusal_remedy(AT + "fe_sendauth: no password supplied", {}) == (f"set a password ({ORDER} /home/u/.pgpass)")
 
 
 def test_a_certificate_that_cannot_be_checked_again_has_all_remedies() -> None:

@@ -15,6 +15,7 @@ from flushtracker.config.job_config import load_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.demo.demo_folder import demo_folder
 from flushtracker.demo.samples import Sample, bars
+from flushtracker.demo.startup import Startup
 from flushtracker.demo.view import History, render, view
 from flushtracker.demo.workload import transactions
 from flushtracker.errors import ConfigError
@@ -83,6 +84,37 @@ def test_line_shows_every_position_and_the_blocking_shape() -> None:
     )
     caught_up = SourceStatus("s", 0x3000, 0x3000, 0, 0, None, ())
     assert sample(tracked=caught_up).line().endswith(" blocking_shape=–")
+
+
+def test_start_of_the_demo_is_told_step_by_step(tmp_path: Path) -> None:
+    """What has started is said once; what is waited for is said again every ten seconds."""
+    said, now_s = list[str](), [100.0]
+    startup = Startup(tmp_path, said.append, lambda: now_s[0])
+
+    def told(seconds: float, *, has_ack: bool = False) -> list[str]:
+        now_s[0] += seconds
+        startup.check(has_ack=has_ack)
+        lines = said[:]
+        said.clear()
+        return lines
+
+    startup.say("starting PostgreSQL")
+    assert told(4) == ["[0 s] starting PostgreSQL"]
+    (tmp_path / "capture.log").write_text("2026 INFO capturing source=s\n")
+    assert told(1) == ["[5 s] capture reads the slot"]
+    assert told(9) == []
+    assert told(1) == ["[15 s] waiting for tracker, writers, the first ack"]
+    (tmp_path / "tracker.log").write_text('{"message": "query started checkpoint=c"}\n')
+    (tmp_path / "writers.log").write_text("2026 INFO query started checkpoint=c\n")
+    assert told(5) == [
+        "[20 s] the tracker's Spark has started, and reads from Kafka",
+        "[20 s] the writers' Spark has started, and reads from Kafka",
+    ]
+    assert told(2, has_ack=True) == [
+        "[22 s] first ack: from here on, the slot is confirmed",
+        "[22 s] everything runs",
+    ]
+    assert told(60) == []
 
 
 def test_table_shows_what_the_line_does() -> None:

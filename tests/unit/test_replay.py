@@ -282,8 +282,15 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
         (
             "{id: a, table: public.users, where: id +}",
             (
-                "flushtracker replay: shape 'a': where \"id +\" is not one SQL condition: "
+                "flushtracker replay: {file} line 2: shape 'a': where \"id +\" is not one SQL condition: "
                 'line 1, column 4, near "+"; correct it'
+            ),
+        ),
+        (
+            "{id: a, table: public.users, where: nme = 'x'}",
+            (
+                "flushtracker replay: {file} line 2: shape 'a': public.users: where reads column \"nme\", which the "
+                "table does not have; correct the name, and put it in double quotes if it has capitals"
             ),
         ),
         (
@@ -301,16 +308,18 @@ def test_a_shape_that_is_refused_is_named(
     """Both when it is defined and when its table becomes known."""
     (tmp_path / "shapes.yaml").write_text(f"shapes:\n  - {shape}\n")
     line = refused(capsys, replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml"), 2)
-    assert line == message
+    assert line == message.replace("{file}", str(tmp_path / "shapes.yaml"))
 
 
-def test_a_shape_on_a_table_that_never_appears_is_no_error(tmp_path: Path) -> None:
-    """Nothing matches it, and every fragment is still published."""
-    (tmp_path / "shapes.yaml").write_text("shapes:\n  - {id: a, table: other.unknown}\n")
-    assert replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml") == 0
-    replayed = streams(tmp_path / "out")
-    assert len(replayed.fragments) == 410
-    assert replayed.shape_changes == []
+def test_newcomer_misspells_a_table_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A replay in which the shape took no part, and that exits with 0, looks like one that has worked."""
+    (tmp_path / "shapes.yaml").write_text("shapes:\n  - {id: a, table: public.user}\n")
+    line = refused(capsys, replay(tmp_path / "out", shapes=tmp_path / "shapes.yaml"), 2)
+    assert line == (
+        "flushtracker replay: shape 'a': the recording has no changes of public.user; it has public.audit, "
+        "public.events_p0, public.events_p1, public.order_items, public.orders, public.users"
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_recording_is_refused_before_anything_is_written(
@@ -326,7 +335,9 @@ def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, caps
     """The message also has its LSN; the exit code is that of bad input."""
     frames = list(read_recording(RECORDING))[:3]
     write_recording(tmp_path / "bad", [*frames, RecordedMessage(0x194BCD8, 0x194BCD8, b"I\x00")])
-    line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "bad"), 3)
+    shapes = tmp_path / "shapes.yaml"
+    shapes.write_text("shapes:\n  - {id: a, table: public.users}\n")
+    line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "bad", shapes=shapes), 3)
     assert line.startswith("flushtracker replay: frame 4, at 0/194BCD8: pgoutput Insert: byte 1 of 2 ")
 
 

@@ -19,6 +19,7 @@ from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
 from flushtracker.delta.ack_table import AckTable
+from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.errors import PostgresUnavailableError, SinkError
 
 DEADLINE_S: Final = 10.0
@@ -192,9 +193,10 @@ class Clock:
 
 
 def test_a_missing_ack_table_is_reported_at_growing_intervals_until_it_exists(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A wrong path keeps the slot where it is; the warning names the key and where the path leads."""
+    monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO)
     clock, table = Clock(), Table(None)
     source_acks = SourceAcks(table, "7/1/s", MissingTableLog("data/acks", clock))
@@ -236,6 +238,25 @@ def test_a_reconnect_does_not_repeat_the_warning_about_a_missing_ack_table(caplo
         SourceAcks(Table(None), source, log).last_ack()
     assert len(caplog.records) == 1
     assert "acks=s3://bucket/acks; " in caplog.text
+
+
+def test_newcomer_names_another_folder_as_the_acks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder of something else will never be an ack table, unlike one that the tracker is about to create."""
+    (tmp_path / "log.parquet").touch()
+    for folder in (tmp_path, tmp_path / "none"):
+        SourceAcks(AckReader(str(folder)), "7/1/s", MissingTableLog(str(folder), Clock())).last_ack()
+    other, new = caplog.messages
+    assert f"acks={tmp_path}; that folder has other files; the key acks of capture's configuration must" in other
+    assert f"acks={tmp_path}/none; the key acks of capture's configuration must" in new
+
+
+def test_newcomer_names_a_file_or_the_shape_log_as_the_acks(tmp_path: Path) -> None:
+    """Capture ends at its start: neither can become an ack table, and the message has what to name instead."""
+    (tmp_path / "file").touch()
+    create_shape_log(str(tmp_path / "log"), {})
+    for name in ("file", "log"):
+        with pytest.raises(SinkError, match=r"the folder that is sink\.acks of `flushtracker track`$"):
+            SourceAcks(AckReader(str(tmp_path / name)), "7/1/s", MissingTableLog(name, Clock())).last_ack()
 
 
 def test_the_reader_tells_a_missing_table_from_one_without_this_source(tmp_path: Path) -> None:

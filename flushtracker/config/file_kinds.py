@@ -1,0 +1,46 @@
+"""The kinds of configuration files, told apart by their keys.
+
+A file that was given to the wrong program would else be refused for its first unknown key, which says nothing.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """``marks``: dotted keys that such a file has all of, and no other kind that comes before it."""
+
+    name: str
+    marks: tuple[str, ...]
+
+
+TRACK: Final = FileKind("a configuration of `flushtracker track`", ("source.fragments", "source.flushes", "sink.acks"))
+WRITE: Final = FileKind("a configuration of `flushtracker write`", ("source.shape_changes", "flushes", "sink.log"))
+CAPTURE: Final = FileKind("a configuration of `flushtracker capture`", ("postgres.slot", "kafka", "acks"))
+SNAPSHOT: Final = FileKind("a configuration of `flushtracker snapshot`", ("postgres.publication", "sink.log"))
+KAFKA: Final = FileKind("a list of topics", ("bootstrap_servers", "topics"))
+SHAPES: Final = FileKind("a list of shapes", ("shapes[]",))
+KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, KAFKA, SHAPES)
+
+
+def read_kind(path: Path, kind: FileKind) -> YamlMapping:
+    """Read a file that should be of this kind; its keys are not checked yet.
+
+    Raises:
+        ConfigError: the file cannot be read as YAML, or is of another kind.
+    """
+    root = read_yaml(path)
+    found = next((other for other in KINDS if all(map(root.has_path, other.marks))), kind)
+    if found is not kind:
+        raise ConfigError(f"{path} is {found.name}, not {_briefly(kind, found)}")
+    return root
+
+
+def _briefly(kind: FileKind, found: FileKind) -> str:
+    of = "a configuration "
+    return kind.name.removeprefix(of) if found.name.startswith(of) else kind.name

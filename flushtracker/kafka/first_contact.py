@@ -1,0 +1,70 @@
+"""``first_contact``: says within seconds what is wrong with the brokers' address, while a program starts and retries.
+
+A broker may start later than the program, so it is only a warning. It needs no options: it opens a connection to each
+server, and asks for the topics only where that takes neither TLS nor a user.
+"""
+
+import logging
+import socket
+import time
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.kafka.client import ClientErrors, client_settings
+from flushtracker.kafka.kafka_config import KafkaConfig, Topics
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S: Final = 3.0
+_ANSWER_TIMEOUT_S: Final = 4.0
+_NO_TOPICS: Final = Topics("", "", "", "")
+
+
+def first_contact(servers: str, security: str, gives_up_after_s: float) -> None:
+    """Warn if none of the ``servers`` takes a connection, or if nothing there answers as a broker.
+
+    ``security`` is Kafka's ``security.protocol``. Takes seven seconds at most.
+    """
+    reason = _refusal(servers)
+    if reason is None and security.upper() == "PLAINTEXT":
+        reason = _silence(servers)
+    if reason is not None:
+        log_waiting(servers, reason, gives_up_after_s)
+
+
+def log_waiting(servers: str, reason: str, gives_up_after_s: float) -> None:
+    """Warn that the brokers do not answer yet."""
+    logger.warning("waiting for kafka servers=%s gives_up_after_s=%.0f reason=%s", servers, gives_up_after_s, reason)
+
+
+def _refusal(servers: str) -> str | None:
+    """Why none of the servers takes a connection; ``None`` if one does, or if the client must read the address."""
+    deadline, reasons = time.monotonic() + _CONNECT_TIMEOUT_S, []
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit():
+            return None
+        try:
+            left_s = max(0.1, deadline - time.monotonic())
+            socket.create_connection((host.strip("[]"), int(port)), timeout=left_s).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            reasons.append(f"{server.strip()}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return None
+    return ", ".join(reasons)
+
+
+def _silence(servers: str) -> str | None:
+    """Why nothing at the servers answers as a broker; ``None`` if something does."""
+    errors = ClientErrors(SecretOptions())
+    # The settings of every client, without those of a configuration.
+    client = AdminClient(client_settings(KafkaConfig(servers, _NO_TOPICS), errors))
+    try:
+        client.list_topics(timeout=_ANSWER_TIMEOUT_S)
+    except KafkaException:
+        client.poll(0)
+        return errors.last
+    return None

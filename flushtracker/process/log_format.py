@@ -1,0 +1,96 @@
+"""How a program writes its log: lines of text for people, or one JSON object per line for a log collector.
+
+An event is logged as a format and its values: ``"batch done batch_id=%d source=%s"``. In JSON, each ``name=%…`` of the
+format becomes a field of its own, with the value as it was logged. Nothing is read back out of the finished text, so no
+value can add a field or pass for another one.
+"""
+
+import logging
+import math
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any, Final, Literal, TypeAlias
+
+from pythonjsonlogger.json import JsonFormatter
+
+from flushtracker.errors import printable
+
+LogFormat: TypeAlias = Literal["text", "json"]
+LOG_FORMATS: Final[tuple[LogFormat, ...]] = ("text", "json")
+RESERVED: Final = frozenset({"timestamp", "level", "logger", "message", "exc_info", "exit_code"})
+"""What the program says of an event by itself; no field of an event has such a name."""
+
+_CONVERSION: Final = re.compile(r"%(?:%|[#0 +-]*\d*(?:\.\d+)?(?P<type>[a-zA-Z]))")
+_FIELD: Final = re.compile(r"(?<!\S)(?P<name>[a-z][a-z0-9_]*)=(?P<value>[^\s;,:%]*%[^\s;,:]*)")
+
+
+def log_formatter(log_format: LogFormat) -> logging.Formatter:
+    """The formatter of a program's log; each event is one line, whatever the values in it contain."""
+    return _JsonFormatter() if log_format == "json" else _OneLineFormatter("%(asctime)s %(levelname)s %(message)s")
+
+
+def program_line(
+    name: str, message: str, log_format: LogFormat, *, exit_code: int | None = None, traceback: bool = False
+) -> str:
+    """What the program ``name`` tells its user outside the log, such as why it exits with ``exit_code``.
+
+    ``traceback`` adds that of the current exception, in JSON. Takes no lock, so that it can be written while a thread
+    hangs.
+    """
+    if log_format == "text":
+        return printable(f"{name}: {message}")
+    level = logging.INFO if exit_code is None else logging.ERROR
+    record = logging.LogRecord(name, level, "", 0, "%s", (message,), sys.exc_info() if traceback else None)
+    record.exit_code = exit_code
+    return _JsonFormatter().format(record)
+
+
+def event_fields(text: str, values: tuple[object, ...]) -> Iterator[tuple[str, object]]:
+    """The fields of an event, from its format and its values.
+
+    >>> dict(event_fields("took table=%s ranges=%d/%d s=%.1f: %s", ("public.t", 3, 7, 0.26, "a=b")))
+    {'table': 'public.t', 'ranges': '3/7', 's': 0.3}
+    """
+    conversions = [found for found in _CONVERSION.finditer(text) if found["type"] is not None]
+    places = {found.start(): value for found, value in zip(conversions, values, strict=True)}
+    for field in _FIELD.finditer(text):
+        form = field["value"]
+        own = tuple(value for place, value in places.items() if field.start("value") <= place < field.end("value"))
+        yield field["name"], _typed(form, own[0]) if _CONVERSION.fullmatch(form) and own else form % own
+
+
+def _typed(conversion: str, value: object) -> object:
+    """A value as JSON has it: a number as precise as the text shows it, and anything else as text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int):
+        return value
+    return int(value) if conversion.endswith("d") else float(conversion % value)
+
+
+class _OneLineFormatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        return printable(super().formatMessage(record))
+
+
+class _JsonFormatter(JsonFormatter):
+    def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
+        log_data["timestamp"] = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        log_data["level"] = record.levelname
+        log_data["logger"] = record.name
+        log_data["message"] = _encodable(record.message)
+        if isinstance(record.msg, str) and isinstance(record.args, tuple):
+            for name, value in event_fields(record.msg, record.args):
+                log_data[name] = _encodable(value) if isinstance(value, str) else value
+        if (exit_code := getattr(record, "exit_code", None)) is not None:
+            log_data["exit_code"] = exit_code
+        log_data |= {name: _encodable(text) for name, text in message_dict.items()}
+
+
+def _encodable(text: str) -> str:
+    """``text`` without half surrogate pairs, which strict readers of JSON refuse."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

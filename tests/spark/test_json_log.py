@@ -1,0 +1,40 @@
+"""``--log-format json``: what the job and Spark write to stderr, from the JVM's start to the reason for the end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).parents[2]
+_BEFORE_ANY_LOG: Final = "WARNING: Using incubator modules:"
+"""The JVM itself prints this, before it has read any configuration."""
+
+
+def test_every_line_of_a_job_and_of_spark_is_an_object(tmp_path: Path) -> None:
+    """With --verbose Spark has something to say; the job ends with the place of a fragment that is none."""
+    streams = {role: str(tmp_path / role) for role in ("fragments", "flushes")}
+    for folder in streams.values():
+        Path(folder).mkdir()
+    (tmp_path / "fragments" / "1.jsonl").write_text("not\\na fragment\n")
+    config = {
+        "source": {"format": "files", **streams},
+        "state": {"checkpoint": str(tmp_path / "checkpoint"), "shape_groups": 1, "shuffle_partitions": 1},
+        "sink": {"acks": str(tmp_path / "acks"), "dead_letters": str(tmp_path / "dead_letters")},
+        "trigger": "available_now",
+    }
+    (tmp_path / "track.yaml").write_text(yaml.safe_dump(config))
+    options = ["--config", str(tmp_path / "track.yaml"), "--log-format", "json", "--verbose"]
+    command = [sys.executable, "-m", "flushtracker", "track", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(_BEFORE_ANY_LOG)]
+    events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    assert done.returncode == 3
+    assert all({"timestamp", "level", "logger", "message"} <= event.keys() for event in events)
+    loggers = {event["logger"] for event in events}
+    assert {"flushtracker.spark.track_flushes_query", "flushtracker track"} <= loggers
+    assert any(logger.startswith("org.apache.") for logger in loggers)
+    assert events[-1]["exit_code"] == 3
+    assert "fragment cannot be read" in events[-1]["message"]

@@ -1,0 +1,173 @@
+"""What a job says before Spark starts: a folder that cannot be written, and brokers that do not answer."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from socket import create_server, socket
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from flushtracker.cli import main
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.kafka import first_contact, topic_admin
+from flushtracker.kafka.kafka_config import KafkaConfig, Topics
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.spark.start_checks import check_start
+
+ROOT: Final = Path(__file__).parents[2]
+FILES: Final = {
+    "track": {
+        "source": {"format": "files", "fragments": "{d}/fragments", "flushes": "{d}/flushes"},
+        "state": {"checkpoint": "{d}/checkpoint"},
+        "sink": {"acks": "{d}/acks", "dead_letters": "{d}/dead_letters"},
+        "trigger": "available_now",
+    },
+    "write": {
+        "source": {"format": "files", "shape_changes": "{d}/changes", "shapes": "{d}/registry"},
+        "flushes": {"directory": "{d}/flushes"},
+        "state": {"checkpoint": "{d}/checkpoint"},
+        "sink": {"log": "{d}/log", "shapes": "{d}/shapes"},
+        "trigger": "available_now",
+    },
+    "snapshot": {
+        "postgres": {"connection": {"host": "127.0.0.1"}, "publication": "shapes"},
+        "sink": {"log": "{d}/log", "shapes": "{d}/shapes"},
+    },
+}
+
+
+def written_config(folder: Path, program: str, wrong: str, path: Path) -> Path:
+    """A configuration of the program in which the key ``wrong`` has ``path``, and every other one a good folder."""
+    settings: dict[str, Any] = yaml.safe_load(yaml.safe_dump(FILES[program]).replace("{d}", str(folder)))
+    section, key = wrong.split(".")
+    settings[section][key] = str(path)
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("program", "key"),
+    [
+        ("track", "state.checkpoint"),
+        ("track", "sink.acks"),
+        ("track", "sink.dead_letters"),
+        ("write", "state.checkpoint"),
+        ("write", "sink.log"),
+        ("write", "sink.shapes"),
+        ("write", "flushes.directory"),
+        ("snapshot", "sink.log"),
+    ],
+)
+def test_newcomer_names_a_folder_that_cannot_be_written(tmp_path: Path, program: str, key: str) -> None:
+    """The message names the key and what is in the way, before Spark takes seconds to start."""
+    (tmp_path / "file").write_text("in the way")
+    config = written_config(tmp_path, program, key, tmp_path / "file" / "folder")
+    command = [sys.executable, "-m", "flushtracker", program, "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"flushtracker {program}: {key}: {tmp_path}/file/folder cannot be written: Not a directory at {tmp_path}/file; "
+        "name a folder that can be created and written\n"
+    )
+
+
+def test_a_check_leaves_nothing_behind_and_asks_no_other_storage(tmp_path: Path) -> None:
+    """Neither for a folder that is there nor for one that is not, nor for a URI of one."""
+    (tmp_path / "acks").mkdir()
+    uri = f"file://{tmp_path}/other"
+    check_start(None, {"a": f"{tmp_path}/acks", "b": f"{tmp_path}/new/acks", "c": "s3://bucket/acks", "d": uri})
+    assert list(tmp_path.rglob("*")) == [tmp_path / "acks"]
+
+
+def test_a_file_system_that_takes_no_folders_is_refused_for_root_too() -> None:
+    """Root may write everything, by its permissions."""
+    with pytest.raises(ConfigError, match=r"^sink\.acks: /proc/acks cannot be written: .* at /proc; name a folder"):
+        check_start(None, {"sink.acks": "/proc/acks"})
+
+
+def test_newcomer_replays_to_a_folder_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the option."""
+    (tmp_path / "file").write_text("in the way")
+    shapes = str(ROOT / "conf" / "shapes.yaml")
+    out = str(tmp_path / "file" / "out")
+    assert main(["replay", "--recording", str(ROOT / "tests/recording"), "--shapes", shapes, "--out", out]) == 2
+    assert capsys.readouterr().err == (
+        f"flushtracker replay: --out {out}: stream {out}/fragments cannot be used: Not a directory; name a writable "
+        "directory\n"
+    )
+
+
+# Brokers
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that takes connections, and is no broker."""
+    with create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def refused() -> str:
+    """An address at which nothing listens."""
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def contact(servers: str, options: dict[str, str], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a job whose source has these options logs before Spark starts."""
+    transport = KafkaTransport(servers, {"fragments": "f", "flushes": "g"}, SecretOptions(options))
+    check_start(transport, {})
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_newcomer_has_a_wrong_port_or_a_wrong_name_of_a_broker(caplog: pytest.LogCaptureFixture) -> None:
+    """Each address is told with its reason, at once; the job still retries, since a broker may start later."""
+    address = refused()
+    (line,) = contact(f"{address},kafka.invalid:9092", {}, caplog)
+    assert re.fullmatch(
+        f"waiting for kafka servers={address},kafka.invalid:9092 gives_up_after_s=600 reason={address}: Connection "
+        "refused, kafka.invalid:9092: .*[Nn]ame.*",
+        line,
+    )
+
+
+def test_newcomer_has_the_port_of_another_service(
+    silent: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the connection, and says nothing that a broker says."""
+    monkeypatch.setattr(first_contact, "_ANSWER_TIMEOUT_S", 0.5)
+    (line,) = contact(silent, {}, caplog)
+    assert line == (
+        f"waiting for kafka servers={silent} gives_up_after_s=600 reason=no answer as a broker gives one; "
+        "check that Kafka listens there, and security.protocol"
+    )
+
+
+def test_brokers_with_tls_are_asked_for_a_connection_only(silent: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What they refuse, the JVM's client knows, with the options that only it reads."""
+    assert contact(silent, {"kafka.security.protocol": "SASL_SSL"}, caplog) == []
+    assert contact("one-word", {"kafka.security.protocol": "SSL"}, caplog) == []
+
+
+def test_capture_says_while_it_waits_what_is_wrong_with_the_broker(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so once, long before it gives up."""
+    monkeypatch.setattr(topic_admin, "_TOLD_AFTER_S", 0.3)
+    address = refused()
+    with pytest.raises(BrokerError, match="Connection refused"):
+        TopicAdmin(KafkaConfig(address, Topics("a", "b", "c", "d")), timeout_s=1.5).facts()
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(
+        f"waiting for kafka servers={address} gives_up_after_s=1 reason={address}/bootstrap: Connect"
+    )
