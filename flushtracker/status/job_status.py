@@ -17,8 +17,12 @@ TRACK: Final = "track"
 class Holder:
     """A pending shape, and what it holds: ``held_bytes`` of WAL, from its first pending commit to the last one seen.
 
-    ``since_ms`` is when it became pending, or last made progress. ``ack_if_removed`` is the ack that its removal would
-    allow, ``None`` where it was not computed. ``is_removed`` says that its owner has taken it out meanwhile.
+    ``since_ms`` is when it became pending, or last made progress. ``pending_transactions`` counts merged ones as one.
+    ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
+    first holder are all that is not acknowledged. ``ack_if_removed`` is the ack if it alone were removed: the present
+    one for each but the first, at most the last commit seen, ``None`` where it is not known. If all up to a holder were
+    removed, the ack would be the last commit seen less what the next one holds. ``is_removed`` says that its owner has
+    taken it out meanwhile.
     """
 
     shape_id: str
@@ -54,7 +58,8 @@ class Holder:
 class SourceStatus:
     """One source. ``holders`` are its shapes that hold the most, at most ten, those that hold most first.
 
-    ``waiting_since_ms`` is since when the ack has not moved although something is pending; ``None`` if nothing is.
+    ``stalled_shapes`` counts at most ten of each shape group. ``waiting_since_ms`` is since when the ack has not moved
+    although something is pending, ``None`` if nothing is; after the job's start, since when the first holder is.
     """
 
     source: str
@@ -99,10 +104,11 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The tracking job at ``at_ms``. The sums count from its start.
+    """The tracking job at ``at_ms``. The sums count from its start; ``batch_ms`` is what batches took on the driver.
 
     ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
-    ``records_behind`` is how many records of the topics are not read yet, ``None`` if it is not known.
+    ``records_behind`` is how many records the topics had at the last batch that it did not read, ``None`` without Kafka
+    or a batch. ``state_bytes`` is the memory that the state takes, as Spark's state store estimates it.
     """
 
     at_ms: int

@@ -56,6 +56,8 @@ class SourceTracker:
     def __init__(self, ack_lsn: int = -1) -> None:
         self._tracker = FlushTracker(ack_lsn)
         self._reports: dict[str, GroupReport] = {}
+        self._partial: set[str] = set()
+        """The groups that have more shapes than their reports list: those of an earlier release."""
         self.pending_shapes = 0
         self.holders: tuple[PendingShape, ...] = ()
         self.removed: frozenset[str] = frozenset()
@@ -76,8 +78,11 @@ class SourceTracker:
         for shape_group, report in reports.items():
             previous = self._reports.pop(shape_group, None)
             self.pending_shapes += report.pending_shapes - (previous.pending_shapes if previous else 0)
+            self._partial.discard(shape_group)
             if entries[shape_group] is not None:
                 self._reports[shape_group] = report
+                if len(report.holders) < min(report.pending_shapes, HOLDERS):
+                    self._partial.add(shape_group)
         ack_lsn = self._tracker.apply(entries, chain.last_seen_offset if chain else None)
         # A shape among the first ten is in a group whose first shape is.
         groups = self._tracker.least_flushed(HOLDERS)
@@ -100,8 +105,7 @@ class SourceTracker:
         if place > 0:
             return self.ack_lsn
         first = self.holders[0]
-        reports = [self._reports[group] for group in self._tracker.least_flushed(1)]
-        if any(report.holders == (first,) and report.pending_shapes > 1 for report in reports):
+        if any(self._reports[group].holders[0] == first for group in self._partial):
             return None
         last_seen_lsn = self.last_seen_offset.tx_offset
         if len(self.holders) == 1:
