@@ -2,9 +2,9 @@
 
 All appends to a log carry one app transaction, whose version only rises: ``claim << 32 | batch``. A writer that starts
 takes the next even claim; its appends have that plus one, and the number of their batch plus one. Delta refuses an
-append that meets another writer's at the same moment, and skips one whose version is not greater than the last. So if
-an append's version is the table's last one afterwards, it is this writer's, and durable. If it is not, another writer
-has claimed the log.
+append that meets another writer's at the same moment. One whose version is not greater than the last is refused here,
+and by delta-spark skipped without an error. So if an append's version is the table's last one afterwards, it is this
+writer's, and durable. If it is not, another writer has claimed the log.
 
 A writer looks where the logs end only after its claim. So a checkpoint that keeps the claim and what was found knows
 all of the log, unless another claim follows, or an append of a batch that it has not committed.
@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
 
 from flushtracker.delta.shape_log import unreadable
 from flushtracker.delta.storage import literal, query_rows, storage_reason
@@ -84,6 +85,25 @@ class LogClaim:
     def version_of(self, batch_id: int) -> int:
         """The version that the append of a batch carries."""
         return self._claim + 1 << _BATCH_BITS | batch_id + 1
+
+    def append(self, files: Sequence[AddAction], version: int) -> None:
+        """Append files, which are written already, in one commit; they are durable when this returns.
+
+        Raises:
+            SinkError: the table cannot be written, or another writer has claimed the log.
+        """
+        self.require()
+        properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
+        try:
+            self._table.create_write_transaction(
+                list(files), "append", self._table.schema(), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            self.require()
+            raise self._unwritable(error) from error
+        except (DeltaError, OSError) as error:
+            raise self._unwritable(error) from error
+        self.require(version)
 
     def require(self, version: int | None = None) -> None:
         """Raise ``SinkError`` if another writer has claimed the log, or its last append is not ``version``."""

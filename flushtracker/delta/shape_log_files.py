@@ -7,6 +7,7 @@ names: a file that somebody else has compacted counts as appended, and is sorted
 import io
 import json
 import re
+import struct
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,6 +29,8 @@ _ROW_GROUPS: Final = 8
 _LEAST_ROW_GROUP: Final = 1024
 _BUFFER_BYTES: Final = 1 << 20
 _ATTEMPTS: Final = 20
+_FOOTER_END: Final = 8
+"""Bytes at a Parquet file's end: the length of its footer, and a mark."""
 
 ShapeKey = tuple[str, str]
 """Source and shape id."""
@@ -69,6 +72,14 @@ class LogFile:
     def may_have(self, shape_ids: Collection[str]) -> bool:
         first, last = self.first_id, self.last_id
         return any(first is None or last is None or first <= shape_id <= last for shape_id in shape_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that is not part of the table yet, and what makes it one."""
+
+    rows: int
+    action: AddAction
 
 
 class LogFiles:
@@ -117,6 +128,18 @@ class LogFiles:
         with pa.BufferedOutputStream(self._storage.open_output_stream(path), _BUFFER_BYTES) as stream:
             stream.write(data)
         return AddAction(path, len(data), {}, _now_ms(), data_change=False, stats=json.dumps(_statistics(rows)))
+
+    def written(self, path: str) -> WrittenFile:
+        """A file with rows to append that somebody else has written; the statistics are those of its footer."""
+        file = self._storage.open_input_file(path)
+        size = file.size()
+        file.seek(size - _FOOTER_END)
+        (length,) = struct.unpack("<I4x", file.read())
+        file.seek(size - length - _FOOTER_END)
+        footer = pq.read_metadata(io.BytesIO(file.read()))
+        statistics = json.dumps(_footer_statistics(footer))
+        action = AddAction(path, size, {}, _now_ms(), data_change=True, stats=statistics)
+        return WrittenFile(footer.num_rows, action)
 
     def replace(
         self,
@@ -182,6 +205,20 @@ def _statistics(rows: pa.Table) -> dict[str, Any]:
         "minValues": {name: found["min"] for name, found in ranges.items()},
         "maxValues": {name: found["max"] for name, found in ranges.items()},
         "nullCount": {name: rows[name].null_count for name in SEARCHED},
+    }
+
+
+def _footer_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    columns = {footer.schema.column(place).name: place for place in range(footer.num_columns)}
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    found = {name: [group.column(columns[name]).statistics for group in groups] for name in SEARCHED}
+    # What a column lacks in one part, it lacks for the file.
+    ranged = {name: each for name, each in found.items() if each and all(part and part.has_min_max for part in each)}
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": {name: min(part.min for part in each) for name, each in ranged.items()},
+        "maxValues": {name: max(part.max for part in each) for name, each in ranged.items()},
+        "nullCount": {name: sum(part.null_count for part in each) for name, each in ranged.items()},
     }
 
 

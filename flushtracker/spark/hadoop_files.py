@@ -58,6 +58,15 @@ class HadoopFiles:
         """Rename the folder itself; returns whether the storage did so."""
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
 
+    def move(self, name: str, target: str) -> None:
+        """Rename a file; raises ``OSError`` if the storage did not."""
+        if not self._system.rename(self._path(name), self._path(target)):
+            raise OSError(f"{self.folder}/{name} cannot be renamed to {target}")
+
+    def delete_folder(self, name: str) -> None:
+        """Delete one of its subfolders, with what is left there."""
+        self._system.delete(self._path(name), True)  # noqa: FBT003  Java's recursive
+
     def is_local(self) -> bool:
         """Whether the folder is on this machine's disks."""
         return str(self._system.getUri().getScheme()) == "file"

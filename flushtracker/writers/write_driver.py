@@ -8,37 +8,32 @@ import logging
 import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.delta.log_claim import APP_ID, LogClaim
+from flushtracker.delta.log_claim import LogClaim
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import SCHEMA
-from flushtracker.errors import SinkError
 from flushtracker.spark.batch_driver import BatchDriver, raise_first_error
 from flushtracker.spark.committed_state import WRITING
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.notifier import Notifier
+from flushtracker.writers.row_files import RowFiles
 from flushtracker.writers.write_state import ENTRY, LOG_ROW, SHAPE
 
 logger = logging.getLogger(__name__)
 
-_ROWS_PER_FILE: Final = 100_000
-"""An append has one file for each of as many rows, so that small batches leave few files to compact."""
-
 
 class WriteDriver(BatchDriver):
-    """Appends to the shape log at ``path``, which ``claim`` has claimed; ``first_batch_id`` is the next batch."""
+    """Appends ``files`` to the shape log, which ``claim`` has claimed; ``first_batch_id`` is the next batch."""
 
     def __init__(
-        self, path: str, claim: LogClaim, registry: RegistryTable, notifier: Notifier, first_batch_id: int
+        self, files: RowFiles, claim: LogClaim, registry: RegistryTable, notifier: Notifier, first_batch_id: int
     ) -> None:
         super().__init__(WRITING)
         self.expected_batch_id = first_batch_id
-        self._path = path
+        self._files = files
         self._claim = claim
         self._registry = registry
         self._notifier = notifier
@@ -77,14 +72,7 @@ class WriteDriver(BatchDriver):
         timestamp = F.to_timestamp("commit_timestamp").alias("commit_timestamp")
         columns = [timestamp if name == "commit_timestamp" else F.col(name) for name in SCHEMA.names]
         written = batch.where(F.col("kind") == LOG_ROW).select(*columns)
-        write = written.coalesce(-(-rows // _ROWS_PER_FILE)).write.format("delta").mode("append")
-        try:
-            write.option("txnAppId", APP_ID).option("txnVersion", version).save(self._path)
-        except JAVA_ERRORS as error:
-            self._claim.require()
-            raise SinkError(f"shape log {self._path} cannot be written: {java_reason(error)}") from error
-        # Delta skips an append whose version is not the greatest, without an error.
-        self._claim.require(version)
+        self._claim.append(self._files.write(written, rows, version), version)
 
     def notify(self, shapes: Iterable[Row]) -> int:
         """Notify what is durable now; returns for how many shapes. Raises ``BrokerError``."""

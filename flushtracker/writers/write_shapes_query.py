@@ -13,6 +13,7 @@ from flushtracker.config.write_config import WriteConfig
 from flushtracker.delta.log_claim import LogClaim
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_files import LogFiles
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
@@ -24,6 +25,7 @@ from flushtracker.tracking.recovery_plan import RecoveryPlan
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.writers.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
 from flushtracker.writers.notifier import open_notifier
+from flushtracker.writers.row_files import RowFiles
 from flushtracker.writers.upkeep_thread import UpkeepThread
 from flushtracker.writers.write_driver import WriteDriver
 from flushtracker.writers.write_rows import NO_SHAPE, to_write_rows
@@ -58,6 +60,8 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
     # A batch is cached for a second; to choose how to compress it takes longer than to read it back.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
+    # Delta has no other type of timestamp.
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     retry.call(lambda: _run(spark, config, stop, retry))
 
 
@@ -77,7 +81,8 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         last = durable | {key: end.last_offset for key, end in ends.items()}
         known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
-        driver = WriteDriver(log, claim, registry, notifier, batch_id + 1)
+        files = RowFiles(log, LogFiles(table, dict(config.sink.storage_options)))
+        driver = WriteDriver(files, claim, registry, notifier, batch_id + 1)
         settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(

@@ -10,7 +10,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench import beam, latency, lifetime, pending, routing, shape_log, stalled, throughput, tracking
+from tests.bench import (
+    beam,
+    catch_up,
+    cluster,
+    latency,
+    lifetime,
+    memory,
+    pending,
+    routing,
+    shape_log,
+    stalled,
+    throughput,
+    tracking,
+)
 from tests.bench.measure import Table
 
 Bench = Callable[..., Iterable[Table]]
@@ -26,7 +39,13 @@ BENCHES: Final[Mapping[str, Bench]] = {
 JOB_BENCHES: Final[Mapping[str, Bench]] = {"pending": pending.tables, "tracking": tracking.tables}
 """With Spark and Kafka; wall-clock time."""
 
-LONG_BENCHES: Final[Mapping[str, Bench]] = {"latency": latency.tables, "lifetime": lifetime.tables}
+LONG_BENCHES: Final[Mapping[str, Bench]] = {
+    "catch_up": catch_up.tables,
+    "cluster": cluster.tables,
+    "latency": latency.tables,
+    "lifetime": lifetime.tables,
+    "memory": memory.tables,
+}
 """Of more than a few minutes."""
 
 ALL: Final = {**BENCHES, **JOB_BENCHES, **LONG_BENCHES}

@@ -1,4 +1,4 @@
-"""The CPU time of a program with all its processes."""
+"""The processes of a program, and their CPU time."""
 
 import os
 from pathlib import Path
@@ -6,19 +6,32 @@ from pathlib import Path
 
 def cpu_seconds(root: int | None = None) -> float:
     """Of process ``root`` (this one), and all that it has started, such as a JVM and its workers, also ended ones."""
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
+    ticks = _ticks()
+    return sum(ticks[pid][1] for pid in _below(root or os.getpid(), ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(root: int) -> list[int]:
+    """The process and all that it has started, and they."""
+    return _below(root, _ticks())
+
+
+def _ticks() -> dict[int, tuple[int, int]]:
+    """Each process's parent, and the clock ticks that it and its ended children have used."""
+    found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        pid = int(stat.parent.name)
-        children.setdefault(int(fields[1]), []).append(pid)
-        ticks[pid] = sum(map(int, fields[11:15]))
-    total, found = 0, [root or os.getpid()]
-    while found:
-        pid = found.pop()
-        total += ticks.get(pid, 0)
+        found[int(stat.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    return found
+
+
+def _below(root: int, ticks: dict[int, tuple[int, int]]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in ticks.items():
+        children.setdefault(parent, []).append(pid)
+    found = [root] if root in ticks else []
+    for pid in found:
         found += children.get(pid, [])
-    return total / os.sysconf("SC_CLK_TCK")
+    return found

@@ -26,38 +26,38 @@ from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.load import SOURCE, Load
 from tests.bench.measure import Table
-from tests.bench.tracking import SHUFFLE_PARTITIONS, Progress, _produce
+from tests.bench.tracking import SHUFFLE_PARTITIONS, Progress, produce
 from tests.support.kafka_job import KafkaJob
 
 _TICK_S = 0.02
 _SECONDS = 300
-_TRIGGER_MS = 100
+TRIGGER_MS = 100
 _WARM_UP_S = 20.0
-_LOAD = Load()
+LOAD = Load()
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """One table; ``quick`` is not for benches with Spark."""
     assert not quick
     spark = start_session("bench", shuffle_partitions=SHUFFLE_PARTITIONS)
-    rows = [measure(spark, rate, _SECONDS, _TRIGGER_MS) for rate in (100, 4_000, 20_000)]
+    rows = [measure(spark, rate, _SECONDS, TRIGGER_MS) for rate in (100, 4_000, 20_000)]
     spark.stop()
     header = ["events/s", "published/s", "p50", "p99", "max", "batches/s", "ms a batch"]
-    yield Table(f"Flush published to ack readable, {_SECONDS} s each, trigger {_TRIGGER_MS} ms", header, rows)
+    yield Table(f"Flush published to ack readable, {_SECONDS} s each, trigger {TRIGGER_MS} ms", header, rows)
 
 
 def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> list[str]:
     """One rate's row of the table."""
     with _running_job(spark, trigger_ms) as (job, progress):
         published: Queue[tuple[float, int]] = Queue()
-        publisher = Process(target=_publish, args=(job, rate, _WARM_UP_S + seconds, published))
+        publisher = Process(target=publish, args=(job, rate, _WARM_UP_S + seconds, published))
         publisher.start()
-        sent, acked = _poll(job, publisher, published)
+        sent, acked = poll_acks(job, publisher, published)
         publisher.join()
-    latencies = _latencies(sent, acked, sent[0][0] + _WARM_UP_S)
+    latencies = latencies_of(sent, acked, sent[0][0] + _WARM_UP_S)
     batches = [batch["durationMs"]["triggerExecution"] for batch in progress.batches]
     cuts = quantiles(latencies, n=100)
-    events = _LOAD.events_per_transaction * (sent[-1][1] - sent[0][1]) / 500 / (sent[-1][0] - sent[0][0])
+    events = LOAD.events_per_transaction * (sent[-1][1] - sent[0][1]) / 500 / (sent[-1][0] - sent[0][0])
     times = [f"{each:.2f} s" for each in (cuts[49], cuts[98], max(latencies))]
     batch_ms = f"{sum(batches) / len(batches):.0f}"
     return [f"{rate:,}", f"{events:,.0f}", *times, f"{len(batches) / (_WARM_UP_S + seconds):.2f}", batch_ms]
@@ -68,39 +68,47 @@ def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJo
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
         job = KafkaJob(root, servers, partitions=2, producer_options={**_DEFAULTS, "linger.ms": 5})
-        config = replace(job.config(shape_groups=16), trigger_ms=trigger_ms)
-        progress, stop = Progress(), Event()
+        progress = Progress()
         spark.streams.addListener(progress)
-        thread = Thread(target=track_flushes, args=(spark, config, stop))
-        thread.start()
-        yield job, progress
-        stop.set()
-        thread.join()
+        with tracking(spark, job, trigger_ms):
+            yield job, progress
         spark.streams.removeListener(progress)
 
 
-def _publish(job: KafkaJob, rate: int, seconds: float, published: "Queue[tuple[float, int]]") -> None:
-    """Publish at the rate, and say when the flushes of which transaction were handed over."""
-    start, number, flushes = time.time(), 0, list[tuple[str, str]]()
+@contextmanager
+def tracking(spark: SparkSession, job: KafkaJob, trigger_ms: int) -> Iterator[None]:
+    """The job runs in a thread during the block."""
+    stop = Event()
+    config = replace(job.config(shape_groups=16), trigger_ms=trigger_ms)
+    thread = Thread(target=track_flushes, args=(spark, config, stop))
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+def publish(job: KafkaJob, rate: int, seconds: float, published: "Queue[tuple[float, int]]", first: int = 0) -> None:
+    """Publish from transaction ``first`` on at the rate, and say when the flushes of which one were handed over."""
+    start, number, flushes = time.time(), first, list[tuple[str, str]]()
     while (elapsed := time.time() - start) < seconds:
-        due = int(elapsed * rate / _LOAD.events_per_transaction) - number
+        due = first + int(elapsed * rate / LOAD.events_per_transaction) - number
         for shape, flush in flushes:
-            _produce(job, "flushes", f"{SOURCE} {shape}", flush)
+            produce(job, "flushes", f"{SOURCE} {shape}", flush)
         if flushes:
-            published.put((time.time(), 1_000_000 + 500 * (number - 1)))
+            published.put((time.time(), LOAD.lsn(number - 1)))
         flushes = []
-        for fragment, its_flushes in _LOAD.transactions(number, due):
-            _produce(job, "fragments", SOURCE, fragment)
+        for fragment, its_flushes in LOAD.transactions(number, due):
+            produce(job, "fragments", SOURCE, fragment)
             flushes += its_flushes
         number += due
         job._producer.poll(0)
         time.sleep(_TICK_S)
     for shape, flush in flushes:
-        _produce(job, "flushes", f"{SOURCE} {shape}", flush)
+        produce(job, "flushes", f"{SOURCE} {shape}", flush)
     job._producer.flush(30)
 
 
-def _poll(
+def poll_acks(
     job: KafkaJob, publisher: Process, published: "Queue[tuple[float, int]]"
 ) -> tuple[list[tuple[float, int]], list[tuple[int, float]]]:
     """What was published when, and each ack with the time at which it was first read."""
@@ -125,7 +133,7 @@ def _poll(
     return sent, found
 
 
-def _latencies(sent: list[tuple[float, int]], acked: list[tuple[int, float]], start: float) -> list[float]:
+def latencies_of(sent: list[tuple[float, int]], acked: list[tuple[int, float]], start: float) -> list[float]:
     """One for each publication after ``start``; the last may not be acknowledged yet when the job is stopped."""
     lsns = [lsn for lsn, _ in acked]
     result = []

@@ -35,8 +35,8 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         job = KafkaJob(Path(folder) / "job", broker.bootstrap_servers, options={"maxOffsetsPerTrigger": "500000"})
         job.write([source.transaction(2_000, "users")])
-        with _running(job) as pid:
-            start_s = _seconds_to_ack(job, 1_998)
+        with running(job) as pid:
+            start_s = seconds_to_ack(job, 1_998)
             time.sleep(10)
             before = cpu_seconds(pid)
             time.sleep(_IDLE_S)
@@ -46,10 +46,10 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
                 shapes = (f"shape-{number}" for number in range(first, first + 5_000))
                 job.write([source.transaction(3_000 + first, *shapes)])
             job.write([source.flushed("users", 2_000)])
-            _seconds_to_ack(job, 2_998)
+            seconds_to_ack(job, 2_998)
         job.write([source.flushed(f"shape-{number}", 3_000) for number in range(5_000)])
-        with _running(job):
-            restart_s = _seconds_to_ack(job, 7_998)
+        with running(job):
+            restart_s = seconds_to_ack(job, 7_998)
     rows = [
         ["start to first ack", f"{start_s:.1f} s"],
         [f"restart with {_PENDING:,} pending", f"{restart_s:.1f} s"],
@@ -59,7 +59,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
 
 
 @contextmanager
-def _running(job: KafkaJob) -> Iterator[int]:
+def running(job: KafkaJob) -> Iterator[int]:
     """The program runs in the block, under this process id."""
     config = job.config_file(trigger_ms=_trigger_ms())
     command = [str(Path(sys.executable).with_name("flushtracker")), "track", "--config", str(config)]
@@ -77,7 +77,7 @@ def _trigger_ms() -> int:
     return int(found[1])
 
 
-def _seconds_to_ack(job: KafkaJob, ack_lsn: int) -> float:
+def seconds_to_ack(job: KafkaJob, ack_lsn: int) -> float:
     """Until an ack is at least this far; from now."""
     start = time.monotonic()
     wait_until(

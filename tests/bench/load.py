@@ -32,11 +32,16 @@ class Load:
     def flush_share(self) -> float:
         return self.flushes / self.every / self.events_per_transaction
 
+    @staticmethod
+    def lsn(number: int) -> int:
+        """The commit LSN of a transaction."""
+        return _FIRST_LSN + _STEP * number
+
     def transactions(self, first: int, count: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The fragment of each transaction, and its flushes with their shapes."""
         template = _template(self.each)
         for number in range(first, first + count):
-            lsn = _FIRST_LSN + _STEP * number
+            lsn = self.lsn(number)
             shapes = [f"shape-{(self.each * number + j) * 7919 % self.shapes}" for j in range(self.each)]
             fragment = template % (lsn, lsn, lsn - _STEP, lsn, *(part for shape in shapes for part in (shape, lsn)))
             if number == 0:

@@ -86,7 +86,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
 def measure(spark: SparkSession, load: Load, transport: str, shape_groups: int) -> list[float]:
     """The seconds of each batch after the warm-up."""
     with tempfile.TemporaryDirectory() as folder, _job(Path(folder), transport) as job:
-        _publish(job, load, _WARM_UP + _MEASURED)
+        publish_batches(job, load, _WARM_UP + _MEASURED)
         progress = Progress()
         spark.streams.addListener(progress)
         config = job.config(shape_groups=shape_groups, max_files_per_trigger=4)
@@ -109,15 +109,16 @@ def _job(folder: Path, transport: str) -> Iterator[JobFolder]:
             yield KafkaJob(root, servers, partitions=2, options=options, producer_options=_DEFAULTS)
 
 
-def _publish(job: JobFolder, load: Load, batches: int) -> None:
+def publish_batches(job: JobFolder, load: Load, batches: int) -> None:
+    """Publish all events of so many batches; for files, in four files a batch."""
     each = int(BATCH / load.events_per_transaction)
     for batch in range(batches):
         transactions = list(load.transactions(batch * each, each))
         if isinstance(job, KafkaJob):
             for fragment, flushes in transactions:
-                _produce(job, "fragments", SOURCE, fragment)
+                produce(job, "fragments", SOURCE, fragment)
                 for shape, flush in flushes:
-                    _produce(job, "flushes", f"{SOURCE} {shape}", flush)
+                    produce(job, "flushes", f"{SOURCE} {shape}", flush)
             assert job._producer.flush(60) == 0
         else:
             half = len(transactions) // 2
@@ -125,7 +126,8 @@ def _publish(job: JobFolder, load: Load, batches: int) -> None:
                 job.write([fragment for fragment, _ in part], [flush for _, flushes in part for _, flush in flushes])
 
 
-def _produce(job: KafkaJob, stream: str, key: str, value: str) -> None:
+def produce(job: KafkaJob, stream: str, key: str, value: str) -> None:
+    """Publish one event; waits while too many are on their way."""
     while len(job._producer) > 50_000:
         job._producer.poll(0.1)
     job._producer.produce(job.topic(stream), value, key)

@@ -78,7 +78,7 @@ def test_each_change_is_in_the_log_once_and_each_shape_is_notified(undisturbed: 
     assert len(job.notified()) == _FILES
 
 
-@pytest.mark.parametrize(("point", "passes"), [*zip(POINTS, [0, 2, 1], strict=True)])
+@pytest.mark.parametrize(("point", "passes"), [*zip(POINTS, [0, 1, 2, 1], strict=True)])
 def test_killed_writer_continues_without_a_duplicate(
     spark: SparkSession, undisturbed: tuple[WriteFolder, Load], tmp_path: Path, point: str, passes: int
 ) -> None:

@@ -10,11 +10,13 @@ import sys
 from typing import Final
 
 from flushtracker.cli import main
+from flushtracker.writers.row_files import RowFiles
 from flushtracker.writers.write_driver import WriteDriver
 from tests.support.kill_points import KillPoints, arm
 
 POINTS: Final[KillPoints] = {
     "before the append": (WriteDriver, "append", True),
+    "between the files and their commit": (RowFiles, "write", False),
     "between append and notification": (WriteDriver, "append", False),
     "between notification and batch commit": (WriteDriver, "notify", False),
 }

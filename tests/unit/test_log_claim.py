@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
 
-from flushtracker.delta.log_claim import APP_ID, LogClaim
+from flushtracker.delta.log_claim import LogClaim
 from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.shape_log_files import LogFiles
 from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
@@ -23,28 +23,6 @@ from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import SOURCE, append, arrow, commit, item, snapshot_rows
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
-
-
-@dataclass
-class Appender:
-    """Appends as delta-spark does: it skips a version that is not greater than the last, in silence.
-
-    A commit that meets another one with the same app id fails; deltalake refuses it just as delta-spark does.
-    """
-
-    path: str
-    table: DeltaTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.table = DeltaTable(self.path)
-
-    def append(self, version: int, offset: tuple[int, int], meanwhile: Callable[[], object] = lambda: None) -> None:
-        self.table.update_incremental()
-        if version <= (self.table.transaction_version(APP_ID) or 0):
-            return
-        meanwhile()
-        properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
-        write_deltalake(self.table, arrow([item(offset, "insert")]), mode="append", commit_properties=properties)
 
 
 @dataclass
@@ -61,8 +39,10 @@ class Writer:
 
     def __init__(self, path: str, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self.appender = Appender(path)
-        self.claim = LogClaim(create_shape_log(path))
+        self.meanwhile: Callable[[], object] = lambda: None
+        table = create_shape_log(path)
+        self.files = LogFiles(table, {})
+        self.claim = LogClaim(_meanwhile(table, self._act))
         number = self.claim.take(checkpoint.claim)
         log = log_rows(path)
         if self.claim.knows(checkpoint.claim, checkpoint.batch_id):
@@ -70,15 +50,15 @@ class Writer:
         checkpoint.rows |= log
         checkpoint.claim = number
 
+    def _act(self) -> None:
+        self.meanwhile()
+
     def append(self, offset: tuple[int, int], meanwhile: Callable[[], object] = lambda: None) -> None:
         """The append of the next batch, as ``WriteDriver`` does it; the batch is not committed yet."""
-        version = self.claim.version_of(self.checkpoint.batch_id + 1)
-        try:
-            self.appender.append(version, offset, meanwhile)
-        except CommitFailedError as error:
-            self.claim.require()
-            raise SinkError(str(error)) from error
-        self.claim.require(version)
+        written = self.files.written(self.files.write(arrow([item(offset, "insert")]), None).path)
+        self.meanwhile = meanwhile
+        self.claim.append([written.action], self.claim.version_of(self.checkpoint.batch_id + 1))
+        self.meanwhile = lambda: None
 
     def commit(self, offset: tuple[int, int] | None) -> None:
         self.checkpoint.batch_id += 1
@@ -186,7 +166,7 @@ def test_no_append_follows_a_newer_claim_and_no_checkpoint_knows_less_than_it_sa
 
 
 def _meanwhile(table: DeltaTable, action: Callable[[], object]) -> Any:
-    """The table, on which ``action`` happens between the look at the last version and the claim."""
+    """The table, on which ``action`` happens between the look at the last version and the commit."""
 
     class Interrupted:
         def __getattr__(self, name: str) -> Any:
