@@ -32,6 +32,7 @@ FULL = ShapeEntry(
     LogOffset(200, 3),
     "column region is gone",
     starts_visible=True,
+    evicted_at_ms=1_700_000_000_000,
 )
 PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users"), snapshot=False), 1, LogOffset.before_all())
 
@@ -84,6 +85,8 @@ def _changed(path: str, value: object) -> str:
         ("definition.flush.bytes", 0, "bytes is 0"),
         ("definition.snapshot", None, "snapshot has type NoneType, expected bool"),
         ("starts_visible", 1, "starts_visible has type int, expected bool"),
+        ("evicted_at_ms", -1, "evicted_at_ms is -1"),
+        ("evicted_at_ms", "now", "evicted_at_ms has type str, expected int"),
         ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
         ("v", 2, "registry entry has v 2"),
     ],

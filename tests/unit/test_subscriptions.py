@@ -10,6 +10,7 @@ from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
@@ -109,6 +110,25 @@ def test_a_shape_that_ends_while_it_is_updated_stays_ended() -> None:
     source.define(ShapeDefinition("a", NAME, depends_on=("b",)), ShapeDefinition("b", NAME))
     assert "the key of table" in str(source.published("a").ended_because)
     assert source.published("b").removed_at is None
+
+
+def test_an_evicted_shape_is_ended_with_its_reason_and_known_to_the_next_process() -> None:
+    """The others stay. What still defines it changes nothing, and it is not evicted twice."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+    assert source.subscriptions.evict("a", "its writer is silent", 5_000)
+    entry = source.published("a")
+    assert (entry.ended_because, entry.evicted_at_ms) == ("its writer is silent", 5_000)
+    assert source.subscriptions.evictions == (Eviction("a", 5_000, "its writer is silent"),)
+    assert any(topic == "l" and "removed" in str(value) for topic, value in source.publisher.values)
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+    assert not source.subscriptions.evict("a", "again", 6_000)
+    assert not source.subscriptions.evict("never defined", "again", 6_000)
+    assert source.subscriptions.router.shape_ids == {"b"}
+    evictions = source.subscriptions.evictions
+    source.resume(source.subscriptions.entries, LSN)
+    assert source.subscriptions.evictions == evictions
+    assert len(evictions) == 1
 
 
 def test_a_shape_that_ends_while_it_is_removed_does_not_hold_up_a_new_one() -> None:
