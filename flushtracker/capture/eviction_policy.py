@@ -180,6 +180,6 @@ def _job_fault(now_ms: int, capture: CaptureStatus, job: JobStatus | None, sourc
 
 def _removal_under_way(holder: Holder, capture: CaptureStatus) -> str | None:
     evicted = {eviction.shape_id for eviction in capture.evictions}
-    if holder.is_removed or holder.shape_id in evicted:
+    if holder.shape_id in evicted:
         return f"{holder.shape_id!r} is removed already, and the job has still to see that"
     return None

@@ -126,9 +126,7 @@ def _table(overview: Overview, source: SourceStatus, width: int | None) -> Itera
 
 def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str, str, str, str]:
     since = seconds_text((overview.age_ms(holder.since_ms) or 0) / 1000)
-    if holder.is_removed:
-        effect = "is removed"
-    elif holder.ack_if_removed is None:
+    if holder.ack_if_removed is None:
         effect = _NOTHING
     else:
         effect = format_lsn(holder.ack_if_removed) if _would_move(source, holder) else "no change"
@@ -147,9 +145,7 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
     is_slow = (overview.waiting_ms or 0) >= _PATIENCE_MS or source.stalled_shapes > 0
     if not (is_slow or verdict.exceeds_a_limit):
         return None
-    holder = next((each for each in source.holders if not each.is_removed), None)
-    if holder is None:
-        return "wait: the shapes that hold it are removed, and the ack moves when the job has read that"
+    holder = source.holders[0]
     if holder.ack_if_removed is not None and not _would_move(source, holder):
         return "look after the writers of these shapes; removing one alone changes nothing"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])

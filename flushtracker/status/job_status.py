@@ -21,8 +21,7 @@ class Holder:
     ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
     first holder are all that is not acknowledged. ``ack_if_removed`` is the ack if it alone were removed: the present
     one for each but the first, at most the last commit seen, ``None`` where it is not known. If all up to a holder were
-    removed, the ack would be the last commit seen less what the next one holds. ``is_removed`` says that its owner has
-    taken it out meanwhile.
+    removed, the ack would be the last commit seen less what the next one holds.
     """
 
     shape_id: str
@@ -30,7 +29,6 @@ class Holder:
     pending_transactions: int
     held_bytes: int
     ack_if_removed: int | None
-    is_removed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -39,7 +37,6 @@ class Holder:
             "pending_transactions": self.pending_transactions,
             "held_bytes": self.held_bytes,
             "ack_if_removed": lsn_to_json(self.ack_if_removed),
-            "is_removed": self.is_removed,
         }
 
     @classmethod
@@ -50,7 +47,6 @@ class Holder:
             fields["pending_transactions"],
             fields["held_bytes"],
             lsn_from_json(fields["ack_if_removed"]),
-            fields["is_removed"],
         )
 
 

@@ -71,7 +71,6 @@ def _source(rng: Random, name: str) -> SourceStatus:
             rng.randrange(1, 5_000),
             rng.randrange(10**12),
             _maybe(rng, _lsn(rng)),
-            is_removed=rng.random() < 0.2,
         )
         for shape in rng.sample(NAMES, rng.randrange(len(NAMES) + 1))
     )

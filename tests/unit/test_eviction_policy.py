@@ -160,7 +160,6 @@ def test_a_limit_of_the_server_comes_first() -> None:
         ({"slot": {"at_ms": START_MS - FRESH_MS - 1}}, "the slot's figures are not of now"),
         ({"slot": {"confirmed_lsn": ACK}}, "the slot is not confirmed up to the ack"),
         ({"slot": {"wal_status": "lost"}}, "the slot is lost"),
-        ({"holder": {"is_removed": True}}, "'dead' is removed already, and the job has still to see that"),
     ],
 )
 def test_nothing_goes_where_it_would_free_nothing_or_the_cause_is_another(change: dict[str, Any], reason: str) -> None:

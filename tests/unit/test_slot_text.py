@@ -110,15 +110,6 @@ def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
     assert remedies(lines) == ["look after the writers of these shapes; removing one alone changes nothing"]
 
 
-def test_shape_that_is_removed_already_is_not_to_be_removed() -> None:
-    """The next one is; if there is none, it is a matter of time."""
-    removed = replace(HOLDER, shape_id="gone", is_removed=True)
-    lines = text(overview(job=source(holders=(removed, HOLDER), pending_shapes=2)))
-    assert lines[3].endswith("is removed")
-    assert "remove-shape orders-open" in remedies(lines)[0]
-    assert remedies(text(overview(job=source(holders=(removed,)))))[0].startswith("wait: ")
-
-
 def test_shape_at_work_needs_no_remedy() -> None:
     """It is pending for a second, as ever; a job that calls it stalled, or a limit, says otherwise."""
     young = source(waiting_since_ms=NOW_MS - 1_000, holders=(replace(HOLDER, since_ms=NOW_MS - 1_000),))
