@@ -9,7 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterable
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from waitress import wasyncore
@@ -57,6 +57,7 @@ class HttpServer:
 
     def __init__(self, config: StatusConfig, app: "WSGIApplication") -> None:
         self._stopped = False
+        self._waking = Lock()
         # Its warnings are about clients, such as a cut connection. They do not belong into the program's log.
         logging.getLogger("waitress").setLevel(logging.CRITICAL)
         listener = _listen(config)
@@ -68,10 +69,11 @@ class HttpServer:
 
     def close(self) -> None:
         """Close every connection and stop the threads, whatever the clients do."""
-        if not self._stopped:
-            self._stopped = True
-            self._server.pull_trigger()
-            self._thread.join(_STOP_S)
+        with self._waking:
+            if not self._stopped:
+                self._stopped = True
+                self._server.pull_trigger()
+        self._thread.join(_STOP_S)
 
     def _run(self) -> None:
         while not self._stopped:
@@ -87,7 +89,8 @@ class HttpServer:
             if channel is not trigger:
                 wasyncore.dispatcher.close(channel)
         if not threads.threads:
-            trigger.close()
+            with self._waking:
+                trigger.close()
 
 
 def _resting(app: "WSGIApplication") -> "WSGIApplication":
