@@ -21,6 +21,7 @@ from tests.bench import (
     routing,
     shape_log,
     stalled,
+    status,
     throughput,
     tracking,
 )
@@ -45,6 +46,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "latency": latency.tables,
     "lifetime": lifetime.tables,
     "memory": memory.tables,
+    "status": status.tables,
 }
 """Of more than a few minutes."""
 

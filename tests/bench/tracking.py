@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from flushtracker.config.status_config import StatusConfig
 from flushtracker.kafka.publisher import _DEFAULTS
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.session import start_session
@@ -83,14 +84,16 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(f"The tracking job, batches of {BATCH:,} events", header, rows)
 
 
-def measure(spark: SparkSession, load: Load, transport: str, shape_groups: int) -> list[float]:
+def measure(
+    spark: SparkSession, load: Load, transport: str, shape_groups: int, status: StatusConfig | None = None
+) -> list[float]:
     """The seconds of each batch after the warm-up."""
     with tempfile.TemporaryDirectory() as folder, _job(Path(folder), transport) as job:
         publish_batches(job, load, _WARM_UP + _MEASURED)
         progress = Progress()
         spark.streams.addListener(progress)
         config = job.config(shape_groups=shape_groups, max_files_per_trigger=4)
-        track_flushes(spark, replace(config, trigger_ms=None), Event())
+        track_flushes(spark, replace(config, trigger_ms=None, status=status), Event())
         spark.streams.removeListener(progress)
     whole = [batch for batch in progress.batches if batch["numInputRows"] > BATCH * 0.9]
     return [batch["durationMs"]["triggerExecution"] / 1000 for batch in whole[_WARM_UP:]]
