@@ -27,6 +27,7 @@ from flushtracker.wal.log_offset import LogOffset
 APP_ID: Final = "flushtracker: writer of this table"
 """Persisted, so it cannot change; also the key of the writer's name in the commit of a claim."""
 
+_ATTEMPTS: Final = 5
 _BATCH_BITS: Final = 32
 _BATCHES: Final = (1 << _BATCH_BITS) - 1
 
@@ -93,17 +94,32 @@ class LogClaim:
             SinkError: the table cannot be written, or another writer has claimed the log.
         """
         self.require()
+        if self._last_version() >= version:
+            raise SinkError(f"shape log {self._table.table_uri} has an append of version {version} already")
+        for left in reversed(range(_ATTEMPTS)):
+            refused = self._try_append(files, version)
+            if refused is None:
+                self.require(version)
+                return
+            # Upkeep has deleted the log of a removed shape at that moment, or it is committed all the same.
+            self.require()
+            if self._last_version() == version:
+                return
+            if not left:
+                raise self._unwritable(refused) from refused
+
+    def _try_append(self, files: Sequence[AddAction], version: int) -> CommitFailedError | None:
+        """Commit once; returns why another commit of the same moment is in the way, if one is."""
         properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
         try:
             self._table.create_write_transaction(
                 list(files), "append", self._table.schema(), commit_properties=properties
             )
         except CommitFailedError as error:
-            self.require()
-            raise self._unwritable(error) from error
+            return error
         except (DeltaError, OSError) as error:
             raise self._unwritable(error) from error
-        self.require(version)
+        return None
 
     def require(self, version: int | None = None) -> None:
         """Raise ``SinkError`` if another writer has claimed the log, or its last append is not ``version``."""

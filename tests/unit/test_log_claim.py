@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from flushtracker.delta.log_claim import LogClaim
 from flushtracker.delta.shape_log import create_shape_log
@@ -208,6 +209,41 @@ def test_append_between_two_looks_at_the_log_is_not_overlooked(path: str) -> Non
     before.append((1010, 0))  # The new process has read the checkpoint already.
     claim.take(before.checkpoint.claim)
     assert not claim.knows(before.checkpoint.claim, before.checkpoint.batch_id)
+
+
+def test_append_goes_on_when_upkeep_deletes_a_removed_shape_at_the_same_moment(path: str) -> None:
+    """deltalake refuses an append that meets a deletion; the job would end, with its rows not notified."""
+    writer = Writer(path, Checkpoint())
+    writer.append((1000, 0))
+    writer.commit((1000, 0))
+    upkeep = LogFiles(create_shape_log(path), {})
+    (file,) = upkeep.current()
+    deletions = iter([[file]])
+    writer.append((1010, 0), lambda: upkeep.replace(next(deletions, []), [], is_deletion=True))
+    assert log_rows(path) == {(1010, 0)}
+
+
+def test_append_that_was_committed_and_failed_all_the_same_is_there_once(path: str) -> None:
+    """As on an object store whose answer was lost; a second commit would add the rows again."""
+    writer = Writer(path, Checkpoint())
+    table = create_shape_log(path)
+
+    class Unlucky:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(table, name)
+
+        def create_write_transaction(self, *arguments: Any, **named: Any) -> None:
+            table.create_write_transaction(*arguments, **named)
+            raise CommitFailedError("the answer was lost")
+
+    claim = LogClaim(table)
+    claim.take()
+    claim._table = Unlucky()  # type: ignore[assignment]  # a table, but for its answer
+    written = writer.files.written(writer.files.write(arrow([item((1000, 0), "insert")]), None).path)
+    claim.append([written.action], claim.version_of(0))
+    assert log_rows(path) == {(1000, 0)}
+    with pytest.raises(SinkError, match=r"has an append of version \d+ already"):
+        claim.append([written.action], claim.version_of(0))
 
 
 def test_log_restored_from_before_the_claim_or_from_after_it_is_refused(path: str) -> None:
