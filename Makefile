@@ -30,7 +30,7 @@ demo: java $(READY) jars brokerjars ## run PostgreSQL, Kafka, capture, tracker a
 	@$(BIN)/flushtracker demo
 
 test: java $(READY) jars brokerjars ## run all tests, two at a time
-	$(BIN)/python -m pytest -n 2 --dist worksteal flushtracker tests/unit tests/spark tests/integration
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" flushtracker tests/unit tests/spark tests/integration
 
 verify: verifytools java $(READY) jars brokerjars ## try alerts and page in a real Prometheus and Chromium, which Debian has
 	$(BIN)/python -m pytest tests/verify
@@ -42,6 +42,7 @@ soak: java $(READY) jars brokerjars ## a million simulated histories, ten millio
 	$(BIN)/python -m tests.integration.soak_events
 	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
+	$(BIN)/python -m pytest -m soak tests/integration
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)

@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
 
 from flushtracker.delta.shape_log import unreadable
+from flushtracker.delta.shape_log_files import WrittenFile
 from flushtracker.delta.storage import literal, query_rows, storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
@@ -87,7 +87,7 @@ class LogClaim:
         """The version that the append of a batch carries."""
         return self._claim + 1 << _BATCH_BITS | batch_id + 1
 
-    def append(self, files: Sequence[AddAction], version: int) -> None:
+    def append(self, files: Sequence[WrittenFile], version: int) -> None:
         """Append files, which are written already, in one commit; they are durable when this returns.
 
         Raises:
@@ -108,12 +108,12 @@ class LogClaim:
             if not left:
                 raise self._unwritable(refused) from refused
 
-    def _try_append(self, files: Sequence[AddAction], version: int) -> CommitFailedError | None:
+    def _try_append(self, files: Sequence[WrittenFile], version: int) -> CommitFailedError | None:
         """Commit once; returns why another commit of the same moment is in the way, if one is."""
         properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
         try:
             self._table.create_write_transaction(
-                list(files), "append", self._table.schema(), commit_properties=properties
+                [file.action for file in files], "append", self._table.schema(), commit_properties=properties
             )
         except CommitFailedError as error:
             return error

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
-from flushtracker.delta.shape_log import SEARCHED
+from flushtracker.delta.shape_log import SEARCHED, unreadable
 
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ROW_GROUPS: Final = 8
@@ -130,13 +130,19 @@ class LogFiles:
         return AddAction(path, len(data), {}, _now_ms(), data_change=False, stats=json.dumps(_statistics(rows)))
 
     def written(self, path: str) -> WrittenFile:
-        """A file with rows to append that somebody else has written; the statistics are those of its footer."""
-        file = self._storage.open_input_file(path)
-        size = file.size()
-        file.seek(size - _FOOTER_END)
-        (length,) = struct.unpack("<I4x", file.read())
-        file.seek(size - length - _FOOTER_END)
-        footer = pq.read_metadata(io.BytesIO(file.read()))
+        """A file with rows to append that somebody else has written; the statistics are those of its footer.
+
+        Raises ``SinkError``.
+        """
+        try:
+            file = self._storage.open_input_file(path)
+            size = file.size()
+            file.seek(size - _FOOTER_END)
+            (length,) = struct.unpack("<I4x", file.read())
+            file.seek(size - length - _FOOTER_END)
+            footer = pq.read_metadata(io.BytesIO(file.read()))
+        except (DeltaError, OSError) as error:
+            raise unreadable(f"{self._table.table_uri}{path}", error) from error
         statistics = json.dumps(_footer_statistics(footer))
         action = AddAction(path, size, {}, _now_ms(), data_change=True, stats=statistics)
         return WrittenFile(footer.num_rows, action)

@@ -6,12 +6,9 @@ kill leaves files that no version of the table names: upkeep deletes them.
 
 from typing import Final
 
-from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame
 
-from flushtracker.delta.shape_log import unreadable
-from flushtracker.delta.shape_log_files import LogFiles
+from flushtracker.delta.shape_log_files import LogFiles, WrittenFile
 from flushtracker.errors import SinkError
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
@@ -32,7 +29,7 @@ class RowFiles:
         self._path = path
         self._files = files
 
-    def write(self, rows: DataFrame, count: int, version: int) -> list[AddAction]:
+    def write(self, rows: DataFrame, count: int, version: int) -> list[WrittenFile]:
         """Write ``count`` rows; ``version`` is that of the batch's append. They are durable when this returns."""
         folder = f"append-{version:020}"
         write = rows.coalesce(-(-count // _ROWS_PER_FILE)).write.options(**_OPTIONS)
@@ -41,16 +38,13 @@ class RowFiles:
             names = self._move_out(HadoopFiles(rows.sparkSession, self._path), folder)
         except JAVA_ERRORS as error:
             raise SinkError(f"shape log {self._path} cannot be written: {java_reason(error)}") from error
-        try:
-            found = [self._files.written(name) for name in names]
-        except (DeltaError, OSError) as error:
-            raise unreadable(self._path, error) from error
+        found = [self._files.written(name) for name in names]
         if (written := sum(file.rows for file in found)) != count:
             raise SinkError(
                 f"shape log {self._path}: {written} of {count} rows of {folder} are there; another program removes its "
                 "files: let none but flushtracker write there"
             )
-        return [file.action for file in found]
+        return found
 
     @staticmethod
     def _move_out(files: HadoopFiles, folder: str) -> list[str]:

@@ -18,6 +18,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
         yield started
 
 
+@pytest.mark.soak
 def test_kills_under_load_lose_and_add_no_ack(cluster: StandaloneCluster, broker: Broker, tmp_path: Path) -> None:
     """An executor and then the driver are killed; at the end everything is acknowledged."""
     job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2)

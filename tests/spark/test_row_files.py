@@ -26,9 +26,9 @@ def test_rows_of_a_batch_become_files_beside_the_others(
     monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 10)
     log = str(tmp_path / "log")
     files = RowFiles(log, LogFiles(create_shape_log(log), {}))
-    actions = files.write(_rows(spark, 25), 25, version=7)
-    assert len(actions) == 3
-    assert {action.path for action in actions} == {path.name for path in Path(log).glob("*.parquet")}
+    written = files.write(_rows(spark, 25), 25, version=7)
+    assert [sum(file.rows for file in written), len(written)] == [25, 3]
+    assert {file.action.path for file in written} == {path.name for path in Path(log).glob("*.parquet")}
     assert {path.name for path in Path(log).iterdir() if path.is_dir()} == {"_delta_log"}
 
 

@@ -28,7 +28,7 @@ def test_appended_file_has_the_statistics_of_its_rows(tmp_path: Path, row_group_
     assert found.action.size == (tmp_path / "log" / "part.parquet").stat().st_size
     claim = LogClaim(table)
     claim.take()
-    claim.append([found.action], claim.version_of(0))
+    claim.append([found], claim.version_of(0))
     table.update_incremental()
     assert sorted(table_rows(table, ["tx_offset"])["tx_offset"].to_pylist()) == [900, 1000, 1000]
     assert [(file.rows, file.first_id, file.last_id, file.first_tx) for file in files.current()] == [(3, "a", "ä", 900)]

@@ -58,7 +58,7 @@ class Writer:
         """The append of the next batch, as ``WriteDriver`` does it; the batch is not committed yet."""
         written = self.files.written(self.files.write(arrow([item(offset, "insert")]), None).path)
         self.meanwhile = meanwhile
-        self.claim.append([written.action], self.claim.version_of(self.checkpoint.batch_id + 1))
+        self.claim.append([written], self.claim.version_of(self.checkpoint.batch_id + 1))
         self.meanwhile = lambda: None
 
     def commit(self, offset: tuple[int, int] | None) -> None:
@@ -240,10 +240,10 @@ def test_append_that_was_committed_and_failed_all_the_same_is_there_once(path: s
     claim.take()
     claim._table = Unlucky()  # type: ignore[assignment]  # a table, but for its answer
     written = writer.files.written(writer.files.write(arrow([item((1000, 0), "insert")]), None).path)
-    claim.append([written.action], claim.version_of(0))
+    claim.append([written], claim.version_of(0))
     assert log_rows(path) == {(1000, 0)}
     with pytest.raises(SinkError, match=r"has an append of version \d+ already"):
-        claim.append([written.action], claim.version_of(0))
+        claim.append([written], claim.version_of(0))
 
 
 def test_log_restored_from_before_the_claim_or_from_after_it_is_refused(path: str) -> None:

@@ -85,7 +85,7 @@ class Project:
             for lsn in lsns
         )
 
-    def report(self, *options: str) -> int:
+    def report(self, *options: str, plot: Path | None = None) -> int:
         config = self.root / "config.yaml"
         config.write_text(
             f"source: {{format: files, fragments: {self.root}/fragments, flushes: {self.root}/flushes}}\n"
@@ -93,7 +93,7 @@ class Project:
             f"sink: {{acks: {self.root}/acks, dead_letters: {self.root}/dead_letters}}\n"
             "trigger: available_now\n"
         )
-        return main(["report", "--config", str(config), "--plot", str(self.root / "plots" / "report.png"), *options])
+        return main(["report", "--config", str(config), "--plot", str(plot or self.plot), *options])
 
     @property
     def plot(self) -> Path:
@@ -351,7 +351,7 @@ def test_a_plot_that_cannot_be_written_is_refused(project: Project, capsys: pyte
     assert refused(capsys, project.report(), 2) == (
         f"flushtracker report: plot {project.plot} cannot be written: File exists; name another file with --plot"
     )
-    line = refused(capsys, project.report("--plot", str(project.root / "report.doc")), 2)
+    line = refused(capsys, project.report(plot=project.root / "report.doc"), 2)
     assert line.startswith(
         f"flushtracker report: plot {project.root}/report.doc cannot be written: Format 'doc' is not supported"
     )
