@@ -7,6 +7,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -155,6 +156,49 @@ def test_connections_above_the_limit_wait_and_the_program_does_not(monkeypatch: 
         with connected(server, b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n") as client:
             client.settimeout(15)
             assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_clients_that_send_or_read_byte_by_byte_do_not_take_the_connections_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each byte was progress, so 300 connections with one header byte every few seconds ended /healthz for good."""
+    monkeypatch.setitem(http_server.LIMITS, "connection_limit", 10)
+    monkeypatch.setattr(http_server, "_REQUEST_S", 1)
+    with serving() as server, ExitStack() as stack, ThreadPoolExecutor() as asking:
+        slow = [stack.enter_context(connected(server, b"GET / HTTP/1.1\r\nX: ")) for _ in range(20)]
+        answer = asking.submit(get, server)
+        while not answer.done():
+            for client in slow:
+                with suppress(OSError):
+                    client.sendall(b"a")
+            time.sleep(0.1)
+        assert answer.result() == STATUS.to_json()
+        for client in slow[:5]:
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+
+def test_a_connection_that_is_used_again_and_again_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Prometheus' is: the time counts from its last answer."""
+    monkeypatch.setattr(http_server, "_REQUEST_S", 2)
+    with serving() as server, connected(server) as client:
+        started = time.monotonic()
+        while time.monotonic() - started < 4:
+            client.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert client.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+            time.sleep(0.4)
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program may be slow, and that is not the client's fault."""
+    monkeypatch.setattr(http_server, "_REQUEST_S", 0.5)
+
+    def read() -> JobStatus:
+        time.sleep(1.5)
+        return STATUS
+
+    with StatusServer(ANY_PORT, read) as server:
+        assert get(server) == STATUS.to_json()
 
 
 def test_the_programs_own_thread_is_not_delayed() -> None:
