@@ -17,7 +17,8 @@
     │   └── BrokerUnavailableError                Kafka did not answer in time; retry later
     ├── PostgresError                    exit 7   PostgreSQL refuses a request
     │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
-    │   └── SlotError                             the slot is lost, or disagrees with the published and acked history
+    │   └── SlotError                             the slot disagrees with the published and acked history
+    │       └── LostSlotError                     the server has given up the slot
     └── StatusError                      exit 8   a program does not tell its status
 
 A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
@@ -109,6 +110,10 @@ class PostgresUnavailableError(PostgresError):
 
 class SlotError(PostgresError):
     """The slot cannot continue from where it was; an operator must decide how to proceed."""
+
+
+class LostSlotError(SlotError):
+    """The server has removed WAL that the slot needs, or has invalidated the slot for another reason."""
 
 
 class StatusError(FlushtrackerError):

@@ -25,7 +25,7 @@ from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
 from flushtracker.delta.ack_reader import AckReader
-from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
+from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.monitoring.peer import Peer
@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
+_LOST_SLOT_S: Final = 60.0
+"""Several of Prometheus' scrapes, so that the alert of a lost slot fires."""
 
 
 class CaptureLoop:
@@ -80,7 +82,11 @@ class CaptureLoop:
         try:
             with ExitStack() as watches:
                 self._start_watches(watches)
-                self._capture_until_stopped()
+                try:
+                    self._capture_until_stopped()
+                except LostSlotError as error:
+                    self._tell_of_lost_slot(error)
+                    raise
             self._publisher.flush(STOP_TIMEOUT_S)
         except BrokerUnavailableError as error:
             if not self._stop.is_set():
@@ -98,6 +104,13 @@ class CaptureLoop:
         watches.enter_context(self._slot_watch)
         if stall is not None:
             self._evictor = watches.enter_context(Evictor(stall, [Peer(url) for url in status.peers], self.status))
+
+    def _tell_of_lost_slot(self, error: LostSlotError) -> None:
+        """Keep the status readable for a while: otherwise its last word would be that the slot is well."""
+        if self._config.status is not None:
+            told = "slot lost, and the status stays readable before capture ends ends_in_s=%.0f reason=%s"
+            logger.error(told, _LOST_SLOT_S, error)
+            self._stop.wait(_LOST_SLOT_S)
 
     def _capture_until_stopped(self) -> None:
         delay_s = _FIRST_DELAY_S

@@ -11,6 +11,8 @@ _CHUNK: Final = 65_536
 def fetch(url: str, timeout_s: float) -> bytes:
     """The body of the answer, of which each step may take ``timeout_s``, and so may its body as a whole.
 
+    A header that comes byte by byte is not limited; who must not wait for it asks in a thread.
+
     HTTP and HTTPS only, directly whatever the environment says about proxies, and without following redirects.
 
     Raises:

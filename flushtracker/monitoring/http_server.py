@@ -1,8 +1,9 @@
 """``HttpServer``: a small WSGI server in threads of its own, which no client can use to delay the program.
 
 waitress reads requests and sends responses in one thread, without blocking, and a few others make the responses. What
-clients can occupy is bounded: the size of a request, how long a connection may be silent, and how many there are. After
-each response its thread rests, so that one who asks in a tight loop leaves the interpreter to the program.
+clients can occupy is bounded: the size of a request, how long a connection may be silent, how long it may take for a
+request and its response, and how many there are. After each response its thread rests, so that one who asks in a tight
+loop leaves the interpreter to the program.
 """
 
 import logging
@@ -17,6 +18,7 @@ from waitress.server import create_server
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError
+from flushtracker.monitoring.http_channel import HttpChannel
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -26,6 +28,8 @@ _CONNECTIONS: Final = 256
 """Each has a file descriptor, and a process often may have no more than 1024."""
 _SILENCE_S: Final = 10
 """A connection without any progress for this long is closed."""
+_REQUEST_S: Final = 15
+"""A connection is closed this long after it was opened or answered, if no whole request has come by then."""
 _REQUEST_BYTES: Final = 16_384
 _BACKLOG: Final = 512
 _REST: Final = 4
@@ -76,9 +80,12 @@ class HttpServer:
         self._thread.join(_STOP_S)
 
     def _run(self) -> None:
+        self._server.channel_class = HttpChannel
         while not self._stopped:
             # The programs may have more than 1024 files open, which select() does not support.
             wasyncore.loop(timeout=_LOOP_S, use_poll=True, map=self._map, count=1)
+            for channel in list(self._server.active_channels.values()):
+                channel.close_if_late(_REQUEST_S)
         self._stop_serving()
 
     def _stop_serving(self) -> None:

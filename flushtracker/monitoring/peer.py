@@ -1,7 +1,7 @@
 """``Peer``: the last status of another program, which a thread of its own asks for again and again."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from threading import Event, Thread
 from typing import Final
@@ -37,6 +37,7 @@ class Peer:
 
     def __init__(self, url: str) -> None:
         self.answer = PeerAnswer(url)
+        self._asked_at_ms: int | None = None
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="status-peer", daemon=True)
 
@@ -50,13 +51,21 @@ class Peer:
 
     def ask(self) -> None:
         """Ask once, and keep the answer."""
-        last = self.answer
+        last, self._asked_at_ms = self.answer, time.time_ns() // 1_000_000
         try:
             status = parse_status(fetch(f"{last.url}/status.json", _TIMEOUT_S))
         except (OSError, HTTPException, DecodeError, ValueError) as error:
             self.answer = PeerAnswer(last.url, last.status, last.at_ms, fetch_failure(error))
         else:
             self.answer = PeerAnswer(last.url, status, time.time_ns() // 1_000_000)
+        self._asked_at_ms = None
+
+    def answer_at(self, now_ms: int) -> PeerAnswer:
+        """The last answer; with an error also while the peer has not finished the next one for long."""
+        asked_at_ms = self._asked_at_ms
+        if asked_at_ms is None or now_ms - asked_at_ms < _FRESH_MS:
+            return self.answer
+        return replace(self.answer, error=f"its answer takes longer than {_FRESH_MS // 1_000} s")
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -14,6 +14,8 @@ ProgramStatus: TypeAlias = JobStatus | CaptureStatus
 
 _VERSION: Final = 1
 _KINDS: Final[Mapping[str, type[JobStatus] | type[CaptureStatus]]] = {TRACK: JobStatus, CAPTURE: CaptureStatus}
+_INTEGERS: Final = range(-(2**63), 2**64)
+"""JSON's have no limit, but arithmetic has. LSNs go up to the end; ``safe_wal_size`` may be negative."""
 _SUBJECT: Final = "the status of a flushtracker program, version"
 
 
@@ -33,7 +35,7 @@ def parse_status(data: bytes) -> ProgramStatus:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a document's value has the type that its field declares, which a dataclass does not check."""
+    """Whether a document's value has the type that its field declares, which a dataclass does not check, in 64 bits."""
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(_has_type(item, get_args(hint)[0]) for item in value)
     if isinstance(hint, UnionType):
@@ -43,4 +45,4 @@ def _has_type(value: Any, hint: Any) -> bool:
         return type(value) is hint and all(
             _has_type(getattr(value, each.name), hints[each.name]) for each in fields(hint)
         )
-    return type(value) is hint
+    return type(value) is hint and (type(value) is not int or value in _INTEGERS)

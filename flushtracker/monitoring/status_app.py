@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flushtracker.errors import printable
 from flushtracker.monitoring.health import not_ready_because
+from flushtracker.monitoring.host_check import is_meant_for
 from flushtracker.monitoring.metrics import metrics
 from flushtracker.monitoring.page import PAGE, PAGE_POLICY
 from flushtracker.monitoring.program_status import ProgramStatus
@@ -33,11 +34,19 @@ class _Answer(NamedTuple):
 
 
 class StatusApp:
-    """``read`` returns the document, ``view`` what the page shows besides it, and ``now_ms`` the time."""
+    """``read`` returns the document, ``view`` what the page shows besides it, and ``now_ms`` the time.
+
+    It is served on ``listen_host``.
+    """
 
     def __init__(
-        self, read: Callable[[], ProgramStatus], view: Callable[[], Mapping[str, Any]], now_ms: Callable[[], int]
+        self,
+        listen_host: str,
+        read: Callable[[], ProgramStatus],
+        view: Callable[[], Mapping[str, Any]],
+        now_ms: Callable[[], int],
     ) -> None:
+        self._listen_host = listen_host
         self._read = read
         self._view = view
         self._now_ms = now_ms
@@ -60,6 +69,8 @@ class StatusApp:
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
 
     def _answer(self, environ: "WSGIEnvironment") -> _Answer:
+        if not is_meant_for(self._listen_host, environ.get("HTTP_HOST")):
+            return _text("421 Misdirected Request", "Ask by localhost, by an address, or by the host of status.listen")
         handler = self._paths.get(environ["PATH_INFO"])
         if handler is None:
             return _text("404 Not Found", f"The paths are {', '.join(self._paths)}")

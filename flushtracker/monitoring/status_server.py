@@ -22,7 +22,7 @@ class StatusServer:
     def __init__(self, config: StatusConfig, read: Callable[[], ProgramStatus]) -> None:
         self._config = config
         self._watch = Watch(read, config.peers)
-        self._app = StatusApp(read, self._watch.to_json, now_ms)
+        self._app = StatusApp(config.listen_host, read, self._watch.to_json, now_ms)
         self._http: HttpServer | None = None
 
     def __enter__(self) -> "StatusServer":

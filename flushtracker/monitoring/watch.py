@@ -49,8 +49,9 @@ class Watch:
 
     def to_json(self) -> dict[str, Any]:
         """The peers and the history, as the page reads them."""
+        at_ms = now_ms()
         return {
-            "peers": [_peer_json(peer.answer) for peer in self._peers],
+            "peers": [_peer_json(peer.answer_at(at_ms)) for peer in self._peers],
             "period_ms": PERIOD_S * 1_000,
             "history": self._history.to_json(),
         }

@@ -5,7 +5,7 @@ from typing import Final
 
 from psycopg2.extensions import quote_ident
 
-from flushtracker.errors import PostgresError, PostgresUnavailableError, SlotError
+from flushtracker.errors import LostSlotError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.wal.lsn import parse_lsn
 
@@ -86,7 +86,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
     """The slot's current state.
 
     Raises:
-        SlotError: the slot is lost.
+        LostSlotError: the slot is lost.
         PostgresError: it does not exist, or belongs to another plugin or database.
     """
     found = rows(connection, _SLOT, (slot,))
@@ -103,7 +103,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
         )
     if facts.get("wal_status") == "lost" or facts.get("invalidation_reason") is not None:
         cause = facts.get("invalidation_reason") or "its WAL was removed"
-        raise SlotError(
+        raise LostSlotError(
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, start with "
             "--create --new-epoch, and define the shapes again under new ids; a larger max_slot_wal_keep_size helps"
         )

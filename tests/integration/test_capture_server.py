@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.errors import LostSlotError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
 from tests.support.brokers import Broker
@@ -182,8 +183,14 @@ def test_a_lost_slot_is_a_final_error_that_states_what_to_do(rig: CaptureRig) ->
     for _ in range(3):
         rig.server.execute("SELECT pg_switch_wal()", INSERT_USER, "CHECKPOINT")
     failure = rig.start().failure()
-    assert failure.startswith("SlotError: replication slot shapes is lost")
+    assert failure.startswith("LostSlotError: replication slot shapes is lost")
     assert "--create --new-epoch" in failure
+    rig.settings["status"] = {"listen": "127.0.0.1:0"}
+    telling = rig.start()
+    rig.wait(lambda: (slot := telling.loop.status().slot) and slot.wal_status == "lost", "the status of the lost slot")
+    assert telling.thread.is_alive()
+    with pytest.raises(LostSlotError):
+        telling.stop()
 
 
 @pytest.mark.parametrize("diverged", [False, True], ids=["behind", "diverged"])

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.cli import main
 from flushtracker.config.job_config import load_config
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import read_yaml
@@ -240,3 +242,23 @@ def test_image_starts_an_executor_as_spark_on_kubernetes_expects(tmp_path: Path)
         "--resourceProfileId": "0",
         "--podName": "exec-3",
     }
+
+
+def test_the_documented_way_to_remove_a_shape_works_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the container the file is read-only. Kafka's address for the host is all that it needs of the environment."""
+    found = re.search(r"KAFKA_BOOTSTRAP=(\S+) flushtracker (.*)", (_ROOT / "docs" / "operating.md").read_text())
+    assert found is not None
+    services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    assert f"HOST://{found[1]}" in services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert f"127.0.0.1:{found[1].partition(':')[2]}:29092" in services["kafka"]["ports"]
+    assert "./conf:/opt/flushtracker/conf:ro" in services["capture_wal"]["volumes"]
+    shutil.copytree(_ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    for name in ("PGHOST", "PGUSER", "PGPASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", found[1])
+    # No broker is there to be asked.
+    assert main([*found[2].split(), "--yes", "--no-wait"]) == 0
+    assert capsys.readouterr().out == f"removed shape orders-open from {tmp_path}/conf/compose_shapes.yaml\n"

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from flushtracker.errors import StatusError
 from flushtracker.operate.job_status_reader import read_job_status
 from flushtracker.status.capture_status import CaptureStatus
-from tests.support.status_pages import HELD, IDLE, free_port, job_page, job_status, raw_server, status_page
+from tests.support.status_pages import HELD, HOLDER, IDLE, free_port, job_page, job_status, raw_server, status_page
 
 NO_STATUS = "it is not the status of a flushtracker program, version 1"
 
@@ -69,6 +70,13 @@ def test_job_that_stops_in_the_middle_is_left_in_time() -> None:
     """The head of the reply came, and then nothing."""
     with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{") as port:
         assert refusal(f"http://127.0.0.1:{port}", 0.5) == "job URL does not answer (timed out)"
+
+
+@pytest.mark.parametrize("number", [10**400, 2**64, -(2**63) - 1])
+def test_numbers_beyond_64_bits_are_not_a_status(number: int) -> None:
+    """The command ended with an OverflowError, and showed PostgreSQL's own figures neither."""
+    document = job_status(replace(HELD, holders=(replace(HOLDER, held_bytes=number),))).to_json()
+    assert refusal_of(json.dumps(document).encode()) == f"job URL answers, but {NO_STATUS}"
 
 
 def test_what_does_not_speak_http_is_told_so() -> None:

@@ -1,6 +1,7 @@
 """conf/kubernetes, as far as it can be checked without a cluster: the schemas, and what its parts say of each other."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,3 +139,14 @@ def test_everything_that_a_pod_names_exists() -> None:
         for variable in _container(program).get("env", []):
             secret = variable["valueFrom"]["secretKeyRef"]
             assert f"create secret generic {secret['name']} --from-literal={secret['key']}=" in text
+
+
+def test_the_documented_way_to_remove_a_shape_names_what_is_there() -> None:
+    """No command can edit the file there: its mount is read-only."""
+    shapes = {mount["name"]: mount for mount in _container("capture")["volumeMounts"]}["shapes"]
+    assert shapes["readOnly"] is True
+    operating = (_FOLDER.parents[1] / "docs" / "operating.md").read_text()
+    named = set(re.findall(r"edit configmap (\S+)", operating))
+    assert named == {volume["configMap"]["name"] for volume in _pod("capture")["volumes"] if volume["name"] == "shapes"}
+    assert all(_OBJECTS["ConfigMap", name]["data"].keys() == {"shapes.yaml"} for name in named)
+    assert set(re.findall(r"deployment/(\S+)", operating)) == {"flushtracker-capture"}

@@ -1,6 +1,7 @@
 """``/metrics``: every metric that is promised, with its value, in both formats, whatever the names contain."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -161,6 +162,15 @@ def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
 )
 def test_capture_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
     assert named(samples(CAPTURE, accept), name) == expected
+
+
+def test_evictions_from_before_the_start_are_not_counted_again() -> None:
+    """They are in the document. Counted, they alerted for an hour after each start of capture, as if they were new."""
+    old = Eviction("old", CAPTURE.started_at_ms - 1, "held 50 GB")
+    before, after = replace(CAPTURE, evictions=(old, old)), replace(CAPTURE, evictions=(old, old, *CAPTURE.evictions))
+    assert named(samples(replace(before, evictions=())), "evictions_total") == {(): 0}
+    assert named(samples(before), "evictions_total") == {(): 0}
+    assert named(samples(after), "evictions_total") == {(): 1}
 
 
 def test_what_is_not_known_has_no_sample() -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from flushtracker.monitoring.host_check import is_meant_for
 from flushtracker.monitoring.page import PAGE
 from flushtracker.monitoring.program_status import ProgramStatus
 from flushtracker.monitoring.status_app import StatusApp
@@ -29,7 +30,7 @@ class Answer:
     """The answer of the application to one request."""
 
     def __init__(self, read: Callable[[], ProgramStatus], path: str, method: str = "GET", accept: str = "") -> None:
-        app = StatusApp(read, lambda: {"peers": [], "history": {}}, lambda: NOW_MS)
+        app = StatusApp("127.0.0.1", read, lambda: {"peers": [], "history": {}}, lambda: NOW_MS)
         environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_ACCEPT": accept}
         self.body = b"".join(app(environ, self._start)).decode()
 
@@ -120,3 +121,37 @@ def test_every_answer_has_its_length_and_is_neither_stored_nor_guessed_at(path: 
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
     head = Answer(lambda: READY_JOB, path, "HEAD")
     assert (head.status, head.headers, head.body) == (answer.status, answer.headers, "")
+
+
+@pytest.mark.parametrize(
+    ("listen_host", "host", "is_answered"),
+    [
+        ("127.0.0.1", "localhost", True),
+        ("127.0.0.1", "LOCALHOST:80", True),
+        ("127.0.0.1", "127.0.0.1:9464", True),
+        ("127.0.0.1", "10.0.0.7", True),
+        ("127.0.0.1", "[::1]:9464", True),
+        ("127.0.0.1", None, True),
+        ("127.0.0.1", "site.example", False),
+        ("127.0.0.1", "site.example:9464", False),
+        ("127.0.0.1", "localhost.site.example", False),
+        ("127.0.0.1", "localhost:80:site.example", False),
+        ("127.0.0.1", "", False),
+        ("127.0.0.2", "site.example", False),
+        ("::1", "site.example", False),
+        ("::1", "[::1]", True),
+        ("localhost", "localhost:9464", True),
+        ("localhost", "site.example", False),
+        ("0.0.0.0", "job:9464", True),  # noqa: S104
+        ("::", "job:9464", True),
+        ("10.0.0.7", "job:9464", True),
+        ("job", "job.site.example:9464", True),
+    ],
+)
+def test_a_server_on_the_loopback_address_answers_to_names_of_this_machine(
+    listen_host: str,
+    host: str | None,
+    is_answered: bool,  # noqa: FBT001  a parameter of the test
+) -> None:
+    """Elsewhere it has names that it does not know."""
+    assert is_meant_for(listen_host, host) == is_answered

@@ -20,6 +20,7 @@ from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.monitoring.watch import now_ms
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
+from tests.support.status_pages import raw_server
 from tests.support.waiting import wait_until
 
 JOB: Final = JobStatus(1, 1, is_ready=True, sources=(SourceStatus("s", 1, 2, 0, 0, None, ()),))
@@ -139,6 +140,30 @@ def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch)
     server.server_close()
 
 
+def test_a_peer_whose_header_never_ends_is_told_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, so nothing was wrong, and the page gave no reason for figures that grew old."""
+    monkeypatch.setattr(peer_module, "_FRESH_MS", 1_000)
+    head = b"HTTP/1.1 200 OK\r\nX: "
+    with raw_server(head, byte_every_s=0.05) as port:
+        config = StatusConfig("127.0.0.1", 0, (f"http://127.0.0.1:{port}",))
+        with StatusServer(config, lambda: JOB) as server:
+            page = Peer(server.url.rstrip("/"))
+
+            def error() -> object:
+                return json.loads(fetch(f"{page.answer.url}/page.json", 5))["peers"][0]["error"]
+
+            assert wait_until(error, "the error", 10) == "its answer takes longer than 1 s"
+
+
+def test_a_peer_that_has_answered_has_no_error() -> None:
+    """However long ago it did: it is asked again in between."""
+    with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as server:
+        peer = Peer(server.url.rstrip("/"))
+        peer.ask()
+    assert peer.answer_at(now_ms() + 60_000) == peer.answer
+    assert peer.answer.error is None
+
+
 def test_a_silent_peer_does_not_delay_the_start_the_page_and_the_end() -> None:
     """It accepts the connection and says nothing."""
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:
@@ -175,6 +200,9 @@ def _peer(server: StatusServer) -> dict[str, Any] | None:
         {"program": "write"},
         {"program": []},
         {"version": 2},
+        {"batches": 10**400},
+        {"batches": 2**64},
+        {"batches": -(2**63) - 1},
         {"sources": None},
         {"sources": [{}]},
         {"sources": [{**JOB.sources[0].to_json(), "source": ["s"]}]},

@@ -7,6 +7,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -61,16 +62,28 @@ def test_clients_read_the_document_and_the_server_does_not_name_itself() -> None
     with serving() as server:
         assert server.url == f"http://127.0.0.1:{server.port}/"
         assert get(server) == STATUS.to_json()
-        answer = received(connected(server, b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+        answer = received(connected(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"waitress" not in answer
     assert b"Server:" not in answer
     assert b"Via:" not in answer
 
 
+def test_a_site_whose_name_leads_to_this_machine_reads_nothing() -> None:
+    """Any page in the operator's browser could have its name resolve to 127.0.0.1, and read the status as its own."""
+    with serving() as server:
+        for host, expected in ((b"site.example:9464", b"421"), (b"127.0.0.1:9464", b"200"), (b"localhost", b"200")):
+            sent = b"GET /status.json HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"
+            answer = received(connected(server, sent))
+            assert answer.startswith(b"HTTP/1.1 " + expected)
+            assert (b'"program"' in answer) == (expected == b"200")
+
+
 def test_head_has_headers_alone() -> None:
     with serving() as server:
-        answer = received(connected(server, b"HEAD /status.json HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+        answer = received(
+            connected(server, b"HEAD /status.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        )
     length = len(json.dumps(STATUS.to_json()))
     assert f"Content-Length: {length}\r\n".encode() in answer
     assert answer.endswith(b"\r\n\r\n")
@@ -87,7 +100,7 @@ def test_a_client_that_reads_nothing_delays_nobody() -> None:
         client.settimeout(0.2)
         with suppress(TimeoutError):
             while True:
-                client.sendall(b"GET /page.json HTTP/1.1\r\nHost: h\r\n\r\n" * 50)
+                client.sendall(b"GET /page.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
         assert get(server) == STATUS.to_json()
 
 
@@ -100,7 +113,7 @@ def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyP
         client.settimeout(0.2)
         with suppress(TimeoutError):
             while True:
-                client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n" * 50)
+                client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
         poller = select.poll()
         poller.register(client, select.POLLHUP)
         assert poller.poll(20_000)
@@ -152,9 +165,52 @@ def test_connections_above_the_limit_wait_and_the_program_does_not(monkeypatch: 
     with serving() as server, ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(connected(server, b"GET / HTTP/1.1\r\n"))
-        with connected(server, b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n") as client:
+        with connected(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
             client.settimeout(15)
             assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_clients_that_send_or_read_byte_by_byte_do_not_take_the_connections_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each byte was progress, so 300 connections with one header byte every few seconds ended /healthz for good."""
+    monkeypatch.setitem(http_server.LIMITS, "connection_limit", 10)
+    monkeypatch.setattr(http_server, "_REQUEST_S", 1)
+    with serving() as server, ExitStack() as stack, ThreadPoolExecutor() as asking:
+        slow = [stack.enter_context(connected(server, b"GET / HTTP/1.1\r\nX: ")) for _ in range(20)]
+        answer = asking.submit(get, server)
+        while not answer.done():
+            for client in slow:
+                with suppress(OSError):
+                    client.sendall(b"a")
+            time.sleep(0.1)
+        assert answer.result() == STATUS.to_json()
+        for client in slow[:5]:
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+
+def test_a_connection_that_is_used_again_and_again_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Prometheus' is: the time counts from its last answer."""
+    monkeypatch.setattr(http_server, "_REQUEST_S", 2)
+    with serving() as server, connected(server) as client:
+        started = time.monotonic()
+        while time.monotonic() - started < 4:
+            client.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+            time.sleep(0.4)
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program may be slow, and that is not the client's fault."""
+    monkeypatch.setattr(http_server, "_REQUEST_S", 0.5)
+
+    def read() -> JobStatus:
+        time.sleep(1.5)
+        return STATUS
+
+    with StatusServer(ANY_PORT, read) as server:
+        assert get(server) == STATUS.to_json()
 
 
 def test_the_programs_own_thread_is_not_delayed() -> None:
@@ -164,7 +220,7 @@ def test_the_programs_own_thread_is_not_delayed() -> None:
             stack.enter_context(connected(server, b"GET /"))
         clients = [stack.enter_context(connected(server)) for _ in range(10)]
         for client in clients:
-            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         longest_s, started = 0.0, time.monotonic()
         while time.monotonic() - started < 0.5:
             before = time.monotonic()
@@ -219,7 +275,7 @@ def test_an_answer_under_way_at_the_end_writes_into_no_file_of_the_program(
     monkeypatch.setattr(trigger, "_physical_pull", wake_later)
     with ExitStack() as stack:
         with serving() as server:
-            stack.enter_context(connected(server, b"GET /status.json HTTP/1.1\r\nHost: h\r\n\r\n"))
+            stack.enter_context(connected(server, b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n"))
             assert waking.wait(5)
         files = [stack.enter_context((tmp_path / str(number)).open("wb")) for number in range(20)]
         may_wake.set()
