@@ -3,6 +3,7 @@
 import fcntl
 import io
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import yaml
 
 from flushtracker.cli import main
 from flushtracker.errors import ConfigError
-from flushtracker.operate.shapes_edit import edited
+from flushtracker.operate.shapes_edit import edited, lost_reader
 from flushtracker.shapes.shapes_file import read_shapes
 from tests.support.fake_world import CONFIG
 
@@ -152,6 +153,73 @@ def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
     assert link.is_symlink()
     assert shapes.stat().st_mode & 0o777 == 0o640
     assert "orders" not in shapes.read_text()
+
+
+def test_a_colleague_in_the_files_group_leaves_it_to_the_group(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root can keep the owner; the group was lost with it, and capture could read its own file no longer."""
+    given = []
+
+    def as_colleague(_: int, owner: int, group: int) -> None:
+        if owner != -1:
+            raise PermissionError
+        given.append(group)
+
+    monkeypatch.setattr(os, "fchown", as_colleague)
+    assert remove(shapes, "orders") == 0
+    assert given == [shapes.stat().st_gid]
+
+
+def test_an_edit_after_which_the_group_could_not_read_the_file_is_refused(
+    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Capture may be of that group; a file that all may read can be edited."""
+    real = os.fstat
+
+    def deny(*_: object) -> None:
+        raise PermissionError
+
+    def of_another_group(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        return os.stat_result((*found[:5], found.st_gid + 1, *found[6:]))
+
+    monkeypatch.setattr(os, "fchown", deny)
+    monkeypatch.setattr(os, "fstat", of_another_group)
+    shapes.chmod(0o660)
+    assert remove(shapes, "orders") == 2
+    error = capsys.readouterr().err
+    assert f"its group, {shapes.stat().st_gid}, could read it no longer" in error
+    assert "nothing was changed" in error
+    assert shapes.read_text() == SHAPES
+    assert len(list(shapes.parent.iterdir())) == 2
+    shapes.chmod(0o664)
+    assert remove(shapes, "orders") == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "after", "lost"),
+    [
+        (0o600, (7, 8), (7, 9), None),
+        (0o640, (7, 8), (7, 9), "its group, 8,"),
+        (0o660, (0, 8), (6, 8), None),
+        (0o660, (987654, 8), (6, 8), "its owner, 987654,"),
+        (0o600, (7, 8), (6, 8), "its owner, 7,"),
+        (0o664, (7, 8), (6, 9), None),
+    ],
+)
+def test_an_owner_or_group_that_is_lost_matters_if_it_was_needed_to_read(
+    mode: int, before: tuple[int, int], after: tuple[int, int], lost: str | None
+) -> None:
+    """root reads everything, and everybody what is for all."""
+    results = [os.stat_result((mode, 0, 0, 1, *ids, 0, 0, 0, 0)) for ids in (before, after)]
+    assert lost_reader(results[0], results[1]) == lost
+
+
+def test_an_owner_who_is_in_the_files_group_still_reads_it() -> None:
+    """As capture's user in the group of those who may edit its files."""
+    user = pwd.getpwnam("nobody")
+    before = os.stat_result((0o660, 0, 0, 1, user.pw_uid, user.pw_gid, 0, 0, 0, 0))
+    after = os.stat_result((0o660, 0, 0, 1, user.pw_uid + 1, user.pw_gid, 0, 0, 0, 0))
+    assert lost_reader(before, after) is None
 
 
 def test_line_ends_and_a_byte_order_mark_stay(shapes: Path) -> None:
