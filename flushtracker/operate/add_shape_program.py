@@ -25,8 +25,9 @@ def run(arguments: argparse.Namespace) -> int:
     registry = None if arguments.no_wait else RegistryLook(config.kafka, config.postgres.slot)
     with edited(config.shapes) as file:
         added = add(file, items, registry)
-        names = listed([shape.id for shape in added], most=10)
-        print(f"added {'shape' if len(added) == 1 else 'shapes'} {names} to {file.path}")
+    # A full disk under stdout is no failure of the edit.
+    names = listed([shape.id for shape in added], most=10)
+    print(f"added {'shape' if len(added) == 1 else 'shapes'} {names} to {file.path}")
     if registry is None:
         return 0
     missing = registry.await_addition({shape.id for shape in added}, arguments.timeout)

@@ -222,6 +222,25 @@ def test_an_owner_who_is_in_the_files_group_still_reads_it() -> None:
     assert lost_reader(before, after) is None
 
 
+@pytest.mark.parametrize("command", ["add-shape", "remove-shape"])
+def test_a_full_device_under_stdout_is_no_edit_that_failed(
+    shapes: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file was changed and the message said that nothing was, when only the message could not be written."""
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: late\ntable: public.late")
+    arguments = [command, str(new)] if command == "add-shape" else [command, "orders", "--yes"]
+    monkeypatch.setattr("sys.stdout", Full())
+    assert run(shapes, *arguments) == 1
+    assert "nothing was changed" not in capsys.readouterr().err
+    assert shapes.read_text() != SHAPES
+
+
 def test_line_ends_and_a_byte_order_mark_stay(shapes: Path) -> None:
     """An editor of another system has left them."""
     shapes.write_bytes(b"\xef\xbb\xbf" + SHAPES.replace("\n", "\r\n").encode())
