@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.config.yaml_items import Item, items_of, require_same_items, with_items
+from flushtracker.config.yaml_items import Item, items_of, require_no_alias, require_same_items, with_items
 from flushtracker.config.yaml_tree import Place, read_text
 from flushtracker.errors import ConfigError, ShapeError, listed
 from flushtracker.operate.registry_look import RegistryLook
@@ -48,6 +48,7 @@ def read_items(path: Path) -> tuple[Item, ...]:
     name = Path("standard input") if path == _STDIN else path
     text = sys.stdin.read() if path == _STDIN else read_text(path, Place(str(path), {}))
     items = items_of(text, str(name), "shapes")
+    require_no_alias(items, str(name))
     if not items:
         raise ConfigError(f"{name} has no shapes")
     return items

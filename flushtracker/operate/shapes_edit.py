@@ -78,8 +78,8 @@ class ShapesEdit:
         lost = lost_reader(now, os.fstat(file.fileno()))
         if lost is not None:
             raise ConfigError(
-                f"{self.path} cannot be changed by this user: {lost} could read it no longer, and that may be how capture "
-                "reads it. Run the command as the file's owner or as root; nothing was changed"
+                f"{self.path} cannot be changed by this user: {lost} could read it no longer, and that may be how "
+                "capture reads it. Run the command as the file's owner or as root; nothing was changed"
             )
 
 
@@ -93,7 +93,7 @@ def lost_reader(before: os.stat_result, after: os.stat_result) -> str | None:
         return None
     if mode & stat.S_IRGRP and after.st_gid != before.st_gid:
         return f"its group, {before.st_gid},"
-    if after.st_uid == before.st_uid or before.st_uid == 0:
+    if before.st_uid in {after.st_uid, 0}:
         return None
     if mode & stat.S_IRGRP and _is_member(before.st_uid, before.st_gid):
         return None

@@ -30,6 +30,7 @@ shapes:
   - id: events
     table: public.events
 """
+ALIASES = "&a0 [x, x], " + ", ".join(f"&a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12))
 
 
 @pytest.fixture
@@ -101,6 +102,10 @@ def test_shapes_are_put_behind_the_others(
         (["add-shape", "shapes: []"], "has no shapes"),
         (["add-shape", "{"], "not YAML"),
         (["add-shape", "shapes: [*a]"], "not YAML"),
+        (["add-shape", "id: a\ntable: public.u\ncolumns: &x\n- *x"], "new.yaml line 4: *x is an alias; write out what"),
+        (["add-shape", "id: a\ntable: public.u\ncolumns: &x [*x]"], "new.yaml line 3: *x is an alias; write out what"),
+        (["add-shape", "x: &x {id: a}\nshapes:\n- *x"], "new.yaml line 3: *x is an alias"),
+        (["add-shape", f"id: a\ntable: public.u\ncolumns: [{ALIASES}]"], "is an alias; write out what it stands for"),
     ],
 )
 def test_what_is_refused_changes_nothing(
@@ -319,3 +324,16 @@ def test_an_edit_that_would_change_more_is_refused(shapes: Path) -> None:
     shapes.write_text(anchored)
     assert remove(shapes, "a") == 2
     assert shapes.read_text() == anchored
+
+
+def test_shapes_that_end_in_an_alias_stay_where_they_are(shapes: Path) -> None:
+    """An alias was looked for at the place of its anchor, so that a file with one at the end of a shape was refused."""
+    first = "shapes:\n- id: a\n  table: &t public.t\n"
+    last = "- id: b\n  table: *t   # the same\n"
+    shapes.write_text(f"{first}{last}# c\n")
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: d\ntable: public.d")
+    assert run(shapes, "add-shape", str(new)) == 0
+    assert shapes.read_text() == f"{first}{last}- id: d\n  table: public.d\n# c\n"
+    assert remove(shapes, "b") == 0
+    assert shapes.read_text() == f"{first}- id: d\n  table: public.d\n# c\n"
