@@ -90,6 +90,21 @@ def without_item(text: str, file: str, key: str, index: int) -> str:
     return f"{text[:after_key]} []{text[after_key:start]}{text[end:]}"
 
 
+def with_number(text: str, file: str, key: str, number: int, *, after: str) -> str:
+    """``text`` with ``key: number``: in place of the value that the key has, or as a line after the list ``after``."""
+    place = Place(file, {})
+    root = compose(text, place, follow_aliases=False)
+    found = _value(root, key) if isinstance(root, yaml.MappingNode) else None
+    if found is not None:
+        return f"{text[: found.start_mark.index]}{number}{text[found.end_mark.index :]}"
+    listed = _list(text, place, after)
+    end = _end(text, listed.value[-1]) if listed.value else _line_end(text, listed.end_mark.index)
+    column = next(name.start_mark.column for name, _ in root.value if name.value == after)
+    newline = _newline(text)
+    head = text[:end] if text[:end].endswith("\n") else text[:end] + newline
+    return f"{head}{' ' * column}{key}: {number}{newline}{text[end:]}"
+
+
 def _list(text: str, place: Place, key: str) -> yaml.SequenceNode:
     root = compose(text, place, follow_aliases=False)
     found = _value(root, key) if isinstance(root, yaml.MappingNode) else None

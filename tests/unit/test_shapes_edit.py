@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.cli import main
 from flushtracker.errors import ConfigError
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.operate.shapes_edit import edited, lost_reader
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import CONFIG
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +44,30 @@ def shapes(tmp_path: Path) -> Path:
     return path
 
 
+class Registry:
+    """The registry's live shapes, of one server unless said otherwise, and an id that was removed."""
+
+    live_ids: tuple[frozenset[str], ...] = ()
+
+    def __init__(self, *_: object) -> None:
+        """As capture has it while it does not run."""
+
+    def entry(self, shape_id: str) -> ShapeEntry | None:
+        removed = ShapeEntry("7/1/s", ShapeDefinition("gone", ("public", "gone")), 1, LogOffset(1, 0), LogOffset(2, 0))
+        return removed if shape_id == "gone" else None
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> type[Registry]:
+    """Has no live shapes, unless a test gives it some."""
+    monkeypatch.setattr(Registry, "live_ids", ())
+    monkeypatch.setattr("flushtracker.operate.add_shape_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.remove_shape_program.RegistryLook", Registry)
+    return Registry
+
+
 def run(shapes: Path, *arguments: str) -> int:
-    """The command without a look at the registry."""
+    """The command, which does not wait for capture."""
     config = shapes.parent / "capture.yaml"
     config.write_text(yaml.safe_dump(CONFIG | {"shapes": str(shapes), "acks": "acks"}))
     return main([*arguments, "--no-wait", "--config", str(config)])
@@ -100,6 +126,7 @@ def test_shapes_are_put_behind_the_others(
         (["add-shape", "id: a\ntable: public.u\nwher: x"], "shape a: wher is not a known key; did you mean where?"),
         (["add-shape", "id: a\ntable: u"], "shape a: table is 'u', not of the form schema.name"),
         (["add-shape", "shapes: []"], "has no shapes"),
+        (["add-shape", "id: gone\ntable: public.gone"], "shape 'gone' was removed or ended at"),
         (["add-shape", "{"], "not YAML"),
         (["add-shape", "shapes: [*a]"], "not YAML"),
         (["add-shape", "id: a\ntable: public.u\ncolumns: &x\n- *x"], "new.yaml line 4: *x is an alias; write out what"),
@@ -142,11 +169,57 @@ def test_a_removal_is_confirmed_at_a_terminal_or_with_yes(
     assert "orders" not in shapes.read_text()
 
 
-def test_the_last_shape_goes_with_a_line_that_allows_it(shapes: Path) -> None:
-    """Capture would take the file for one that was emptied by accident."""
-    shapes.write_text("shapes:\n  - id: users\n    table: public.users\n# end\n")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("shapes:\n  - id: users\n    table: t.t\n# end\n", "shapes: []\nallow_removing: 1\n# end\n"),
+        ("shapes:\n- id: users\n  table: t.t", "shapes: []\nallow_removing: 1\n"),
+        ("---\nshapes:\n- id: users\n  table: t.t\n...\n", "---\nshapes: []\nallow_removing: 1\n...\n"),
+        (
+            "shapes:\n- id: users\n  table: t.t\nallow_removing: 0 # no\n",
+            "shapes: []\nallow_removing: 1 # no\n",
+        ),
+        ("  shapes:\r\n  - id: users\r\n    table: t.t\r\n", "  shapes: []\r\n  allow_removing: 1\r\n"),
+        ("allow_removing: 3\nshapes:\n- id: users\n  table: t.t\n", "allow_removing: 3\nshapes: []\n"),
+    ],
+)
+def test_the_last_shape_goes_with_a_line_that_allows_it(
+    shapes: Path, registry: type[Registry], before: str, after: str
+) -> None:
+    """Capture would take the file for one that was emptied by accident. The line is put where no other one suffers."""
+    registry.live_ids = (frozenset({"users"}),)
+    shapes.write_bytes(before.encode())
     assert remove(shapes, "users") == 0
-    assert shapes.read_text() == "shapes: []\n# end\nallow_removing: 1\n"
+    assert shapes.read_bytes() == after.encode()
+
+
+def test_removals_that_capture_has_not_taken_yet_count(
+    shapes: Path, registry: type[Registry], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of three shapes were removed while capture was down, and it did not start with what was left."""
+    registry.live_ids = (frozenset({"users", "orders", "events"}),)
+    live = ShapeRegistry(
+        ShapeEntry("7/1/s", definition, 1, LogOffset(1, 0)) for definition in read_shapes(shapes).definitions
+    )
+    for shape_id, allowed in (("orders", 0), ("users", 2), ("events", 3)):
+        assert remove(shapes, shape_id) == 0
+        content = read_shapes(shapes)
+        assert content.allow_removing == allowed
+        assert shape_id in live.compare(content.definitions, content.allow_removing).removed
+    out = capsys.readouterr().out
+    assert out.count("allow_removing") == 2
+    assert "without orders, users it lacks more than half of the live shapes, so it says 'allow_removing: 2'" in out
+    assert shapes.read_text() == "# Mine.\nshapes: []\n\n  # the big one\nallow_removing: 3\n"
+
+
+def test_a_file_that_was_cut_off_is_not_made_good_by_a_removal(
+    shapes: Path, registry: type[Registry], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shapes that nobody has removed would go with the one that is."""
+    registry.live_ids = (frozenset({"users"}), frozenset({"users", "a", "b", "c"}))
+    assert remove(shapes, "orders") == 2
+    assert "lacks more than half of the live shapes already, so capture refuses it: a, b, c." in capsys.readouterr().err
+    assert shapes.read_text() == SHAPES
 
 
 def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
