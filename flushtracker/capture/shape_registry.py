@@ -101,9 +101,14 @@ class ShapeRegistry:
                 updated.append(replace(entry, definition=known))
         live = [entry.definition.id for entry in self.live]
         removed = [shape_id for shape_id in live if shape_id not in defined]
-        if 2 * len(removed) > len(live) and len(removed) > allow_removing:
+        if must_be_allowed(len(removed), len(live)) and len(removed) > allow_removing:
             raise ShapeError(_too_many(removed, len(live)))
         return RegistryDiff(tuple(added), tuple(updated), tuple(removed), tuple(ended))
+
+
+def must_be_allowed(removed: int, live: int) -> bool:
+    """Whether a shapes file without ``removed`` of the ``live`` shapes has to say so, as it may have been cut off."""
+    return 2 * removed > live
 
 
 def _too_many(removed: Sequence[str], live: int) -> str:

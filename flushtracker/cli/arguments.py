@@ -73,7 +73,7 @@ def _add_edit(parser: Parser) -> None:
     wait.add_argument(
         "--timeout", type=_limit, default=30, metavar="S", help="seconds for capture to take it (default: %(default)s)"
     )
-    wait.add_argument("--no-wait", action="store_true", help="only edit the file; Kafka is not asked")
+    wait.add_argument("--no-wait", action="store_true", help="do not wait for capture; its registry is read")
     _add_verbose(parser)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import yaml
 
-from flushtracker.config.yaml_tree import Place, compose, line_of
+from flushtracker.config.yaml_tree import AliasNode, Place, compose, line_of, shortened
 from flushtracker.errors import ConfigError
 
 _INDENT: Final = "  "
@@ -32,15 +32,28 @@ def items_of(text: str, file: str, key: str) -> tuple[Item, ...]:
         ConfigError: it is not YAML, or none of these.
     """
     place = Place(file, {})
-    root = compose(text, place)
+    root = compose(text, place, follow_aliases=False)
     if isinstance(root, yaml.MappingNode):
         found = _value(root, key)
         if found is None:
-            return (_item(text, root),)
+            return (_item(text, place, root),)
         root = found
     if not isinstance(root, yaml.SequenceNode):
         place.refuse(line_of(root), f"expected the list {key}, a list alone, or one of its items")
-    return tuple(_item(text, node) for node in root.value)
+    return tuple(_item(text, place, node) for node in root.value)
+
+
+def require_no_alias(items: Sequence[Item], file: str) -> None:
+    """Raise ``ConfigError`` if an item has an alias, whose anchor might be out of reach where the item is put."""
+    pending = [item.node for item in items]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, AliasNode):
+            Place(file, {}).refuse(line_of(node), f"*{shortened(node.value)} is an alias; write out what it stands for")
+        elif isinstance(node, yaml.MappingNode):
+            pending.extend(part for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            pending.extend(node.value)
 
 
 def with_items(text: str, file: str, key: str, items: Sequence[Item]) -> str:
@@ -72,16 +85,31 @@ def without_item(text: str, file: str, key: str, index: int) -> str:
     if len(listed.value) > 1:
         return text[:start] + text[end:]
     # A key without a value would be null, so an empty list takes the place of the last item.
-    root = compose(text, place)
+    root = compose(text, place, follow_aliases=False)
     after_key = text.index(":", next(name.end_mark.index for name, _ in root.value if name.value == key)) + 1
     return f"{text[:after_key]} []{text[after_key:start]}{text[end:]}"
 
 
+def with_number(text: str, file: str, key: str, number: int, *, after: str) -> str:
+    """``text`` with ``key: number``: in place of the value that the key has, or as a line after the list ``after``."""
+    place = Place(file, {})
+    root = compose(text, place, follow_aliases=False)
+    found = _value(root, key) if isinstance(root, yaml.MappingNode) else None
+    if found is not None:
+        return f"{text[: found.start_mark.index]}{number}{text[found.end_mark.index :]}"
+    listed = _list(text, place, after)
+    end = _end(text, listed.value[-1]) if listed.value else _line_end(text, listed.end_mark.index)
+    column = next(name.start_mark.column for name, _ in root.value if name.value == after)
+    newline = _newline(text)
+    head = text[:end] if text[:end].endswith("\n") else text[:end] + newline
+    return f"{head}{' ' * column}{key}: {number}{newline}{text[end:]}"
+
+
 def _list(text: str, place: Place, key: str) -> yaml.SequenceNode:
-    root = compose(text, place)
+    root = compose(text, place, follow_aliases=False)
     found = _value(root, key) if isinstance(root, yaml.MappingNode) else None
     if not isinstance(found, yaml.SequenceNode):
-        place.refuse(1 if found is None else line_of(found), f"has no list {key}")
+        place.refuse(1 if found is None else line_of(found), f"has no list {key} of its own")
     return found
 
 
@@ -97,14 +125,13 @@ def _require_lines(text: str, place: Place, listed: yaml.SequenceNode) -> None:
         place.refuse(line_of(listed), "the list has items without a line '- …' of their own; give each one")
 
 
-def _item(text: str, node: yaml.Node) -> Item:
+def _item(text: str, place: Place, node: yaml.Node) -> Item:
     column, start, last = node.start_mark.column, node.start_mark.index, _last_index(node)
     rest = text[last : _line_end(text, last)]
     end = last + len(rest) if rest.lstrip(" ").startswith("#") else last
     lines = text[start:end].replace("\r\n", "\n").rstrip("\n").split("\n")
     if not lines[0]:
-        # An alias has the place of its anchor.
-        raise ConfigError("an item of the list is empty or an alias; write it out")
+        place.refuse(line_of(node), "an item of the list is empty; write it out")
     others = (line if line[:column].strip() else line[column:] for line in lines[1:])
     return Item("\n".join([lines[0], *others]), node)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.config.yaml_items import Item, items_of, require_same_items, with_items
+from flushtracker.config.yaml_items import Item, items_of, require_no_alias, require_same_items, with_items
 from flushtracker.config.yaml_tree import Place, read_text
 from flushtracker.errors import ConfigError, ShapeError, listed
 from flushtracker.operate.registry_look import RegistryLook
@@ -22,12 +22,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Add the shapes to the file; then wait until the registry has them."""
     config = load_capture_config(arguments.config)
     items = read_items(arguments.file)
-    registry = None if arguments.no_wait else RegistryLook(config.kafka, config.postgres.slot)
+    registry = RegistryLook(config.kafka, config.postgres.slot)
     with edited(config.shapes) as file:
         added = add(file, items, registry)
-        names = listed([shape.id for shape in added], most=10)
-        print(f"added {'shape' if len(added) == 1 else 'shapes'} {names} to {file.path}")
-    if registry is None:
+    # A full disk under stdout is no failure of the edit.
+    names = listed([shape.id for shape in added], most=10)
+    print(f"added {'shape' if len(added) == 1 else 'shapes'} {names} to {file.path}")
+    if arguments.no_wait:
         return 0
     missing = registry.await_addition({shape.id for shape in added}, arguments.timeout)
     if not missing:
@@ -47,12 +48,13 @@ def read_items(path: Path) -> tuple[Item, ...]:
     name = Path("standard input") if path == _STDIN else path
     text = sys.stdin.read() if path == _STDIN else read_text(path, Place(str(path), {}))
     items = items_of(text, str(name), "shapes")
+    require_no_alias(items, str(name))
     if not items:
         raise ConfigError(f"{name} has no shapes")
     return items
 
 
-def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook | None) -> tuple[ShapeDefinition, ...]:
+def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook) -> tuple[ShapeDefinition, ...]:
     """Put the shapes at the end of the file's list, and change nothing else; returns them.
 
     Raises:
@@ -68,9 +70,8 @@ def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook | None) 
         if after.definitions[: len(before)] != before or after.allow_removing != file.shapes.allow_removing:
             raise ConfigError(f"{file.path}: adding the shapes would change others; edit it by hand")
         added.extend(after.definitions[len(before) :])
-        if registry is not None:
-            for shape in added:
-                _require_unused(registry, shape.id)
+        for shape in added:
+            _require_unused(registry, shape.id)
 
     file.replace(text, verify)
     return tuple(added)

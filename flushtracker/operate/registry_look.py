@@ -31,9 +31,13 @@ class RegistryLook:
         self._current = [entry for entry in self._known.values() if entry.source in current]
 
     @property
-    def live_ids(self) -> frozenset[str]:
-        """The shapes that changes were routed to."""
-        return frozenset(entry.definition.id for entry in self._current if entry.removed_at is None)
+    def live_ids(self) -> tuple[frozenset[str], ...]:
+        """The shapes that changes were routed to, of each server that has a slot of this name."""
+        by_source: dict[str, set[str]] = {}
+        for entry in self._current:
+            if entry.removed_at is None:
+                by_source.setdefault(entry.source, set()).add(entry.definition.id)
+        return tuple(map(frozenset, by_source.values()))
 
     def entry(self, shape_id: str) -> ShapeEntry | None:
         """The entry of a shape, live or removed, of the slot's current source."""

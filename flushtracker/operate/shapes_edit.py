@@ -6,6 +6,8 @@ never sees half of it. A lock keeps out other commands, and a last look at the c
 
 import fcntl
 import os
+import pwd
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -65,11 +67,45 @@ class ShapesEdit:
             raise ConfigError(str(error).replace(str(new), f"{self.path}, as it would be,")) from error
 
     def _keep_rights(self, file: IO[bytes]) -> None:
+        """Raises ``ConfigError`` if somebody who can read the file could not read the new one."""
         now = self.path.stat()
-        # Only root may give a file away; an owner who edits it keeps it.
-        with suppress(PermissionError):
-            os.fchown(file.fileno(), now.st_uid, now.st_gid)
+        # Only root may give a file away; but whoever is in its group may give it that.
+        for owner in (now.st_uid, -1):
+            with suppress(PermissionError):
+                os.fchown(file.fileno(), owner, now.st_gid)
+                break
         os.fchmod(file.fileno(), now.st_mode & 0o7777)
+        lost = lost_reader(now, os.fstat(file.fileno()))
+        if lost is not None:
+            raise ConfigError(
+                f"{self.path} cannot be changed by this user: {lost} could read it no longer, and that may be how "
+                "capture reads it. Run the command as the file's owner or as root; nothing was changed"
+            )
+
+
+def lost_reader(before: os.stat_result, after: os.stat_result) -> str | None:
+    """Who can read a file with the rights ``before``, and perhaps not with ``after``, which have the same mode.
+
+    root reads everything, and everybody a file that is for all to read.
+    """
+    mode = before.st_mode
+    if mode & stat.S_IROTH:
+        return None
+    if mode & stat.S_IRGRP and after.st_gid != before.st_gid:
+        return f"its group, {before.st_gid},"
+    if before.st_uid in {after.st_uid, 0}:
+        return None
+    if mode & stat.S_IRGRP and _is_member(before.st_uid, before.st_gid):
+        return None
+    return f"its owner, {before.st_uid},"
+
+
+def _is_member(user: int, group: int) -> bool:
+    try:
+        found = pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return group in os.getgrouplist(found.pw_name, found.pw_gid)
 
 
 @contextmanager

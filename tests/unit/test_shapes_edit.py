@@ -3,16 +3,21 @@
 import fcntl
 import io
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
+from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.cli import main
 from flushtracker.errors import ConfigError
-from flushtracker.operate.shapes_edit import edited
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.operate.shapes_edit import edited, lost_reader
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import CONFIG
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +34,7 @@ shapes:
   - id: events
     table: public.events
 """
+ALIASES = "&a0 [x, x], " + ", ".join(f"&a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12))
 
 
 @pytest.fixture
@@ -38,8 +44,30 @@ def shapes(tmp_path: Path) -> Path:
     return path
 
 
+class Registry:
+    """The registry's live shapes, of one server unless said otherwise, and an id that was removed."""
+
+    live_ids: tuple[frozenset[str], ...] = ()
+
+    def __init__(self, *_: object) -> None:
+        """As capture has it while it does not run."""
+
+    def entry(self, shape_id: str) -> ShapeEntry | None:
+        removed = ShapeEntry("7/1/s", ShapeDefinition("gone", ("public", "gone")), 1, LogOffset(1, 0), LogOffset(2, 0))
+        return removed if shape_id == "gone" else None
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> type[Registry]:
+    """Has no live shapes, unless a test gives it some."""
+    monkeypatch.setattr(Registry, "live_ids", ())
+    monkeypatch.setattr("flushtracker.operate.add_shape_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.remove_shape_program.RegistryLook", Registry)
+    return Registry
+
+
 def run(shapes: Path, *arguments: str) -> int:
-    """The command without a look at the registry."""
+    """The command, which does not wait for capture."""
     config = shapes.parent / "capture.yaml"
     config.write_text(yaml.safe_dump(CONFIG | {"shapes": str(shapes), "acks": "acks"}))
     return main([*arguments, "--no-wait", "--config", str(config)])
@@ -98,8 +126,13 @@ def test_shapes_are_put_behind_the_others(
         (["add-shape", "id: a\ntable: public.u\nwher: x"], "shape a: wher is not a known key; did you mean where?"),
         (["add-shape", "id: a\ntable: u"], "shape a: table is 'u', not of the form schema.name"),
         (["add-shape", "shapes: []"], "has no shapes"),
+        (["add-shape", "id: gone\ntable: public.gone"], "shape 'gone' was removed or ended at"),
         (["add-shape", "{"], "not YAML"),
         (["add-shape", "shapes: [*a]"], "not YAML"),
+        (["add-shape", "id: a\ntable: public.u\ncolumns: &x\n- *x"], "new.yaml line 4: *x is an alias; write out what"),
+        (["add-shape", "id: a\ntable: public.u\ncolumns: &x [*x]"], "new.yaml line 3: *x is an alias; write out what"),
+        (["add-shape", "x: &x {id: a}\nshapes:\n- *x"], "new.yaml line 3: *x is an alias"),
+        (["add-shape", f"id: a\ntable: public.u\ncolumns: [{ALIASES}]"], "is an alias; write out what it stands for"),
     ],
 )
 def test_what_is_refused_changes_nothing(
@@ -136,11 +169,57 @@ def test_a_removal_is_confirmed_at_a_terminal_or_with_yes(
     assert "orders" not in shapes.read_text()
 
 
-def test_the_last_shape_goes_with_a_line_that_allows_it(shapes: Path) -> None:
-    """Capture would take the file for one that was emptied by accident."""
-    shapes.write_text("shapes:\n  - id: users\n    table: public.users\n# end\n")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("shapes:\n  - id: users\n    table: t.t\n# end\n", "shapes: []\nallow_removing: 1\n# end\n"),
+        ("shapes:\n- id: users\n  table: t.t", "shapes: []\nallow_removing: 1\n"),
+        ("---\nshapes:\n- id: users\n  table: t.t\n...\n", "---\nshapes: []\nallow_removing: 1\n...\n"),
+        (
+            "shapes:\n- id: users\n  table: t.t\nallow_removing: 0 # no\n",
+            "shapes: []\nallow_removing: 1 # no\n",
+        ),
+        ("  shapes:\r\n  - id: users\r\n    table: t.t\r\n", "  shapes: []\r\n  allow_removing: 1\r\n"),
+        ("allow_removing: 3\nshapes:\n- id: users\n  table: t.t\n", "allow_removing: 3\nshapes: []\n"),
+    ],
+)
+def test_the_last_shape_goes_with_a_line_that_allows_it(
+    shapes: Path, registry: type[Registry], before: str, after: str
+) -> None:
+    """Capture would take the file for one that was emptied by accident. The line is put where no other one suffers."""
+    registry.live_ids = (frozenset({"users"}),)
+    shapes.write_bytes(before.encode())
     assert remove(shapes, "users") == 0
-    assert shapes.read_text() == "shapes: []\n# end\nallow_removing: 1\n"
+    assert shapes.read_bytes() == after.encode()
+
+
+def test_removals_that_capture_has_not_taken_yet_count(
+    shapes: Path, registry: type[Registry], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of three shapes were removed while capture was down, and it did not start with what was left."""
+    registry.live_ids = (frozenset({"users", "orders", "events"}),)
+    live = ShapeRegistry(
+        ShapeEntry("7/1/s", definition, 1, LogOffset(1, 0)) for definition in read_shapes(shapes).definitions
+    )
+    for shape_id, allowed in (("orders", 0), ("users", 2), ("events", 3)):
+        assert remove(shapes, shape_id) == 0
+        content = read_shapes(shapes)
+        assert content.allow_removing == allowed
+        assert shape_id in live.compare(content.definitions, content.allow_removing).removed
+    out = capsys.readouterr().out
+    assert out.count("allow_removing") == 2
+    assert "without orders, users it lacks more than half of the live shapes, so it says 'allow_removing: 2'" in out
+    assert shapes.read_text() == "# Mine.\nshapes: []\n\n  # the big one\nallow_removing: 3\n"
+
+
+def test_a_file_that_was_cut_off_is_not_made_good_by_a_removal(
+    shapes: Path, registry: type[Registry], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shapes that nobody has removed would go with the one that is."""
+    registry.live_ids = (frozenset({"users"}), frozenset({"users", "a", "b", "c"}))
+    assert remove(shapes, "orders") == 2
+    assert "lacks more than half of the live shapes already, so capture refuses it: a, b, c." in capsys.readouterr().err
+    assert shapes.read_text() == SHAPES
 
 
 def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
@@ -152,6 +231,92 @@ def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
     assert link.is_symlink()
     assert shapes.stat().st_mode & 0o777 == 0o640
     assert "orders" not in shapes.read_text()
+
+
+def test_a_colleague_in_the_files_group_leaves_it_to_the_group(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root can keep the owner; the group was lost with it, and capture could read its own file no longer."""
+    given = []
+
+    def as_colleague(_: int, owner: int, group: int) -> None:
+        if owner != -1:
+            raise PermissionError
+        given.append(group)
+
+    monkeypatch.setattr(os, "fchown", as_colleague)
+    assert remove(shapes, "orders") == 0
+    assert given == [shapes.stat().st_gid]
+
+
+def test_an_edit_after_which_the_group_could_not_read_the_file_is_refused(
+    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Capture may be of that group; a file that all may read can be edited."""
+    real = os.fstat
+
+    def deny(*_: object) -> None:
+        raise PermissionError
+
+    def of_another_group(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        return os.stat_result((*found[:5], found.st_gid + 1, *found[6:]))
+
+    monkeypatch.setattr(os, "fchown", deny)
+    monkeypatch.setattr(os, "fstat", of_another_group)
+    shapes.chmod(0o660)
+    assert remove(shapes, "orders") == 2
+    error = capsys.readouterr().err
+    assert f"its group, {shapes.stat().st_gid}, could read it no longer" in error
+    assert "nothing was changed" in error
+    assert shapes.read_text() == SHAPES
+    assert len(list(shapes.parent.iterdir())) == 2
+    shapes.chmod(0o664)
+    assert remove(shapes, "orders") == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "after", "lost"),
+    [
+        (0o600, (7, 8), (7, 9), None),
+        (0o640, (7, 8), (7, 9), "its group, 8,"),
+        (0o660, (0, 8), (6, 8), None),
+        (0o660, (987654, 8), (6, 8), "its owner, 987654,"),
+        (0o600, (7, 8), (6, 8), "its owner, 7,"),
+        (0o664, (7, 8), (6, 9), None),
+    ],
+)
+def test_an_owner_or_group_that_is_lost_matters_if_it_was_needed_to_read(
+    mode: int, before: tuple[int, int], after: tuple[int, int], lost: str | None
+) -> None:
+    """root reads everything, and everybody what is for all."""
+    results = [os.stat_result((mode, 0, 0, 1, *ids, 0, 0, 0, 0)) for ids in (before, after)]
+    assert lost_reader(results[0], results[1]) == lost
+
+
+def test_an_owner_who_is_in_the_files_group_still_reads_it() -> None:
+    """As capture's user in the group of those who may edit its files."""
+    user = pwd.getpwnam("nobody")
+    before = os.stat_result((0o660, 0, 0, 1, user.pw_uid, user.pw_gid, 0, 0, 0, 0))
+    after = os.stat_result((0o660, 0, 0, 1, user.pw_uid + 1, user.pw_gid, 0, 0, 0, 0))
+    assert lost_reader(before, after) is None
+
+
+@pytest.mark.parametrize("command", ["add-shape", "remove-shape"])
+def test_a_full_device_under_stdout_is_no_edit_that_failed(
+    shapes: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file was changed and the message said that nothing was, when only the message could not be written."""
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: late\ntable: public.late")
+    arguments = [command, str(new)] if command == "add-shape" else [command, "orders", "--yes"]
+    monkeypatch.setattr("sys.stdout", Full())
+    assert run(shapes, *arguments) == 1
+    assert "nothing was changed" not in capsys.readouterr().err
+    assert shapes.read_text() != SHAPES
 
 
 def test_line_ends_and_a_byte_order_mark_stay(shapes: Path) -> None:
@@ -232,3 +397,16 @@ def test_an_edit_that_would_change_more_is_refused(shapes: Path) -> None:
     shapes.write_text(anchored)
     assert remove(shapes, "a") == 2
     assert shapes.read_text() == anchored
+
+
+def test_shapes_that_end_in_an_alias_stay_where_they_are(shapes: Path) -> None:
+    """An alias was looked for at the place of its anchor, so that a file with one at the end of a shape was refused."""
+    first = "shapes:\n- id: a\n  table: &t public.t\n"
+    last = "- id: b\n  table: *t   # the same\n"
+    shapes.write_text(f"{first}{last}# c\n")
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: d\ntable: public.d")
+    assert run(shapes, "add-shape", str(new)) == 0
+    assert shapes.read_text() == f"{first}{last}- id: d\n  table: public.d\n# c\n"
+    assert remove(shapes, "b") == 0
+    assert shapes.read_text() == f"{first}- id: d\n  table: public.d\n# c\n"
