@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flushtracker.capture.eviction_policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
@@ -327,6 +327,11 @@ _STEPS = st.lists(
 """How many looks, and how far apart; the WAL and the batches in between; what happens first; what the shape holds."""
 
 
+def _story(*steps: tuple[int, int, int, str], grace_ms: int = GRACE_MS) -> dict[str, Any]:
+    drawn = [(looks, ms, MB, batches, event, {}) for looks, ms, batches, event in steps]
+    return {"steps": drawn, "written": 20, "at_most_per_hour": 1, "grace_ms": grace_ms, "are_seen": False}
+
+
 @given(
     steps=_STEPS,
     written=st.integers(0, 700),
@@ -334,6 +339,9 @@ _STEPS = st.lists(
     grace_ms=st.sampled_from([GRACE_MS, 2 * FRESH_MS]),
     are_seen=st.booleans(),
 )
+@example(**_story((3, FRESH_MS // 2, 1, ""), (9, FRESH_MS // 2, 0, ""), grace_ms=2 * FRESH_MS)).via("a job that hangs")
+@example(**_story((3, TICK_MS, 1, ""), (9, TICK_MS, 1, "long gap"))).via("an outage")
+@example(**_story((5, FRESH_MS // 2, 1, ""), (3, GRACE_MS, 1, "job restarts"))).via("a restart")
 def test_whatever_happens_only_a_shape_that_holds_the_slot_is_evicted(
     steps: list[tuple[int, int, int, int, str, dict[str, int]]],
     written: int,
@@ -374,7 +382,11 @@ def _happen(world: World, event: str) -> None:
     elif event == "flush":
         world.holders = (*world.holders[1:], replace(world.holders[0], since_ms=world.now_ms))
     world.has_job = event != "no job"
-    world.job = {"not ready": {"is_ready": False}, "late": {"at_ms": world.now_ms - 2 * FRESH_MS}}.get(event, {})
+    jobs: dict[str, dict[str, Any]] = {
+        "not ready": {"is_ready": False},
+        "late": {"at_ms": world.now_ms - 2 * FRESH_MS},
+    }
+    world.job = jobs.get(event, {})
 
 
 def _require_right(
