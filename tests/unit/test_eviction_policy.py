@@ -328,7 +328,9 @@ _STEPS = st.lists(
 
 
 def _story(*steps: tuple[int, int, int, str], grace_ms: int = GRACE_MS) -> dict[str, Any]:
-    drawn = [(looks, ms, MB, batches, event, {}) for looks, ms, batches, event in steps]
+    drawn: list[tuple[int, int, int, int, str, dict[str, int]]] = [
+        (looks, ms, MB, batches, event, {}) for looks, ms, batches, event in steps
+    ]
     return {"steps": drawn, "written": 20, "at_most_per_hour": 1, "grace_ms": grace_ms, "are_seen": False}
 
 
