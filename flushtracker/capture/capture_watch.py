@@ -19,7 +19,9 @@ from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 class _Connection:
     """The last connection that held the slot; ``matched`` and ``unmatched`` are the changes of those before it.
 
-    It is replaced as a whole, so that a reader sees either the one or the other.
+    ``is_capturing`` once it has read which shapes there are and which were evicted, until it is closed. Before that,
+    ``subscriptions`` are of the connection before, and another capture may have written the registry since. It is
+    replaced as a whole, so that a reader sees either the one or the other.
     """
 
     source: str
@@ -29,7 +31,7 @@ class _Connection:
     subscriptions: Subscriptions | None
     matched: int = 0
     unmatched: int = 0
-    is_open: bool = True
+    is_capturing: bool = False
 
 
 class CaptureWatch:
@@ -68,13 +70,13 @@ class CaptureWatch:
         try:
             yield
         finally:
-            self._connection = replace(self._connection, is_open=False)
+            self._connection = replace(self._connection, is_capturing=False)
 
     def handle_start(self, subscriptions: Subscriptions, counts: ChangeCounts) -> None:
         """The connection of the current :meth:`connection` begins to capture."""
         if self._connection is None:
             raise RuntimeError("capture starts without a connection")
-        self._connection = replace(self._connection, subscriptions=subscriptions, counts=counts)
+        self._connection = replace(self._connection, subscriptions=subscriptions, counts=counts, is_capturing=True)
 
     def handle_acks_read(self) -> None:
         """The ack table was read without an error."""
@@ -103,7 +105,7 @@ def _with(connection: _Connection, status: CaptureStatus) -> CaptureStatus:
     return replace(
         status,
         source=connection.source,
-        is_connected=connection.is_open,
+        is_connected=connection.is_capturing,
         received_lsn=positions.received_lsn,
         published_lsn=_reached(positions.published_lsn),
         acknowledged_lsn=_reached(positions.acknowledged_lsn),

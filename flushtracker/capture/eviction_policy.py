@@ -11,19 +11,22 @@ this has been true at every look for the grace period (:class:`_Look`):
 
 and if, over this period,
 
-- the job has gone through a batch, and has seen all that capture had published at its beginning: so it is not behind,
-  and has not merely failed to read that the shape was flushed;
+- the job has gone through a batch, the last one just now, and has seen all that capture had published at its beginning:
+  so it does not hang, is not behind, and has not merely failed to read that the shape was flushed;
 - the server has written WAL. At an idle server time passes, but nothing accumulates;
 - no eviction is still without effect, and the last hour had fewer than ``at_most_per_hour``;
 
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
 
-Then the shape goes if it is pending without progress for longer than ``remove_after``; or if the slot retains more than
+Then the shape goes if it was seen without progress for longer than ``remove_after``; or if the slot retains more than
 its limit, at least half of which this shape holds. The other half may be an open transaction, which no removal ends.
+
+For ``remove_after`` only the time counts since when every look found capture and the job in order, the job not behind.
+``since_ms`` survives a restart; but while capture, the job or the whole machine was down, so was perhaps the writer.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.capture.stall_config import StallRule
@@ -60,8 +63,25 @@ class _Look:
     since_ms: int
     started_at_ms: int
     batch_id: int
+    seen_lsn: int
     published_lsn: int
     written_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Capture and the job are in order since ``since_ms``, at every look until ``at_ms``, and are the same ``runs``."""
+
+    since_ms: int
+    at_ms: int
+    runs: tuple[str, int, int]
+
+    @classmethod
+    def after(cls, last: "_Order | None", at_ms: int, runs: tuple[str, int, int]) -> "_Order":
+        """After a look that found them in order, given what was known before it."""
+        if last is None or last.runs != runs or not 0 <= at_ms - last.at_ms <= FRESH_MS:
+            return cls(at_ms, at_ms, runs)
+        return cls(last.since_ms, at_ms, runs)
 
 
 class EvictionPolicy:
@@ -70,14 +90,23 @@ class EvictionPolicy:
     def __init__(self, rule: StallRule) -> None:
         self._rule = rule
         self._looks: deque[_Look] = deque()
+        self._order: _Order | None = None
 
     def decide(self, now_ms: int, capture: CaptureStatus, job: JobStatus | None) -> Decision:
         """What to do at ``now_ms``; ``job`` is ``None`` if there is no document of a job that knows the source."""
         source = _source_of(capture, job)
-        reason = _capture_fault(now_ms, capture) or _job_fault(now_ms, capture, job, source)
+        reason = _capture_fault(now_ms, capture) or _job_fault(now_ms, job, source)
         if reason is not None or job is None or source is None or capture.slot is None or job.batch_id is None:
             self._looks.clear()
+            self._order = None
             return Decision(capture.source or "", None, reason or "there is nothing to decide by")
+        order = self._order = _Order.after(
+            self._order, now_ms, (source.source, capture.started_at_ms, job.started_at_ms)
+        )
+        reason = _holder_fault(source, capture)
+        if reason is not None:
+            self._looks.clear()
+            return Decision(source.source, None, reason)
         holder = source.holders[0]
         look = _Look(
             now_ms,
@@ -86,14 +115,17 @@ class EvictionPolicy:
             holder.since_ms,
             job.started_at_ms,
             job.batch_id,
+            source.last_seen_lsn or 0,
             capture.published_lsn or 0,
             capture.slot.written_lsn,
         )
         first = self._first_look(look)
-        reason = self._not_yet(look, first, source, holder)
+        if look.seen_lsn < first.published_lsn:
+            order = self._order = replace(order, since_ms=now_ms)
+        reason = self._not_yet(look, first, holder) or _hang(job)
         if reason is not None:
             return Decision(source.source, None, reason)
-        cause = self._cause(job.at_ms - holder.since_ms, holder, capture.slot)
+        cause = self._cause(job.at_ms - holder.since_ms, now_ms - order.since_ms, holder, capture.slot)
         if cause is None:
             return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
@@ -112,7 +144,7 @@ class EvictionPolicy:
             looks.popleft()
         return looks[0]
 
-    def _not_yet(self, look: _Look, first: _Look, source: SourceStatus, holder: Holder) -> str | None:
+    def _not_yet(self, look: _Look, first: _Look, holder: Holder) -> str | None:
         """Why the stall has not been seen for long enough, or holds nothing; ``None`` if it has."""
         if look.at_ms - first.at_ms < self._rule.grace_ms:
             return f"{holder.shape_id!r} has not been seen to hold for stall.grace"
@@ -120,16 +152,16 @@ class EvictionPolicy:
             return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than stall.at_least"
         if look.batch_id <= first.batch_id:
             return "the job has gone through no batch for stall.grace"
-        if (source.last_seen_lsn or 0) < first.published_lsn:
+        if look.seen_lsn < first.published_lsn:
             return "the job is behind: it has not seen what was published before"
         if look.written_lsn <= first.written_lsn:
             return "the server is idle"
         return None
 
-    def _cause(self, stalled_ms: int, holder: Holder, slot: SlotStatus) -> str | None:
+    def _cause(self, stalled_ms: int, seen_ms: int, holder: Holder, slot: SlotStatus) -> str | None:
         """Why the shape is to go, as the registry will say it; ``None`` if it is within the limits."""
         rule, limit = self._rule, None
-        if rule.remove_after_ms is not None and stalled_ms > rule.remove_after_ms:
+        if rule.remove_after_ms is not None and min(stalled_ms, seen_ms) > rule.remove_after_ms:
             limit = "stall.remove_after"
         elif rule.retained is not None and 2 * holder.held_bytes >= slot.retained_bytes:
             limit = rule.retained.reached(slot.retained_bytes, slot.safe_wal_bytes)
@@ -162,12 +194,17 @@ def _capture_fault(now_ms: int, capture: CaptureStatus) -> str | None:
     return "the slot is lost" if slot.wal_status == "lost" else None
 
 
-def _job_fault(now_ms: int, capture: CaptureStatus, job: JobStatus | None, source: SourceStatus | None) -> str | None:
+def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) -> str | None:
     """Why the job's side says nothing about it; ``None`` if it does."""
     if job is None or abs(now_ms - job.at_ms) > FRESH_MS:
         return "there is no document of the tracking job that is of now"
     if not job.is_ready or job.batch_id is None or source is None:
         return "the tracking job does not know the source yet"
+    return None
+
+
+def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
+    """Why no shape holds the slot now although all is in order, as while the ack moves; ``None`` if one does."""
     if source.ack_lsn != capture.acknowledged_lsn:
         return "the job's ack is not the one that capture has read"
     confirmed_lsn = None if capture.slot is None else capture.slot.confirmed_lsn
@@ -175,11 +212,14 @@ def _job_fault(now_ms: int, capture: CaptureStatus, job: JobStatus | None, sourc
         return "the slot is not confirmed up to the ack"
     if not source.holders:
         return "no shape holds the ack"
-    return _removal_under_way(source.holders[0], capture)
+    first = source.holders[0].shape_id
+    if first in {eviction.shape_id for eviction in capture.evictions}:
+        return f"{first!r} is removed already, and the job has still to see that"
+    return None
 
 
-def _removal_under_way(holder: Holder, capture: CaptureStatus) -> str | None:
-    evicted = {eviction.shape_id for eviction in capture.evictions}
-    if holder.shape_id in evicted:
-        return f"{holder.shape_id!r} is removed already, and the job has still to see that"
+def _hang(job: JobStatus) -> str | None:
+    """Why a document that is of now may tell what is no more: it has what the last batch has seen."""
+    if job.batch_at_ms is None or abs(job.at_ms - job.batch_at_ms) > FRESH_MS:
+        return "the job's last batch is not of now"
     return None

@@ -49,8 +49,9 @@ class RetainedLimit:
 class StallRule:
     """When to remove the shape that holds most; ``None`` for a limit that is not set.
 
-    ``remove_after_ms``: pending without progress for longer. ``retained``: the slot retains more. In either case only
-    if the shape holds at least ``at_least_bytes``, and was seen to hold the ack, by a healthy job, for ``grace_ms``.
+    ``remove_after_ms``: pending without progress for longer, as far as it was seen. ``retained``: the slot retains
+    more. In either case only if the shape holds at least ``at_least_bytes``, and was seen to hold the ack, by a healthy
+    job, for ``grace_ms``.
     """
 
     remove_after_ms: int | None

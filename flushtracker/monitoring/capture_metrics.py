@@ -17,7 +17,9 @@ def capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     yield from _slot_metrics(status.slot)
     is_ready = status.is_connected and status.slot is not None
     yield gauge("ready", "Whether capture is connected and has read its slot.", is_ready)
-    yield gauge("connected", "Whether the replication connection stands.", status.is_connected)
+    yield gauge(
+        "connected", "Whether the replication connection stands, and the shapes are known.", status.is_connected
+    )
     yield gauge("received_lsn", "How far capture has received the WAL, a byte position.", status.received_lsn)
     yield gauge(
         "published_lsn", "How far Kafka has confirmed what capture published, a byte position.", status.published_lsn

@@ -14,7 +14,7 @@ def not_ready_because(status: ProgramStatus) -> str | None:
             None if status.is_ready else "the query does not run yet: its state is being read, or its first batch runs"
         )
     if not status.is_connected:
-        return "there is no replication connection to PostgreSQL"
+        return "there is no replication connection to PostgreSQL, or the shapes are not read yet"
     if status.slot is None:
         return "the slot has not been read yet"
     return None

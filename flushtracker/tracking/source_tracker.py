@@ -149,6 +149,9 @@ class SourceTrackers(Mapping[str, SourceTracker]):
 
     def apply(self, reports: Iterable[Report]) -> dict[str, int]:
         """Apply the reports of one micro-batch, in any order; return the new ack of each source whose ack advanced."""
+        for tracker in self._trackers.values():
+            # A source without a report in this micro-batch is not applied below, and nothing of it was removed.
+            tracker.removed = frozenset()
         groups: dict[str, dict[str, GroupReport]] = defaultdict(dict)
         chains: dict[str, ChainReport] = {}
         for source, shape_group, text in reports:

@@ -41,7 +41,9 @@ class Job:
         seen = self.capture.loop.status().published_lsn or 0
         holders = tuple(Holder(name, self.since_ms, 1, seen - self.held_from, None) for name in self.holders)
         source = SourceStatus(self.capture.loop.source, self.ack_lsn, seen, len(holders), 0, None, holders)
-        return JobStatus(now_ms, self.since_ms, is_ready=True, sources=(source,), batch_id=self.batches)
+        return JobStatus(
+            now_ms, self.since_ms, is_ready=True, sources=(source,), batch_id=self.batches, batch_at_ms=now_ms
+        )
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_i
     """At the idle server the same shape is pending for an hour, and holds 32 MB, and stays."""
     said, server = job
     rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [server.url]}
-    rig.settings["stall"] = {"remove_after": "30 minutes", "grace": "500 ms"}
+    rig.settings["stall"] = {"remove_after": "1 second", "grace": "500 ms"}
     rig.define(shape("users"), shape("dead"))
     said.capture = capture = rig.start()
     rig.execute_and_wait(INSERT_USER)

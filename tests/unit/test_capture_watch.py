@@ -1,12 +1,15 @@
 """What capture's document says from its start on, across connections, and what is counted for it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flushtracker.capture.capture_watch import CaptureWatch
+from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.change_counts import ChangeCounts
 from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.postgres.replication_frames import Keepalive
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
@@ -78,12 +81,36 @@ def test_what_a_lost_connection_has_reached_and_counted_is_kept() -> None:
     with watch.connection("7/1/s", first):
         first.handle_received(2000)
         first.handle_ack(1500)
-        assert watch.read().is_connected
     assert (watch.read().is_connected, watch.read().received_lsn, watch.read().acknowledged_lsn) == (False, 2000, 1500)
     assert (watch.read().reconnects, watch.read().publish_queue_bytes) == (0, 7)
     with pytest.raises(KeyError), watch.connection("7/1/s", StandbyStatus(1000)):
         raise KeyError
     assert (watch.read().reconnects, watch.read().is_connected) == (1, False)
+
+
+def test_capture_is_connected_once_it_knows_its_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, its document has no evictions, or the last connection's; another capture may have evicted since."""
+    world = FakeWorld(tmp_path, monkeypatch)
+    world.define("users")
+    world.register(BEGUN, shape_entry("users"))
+    before: list[tuple[bool, int]] = []
+    after: list[tuple[bool, int]] = []
+    begin = CapturedSource.begin
+
+    def look(into: list[tuple[bool, int]]) -> None:
+        status = world.loop.status()
+        into.append((status.is_connected, status.shapes))
+
+    def looking(source: CapturedSource, *arguments: Any) -> Subscriptions:
+        look(before)
+        return begin(source, *arguments)
+
+    monkeypatch.setattr(CapturedSource, "begin", looking)
+    second = Connection(1, transaction(2000, 50))
+    second.at_the_end = lambda: look(after)
+    world.capture(Connection(1, transaction(2000, 50)), second)
+    assert before == [(False, 0), (False, 1)]
+    assert after == [(True, 1)]
 
 
 def test_the_loop_tells_of_two_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """When a shape may be removed for what it holds: only if that shape holds the slot, and removing it can free it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flushtracker.capture.eviction_policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
@@ -43,11 +44,18 @@ class World:
     source: dict[str, Any] = field(default_factory=dict)
     holder: dict[str, Any] = field(default_factory=dict)
     has_job: bool = True
+    job_started_at_ms: int = START_MS
+
+    def __post_init__(self) -> None:
+        self.batch_at_ms, self.seen_lsn = self.now_ms, self.written_lsn - 1
 
     def tick(self, ms: int = TICK_MS) -> None:
+        """Time passes; ``batches`` of the job end, and have seen everything."""
         self.now_ms += ms
         self.written_lsn += self.grows_by
         self.batch_id += self.batches
+        if self.batches:
+            self.batch_at_ms, self.seen_lsn = self.now_ms, self.written_lsn - 1
 
     @property
     def held_bytes(self) -> int:
@@ -82,14 +90,14 @@ class World:
         if not self.has_job:
             return None
         holders = tuple(replace(holder, **{"held_bytes": self.held_bytes, **self.holder}) for holder in self.holders)
-        source = SourceStatus(SOURCE, ACK, self.written_lsn - 1, len(holders), 1, START_MS, holders)
+        source = SourceStatus(SOURCE, ACK, self.seen_lsn, len(holders), 1, START_MS, holders)
         job = JobStatus(
             at_ms=self.now_ms,
-            started_at_ms=START_MS,
+            started_at_ms=self.job_started_at_ms,
             is_ready=True,
             sources=(replace(source, **self.source),),
             batch_id=self.batch_id,
-            batch_at_ms=self.now_ms,
+            batch_at_ms=self.batch_at_ms,
         )
         return replace(job, **self.job)
 
@@ -200,6 +208,16 @@ def test_a_shape_does_not_go_for_what_an_open_transaction_retains() -> None:
     assert world.run(5 * AFTER_MS, EvictionPolicy(rule)).shape_id is None
 
 
+def test_a_shape_that_has_just_become_pending_has_its_own_time() -> None:
+    """However long all was in order before."""
+    world, policy = World(grows_by=1, holders=()), EvictionPolicy(RULE)
+    world.run(10 * AFTER_MS, policy)
+    pending_ms = world.now_ms
+    world.holders = (Holder("new", pending_ms, 1, 0, None),)
+    assert world.run(2 * AFTER_MS, policy).shape_id == "new"
+    assert world.now_ms - pending_ms == AFTER_MS + TICK_MS
+
+
 def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect() -> None:
     """The job has still to see the removal; then the hour has to pass."""
     world, policy = World(), EvictionPolicy(RULE)
@@ -208,6 +226,9 @@ def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect
     decision = world.run(AFTER_MS, policy)
     assert decision.reason == "'dead' is removed already, and the job has still to see that"
     world.holders = world.holders[1:]
+    world.capture["acknowledged_lsn"] = ACK - 1
+    assert "the job's ack is not the one" in world.run(GRACE_MS, policy).reason, "the ack moves"
+    world.capture.clear()
     decision = world.run(AFTER_MS, policy)
     assert decision.reason == "'behind-it' waits: evictions of the last hour: 1, which is stall.at_most_per_hour"
     assert decision.is_postponed
@@ -215,47 +236,159 @@ def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
 
 
-def test_a_restart_of_capture_or_of_the_job_begins_the_grace_period_again() -> None:
+@pytest.mark.parametrize("restarted", ["capture", "job"])
+def test_a_restart_of_capture_or_of_the_job_starts_the_time_anew(restarted: str) -> None:
     """The hourly limit survives it: evictions are read from the registry."""
     world = World()
     policy = EvictionPolicy(RULE)
-    world.run(AFTER_MS, policy)
-    world.job["started_at_ms"] = world.now_ms
+    assert world.run(AFTER_MS, policy).reason == "'dead' is within the limits"
+    if restarted == "job":
+        world.job_started_at_ms = world.now_ms
+    else:
+        policy = EvictionPolicy(RULE)
     since = world.now_ms
-    assert world.run(AFTER_MS, policy).shape_id == "dead"
-    assert world.now_ms - since == GRACE_MS
+    assert world.run(2 * AFTER_MS, policy).shape_id == "dead"
+    assert world.now_ms - since == AFTER_MS + TICK_MS
 
 
-_DELAYS = st.integers(0, 3 * FRESH_MS)
+def _away(world: World, policy: EvictionPolicy) -> None:
+    """Capture, or the machine, does not run."""
+    del policy
+    world.tick(10 * AFTER_MS)
 
 
-@given(data=st.data())
-def test_whatever_happens_only_a_shape_that_holds_the_slot_is_evicted(data: st.DataObject) -> None:
-    """Random clocks, delays, jobs that die and return, idle hours; each eviction is checked against what was true."""
-    world = World(written_lsn=ACK + data.draw(st.integers(0, 700)) * MB)
-    rule = replace(RULE, at_most_per_hour=data.draw(st.integers(1, 3)))
+def _without_the_job(world: World, policy: EvictionPolicy) -> None:
+    world.has_job = False
+    world.run(10 * AFTER_MS, policy)
+    world.has_job = True
+    world.tick()
+
+
+def _with_a_job_that_hangs(world: World, policy: EvictionPolicy) -> None:
+    """It answers, but a batch does not end."""
+    world.batches = 0
+    world.run(10 * AFTER_MS, policy)
+    world.batches = 1
+    world.tick()
+
+
+def _with_gaps(world: World, policy: EvictionPolicy) -> None:
+    """Capture's figures are there only now and then."""
+    for _ in range(20):
+        world.run(TICK_MS, policy)
+        world.tick(FRESH_MS)
+
+
+@pytest.mark.parametrize("outage", [_away, _without_the_job, _with_a_job_that_hangs, _with_gaps])
+def test_a_shape_that_was_in_flight_when_all_stopped_has_the_whole_time_again(
+    outage: Callable[[World, EvictionPolicy], None],
+) -> None:
+    """Its writer was down, too, and ``since_ms`` is from before. It flushes a moment later."""
+    world, policy = World(), EvictionPolicy(RULE)
+    world.run(GRACE_MS, policy)
+    outage(world, policy)
+    back_ms, world.grows_by = world.now_ms, 0
+    world.written_lsn = ACK + 100 * MB
+    world.tick(0)
+
+    def write(world: World) -> None:
+        world.grows_by = 1
+
+    assert world.run(AFTER_MS, policy, write).reason == "'dead' is within the limits"
+    assert world.run(AFTER_MS, policy, write).shape_id == "dead"
+    assert AFTER_MS < world.now_ms - back_ms <= AFTER_MS + 2 * GRACE_MS
+
+
+def test_a_job_that_has_hung_since_one_batch_is_not_asked() -> None:
+    """It had a batch after the first look, and its document is of now; but the shape may be flushed since."""
+    rule = replace(RULE, grace_ms=2 * FRESH_MS)
+    world = World()
+    world.source["last_seen_lsn"] = world.written_lsn + 1_000 * MB
+    policy = EvictionPolicy(rule)
+    world.run(2 * TICK_MS, policy)
+    world.batches = 0
+    decision = world.run(2 * FRESH_MS, policy)
+    assert (decision.shape_id, decision.reason) == (None, "the job's last batch is not of now")
+
+
+_EVENTS: Final = ("gap", "long gap", "back", "no job", "not ready", "late", "job restarts", "capture restarts", "flush")
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([1, 2, 5, 10]),
+        st.sampled_from([TICK_MS, GRACE_MS, GRACE_MS, FRESH_MS // 2, FRESH_MS]),
+        st.sampled_from([MB, MB, 100 * MB, 0]),
+        st.sampled_from([1, 1, 0]),
+        st.sampled_from(["", *_EVENTS]),
+        st.sampled_from([{}, {}, {}, {"held_bytes": 0}, {"held_bytes": 17 * MB}]),
+    ),
+    min_size=2,
+    max_size=12,
+)
+"""How many looks, and how far apart; the WAL and the batches in between; what happens first; what the shape holds."""
+
+
+def _story(*steps: tuple[int, int, int, str], grace_ms: int = GRACE_MS) -> dict[str, Any]:
+    drawn: list[tuple[int, int, int, int, str, dict[str, int]]] = [
+        (looks, ms, MB, batches, event, {}) for looks, ms, batches, event in steps
+    ]
+    return {"steps": drawn, "written": 20, "at_most_per_hour": 1, "grace_ms": grace_ms, "are_seen": False}
+
+
+@given(
+    steps=_STEPS,
+    written=st.integers(0, 700),
+    at_most_per_hour=st.integers(1, 3),
+    grace_ms=st.sampled_from([GRACE_MS, 2 * FRESH_MS]),
+    are_seen=st.booleans(),
+)
+@example(**_story((3, FRESH_MS // 2, 1, ""), (9, FRESH_MS // 2, 0, ""), grace_ms=2 * FRESH_MS)).via("a job that hangs")
+@example(**_story((3, TICK_MS, 1, ""), (9, TICK_MS, 1, "long gap"))).via("an outage")
+@example(**_story((5, FRESH_MS // 2, 1, ""), (3, GRACE_MS, 1, "job restarts"))).via("a restart")
+def test_whatever_happens_only_a_shape_that_holds_the_slot_is_evicted(
+    steps: list[tuple[int, int, int, int, str, dict[str, int]]],
+    written: int,
+    at_most_per_hour: int,
+    grace_ms: int,
+    are_seen: bool,  # noqa: FBT001  drawn
+) -> None:
+    """Random clocks, outages, jobs that hang, die and return, idle hours; each eviction is checked against the truth.
+
+    ``are_seen``: the job sees each removal at once; else never.
+    """
+    world = World(written_lsn=ACK + written * MB)
+    rule = replace(RULE, at_most_per_hour=at_most_per_hour, grace_ms=grace_ms)
     policy = EvictionPolicy(rule)
     history: list[tuple[int, CaptureStatus, JobStatus | None]] = []
-    for _ in range(data.draw(st.integers(1, 80))):
-        world.grows_by = data.draw(st.sampled_from([0, 0, MB, 100 * MB]))
-        world.batches = data.draw(st.sampled_from([0, 1, 1]))
-        world.has_job = data.draw(st.sampled_from([True, True, True, True, False]))
-        world.job = data.draw(
-            st.sampled_from([{}, {}, {}, {"is_ready": False}, {"at_ms": world.now_ms - data.draw(_DELAYS)}])
-        )
-        world.holder = data.draw(st.sampled_from([{}, {}, {}, {"held_bytes": 0}, {"held_bytes": 17 * MB}]))
-        if data.draw(st.integers(0, 15)) == 0:
-            world.holders = tuple(data.draw(st.permutations(world.holders)))
-        world.tick(data.draw(st.sampled_from([TICK_MS, TICK_MS, GRACE_MS, -GRACE_MS, FRESH_MS, AFTER_MS, HOUR_MS])))
+    looks = ((step, number) for step in steps for number in range(step[0]))
+    for (_, ms, world.grows_by, world.batches, event, world.holder), number in looks:
+        world.tick(ms)
+        _happen(world, "" if number else event)
+        if event == "capture restarts" and number == 0:
+            policy, history = EvictionPolicy(rule), []
         capture, job = world.capture_status(), world.job_status()
         history.append((world.now_ms, capture, job))
         decision = policy.decide(world.now_ms, capture, job)
         if decision.shape_id is not None:
             _require_right(decision, rule, history)
             world.evictions += (Eviction(decision.shape_id, world.now_ms, decision.reason),)
-            if data.draw(st.booleans()):
+            if are_seen:
                 world.holders = tuple(holder for holder in world.holders if holder.shape_id != decision.shape_id)
                 world.holders += (Holder(f"next-{len(world.evictions)}", world.now_ms, 1, 0, None),)
+
+
+def _happen(world: World, event: str) -> None:
+    """What lasts for one look, but for restarts and flushes."""
+    world.now_ms += {"gap": AFTER_MS, "long gap": HOUR_MS, "back": -GRACE_MS}.get(event, 0)
+    if event == "job restarts":
+        world.job_started_at_ms = world.now_ms
+    elif event == "flush":
+        world.holders = (*world.holders[1:], replace(world.holders[0], since_ms=world.now_ms))
+    world.has_job = event != "no job"
+    jobs: dict[str, dict[str, Any]] = {
+        "not ready": {"is_ready": False},
+        "late": {"at_ms": world.now_ms - 2 * FRESH_MS},
+    }
+    world.job = jobs.get(event, {})
 
 
 def _require_right(
@@ -269,19 +402,35 @@ def _require_right(
     assert decision.shape_id == holder.shape_id
     assert holder.shape_id not in {eviction.shape_id for eviction in capture.evictions}
     assert abs(now_ms - job.at_ms) <= FRESH_MS
+    assert job.batch_at_ms is not None
+    assert now_ms - job.batch_at_ms <= FRESH_MS, "it hangs"
     assert holder.held_bytes >= rule.at_least_bytes
     assert sum(now_ms - eviction.at_ms < HOUR_MS for eviction in capture.evictions) < rule.at_most_per_hour
     # Since some look that is at least the grace period ago, all looks were alike; and the server has written meanwhile.
-    seen = []
-    for at_ms, earlier, earlier_job in reversed(history):
-        if earlier_job is None or not earlier_job.is_ready or abs(at_ms - earlier_job.at_ms) > FRESH_MS:
-            break
-        first = earlier_job.sources[0].holders[0]
-        if (first.shape_id, first.since_ms) != (holder.shape_id, holder.since_ms):
-            break
-        assert earlier.slot is not None
-        seen.append((at_ms, earlier.slot.written_lsn))
-        if now_ms - at_ms >= rule.grace_ms:
-            break
+    in_order = list(_in_order(history))
+    stall = (holder.shape_id, holder.since_ms)
+    seen = [(at_ms, written) for at_ms, written, _ in takewhile(lambda look: look[2] == stall, in_order)]
     assert now_ms - seen[-1][0] >= rule.grace_ms
-    assert seen[-1][1] < capture.slot.written_lsn
+    first_written_lsn = next(written_lsn for at_ms, written_lsn in seen if now_ms - at_ms >= rule.grace_ms)
+    assert first_written_lsn < capture.slot.written_lsn
+    if decision.reason.endswith("stall.remove_after"):
+        assert rule.remove_after_ms is not None
+        assert now_ms - holder.since_ms > rule.remove_after_ms
+        assert now_ms - in_order[-1][0] > rule.remove_after_ms, "nobody has seen it for so long"
+
+
+def _in_order(
+    history: list[tuple[int, CaptureStatus, JobStatus | None]],
+) -> Iterator[tuple[int, int, tuple[str, int]]]:
+    """When, back from the last look, all was in order and without a gap; the WAL written then, and who held."""
+    later_ms, _, last = history[-1]
+    assert last is not None
+    for at_ms, capture, job in reversed(history):
+        if job is None or not job.is_ready or job.started_at_ms != last.started_at_ms:
+            return
+        if abs(at_ms - job.at_ms) > FRESH_MS or not 0 <= later_ms - at_ms <= FRESH_MS:
+            return
+        assert capture.slot is not None
+        first = job.sources[0].holders[0]
+        yield at_ms, capture.slot.written_lsn, (first.shape_id, first.since_ms)
+        later_ms = at_ms

@@ -87,7 +87,7 @@ def test_a_status_that_cannot_be_read_is_unavailable(path: str) -> None:
         (CaptureStatus(1, 1, "s", is_connected=True, slot=SLOT), "Ready\n"),
         (
             CaptureStatus(1, 1, "s", is_connected=False, slot=SLOT),
-            "Not ready: there is no replication connection to PostgreSQL\n",
+            "Not ready: there is no replication connection to PostgreSQL, or the shapes are not read yet\n",
         ),
         (CaptureStatus(1, 1, "s", is_connected=True), "Not ready: the slot has not been read yet\n"),
     ],

@@ -186,3 +186,12 @@ def test_removed_shapes_are_those_of_the_last_batch() -> None:
     assert tracker.removed == {"a", "b"}
     tracker.apply({"0": GroupReport()}, None)
     assert tracker.removed == frozenset()
+
+
+def test_a_source_without_a_report_has_removed_nothing_in_the_batch() -> None:
+    """Another source's batches would tell its last removals again and again."""
+    trackers = SourceTrackers(lambda _: None)
+    trackers.apply([Report("idle", "0", GroupReport(removed=("a",)).to_json())])
+    assert trackers["idle"].removed == {"a"}
+    trackers.apply([Report("busy", "0", GroupReport().to_json())])
+    assert trackers["idle"].removed == frozenset()
