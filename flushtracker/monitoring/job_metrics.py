@@ -23,7 +23,13 @@ def job_metrics(status: JobStatus, now_ms: int) -> Iterator[Metric]:
     yield gauge("batch_timestamp_seconds", "When the last micro-batch ended.", batch_at_s)
     yield counter("events", "Events that the job has read since its start.", status.events)
     yield counter("dead_letters", "Malformed flush notifications since the job's start.", status.dead_letters)
-    yield gauge("kafka_records_behind", "Records of the topics that the job has not read yet.", status.records_behind)
+    running_s = _age_s(status.batch_running_since_ms, now_ms)
+    yield gauge("batch_running_seconds", "For how long the present micro-batch runs; 0 between two.", running_s)
+    yield gauge(
+        "kafka_records_behind",
+        "Records of the topics that the job has not read yet, as of the last finished batch.",
+        status.records_behind,
+    )
     yield gauge("state_bytes", "Memory that Spark's state uses.", status.state_bytes)
 
 

@@ -105,6 +105,8 @@ class JobStatus:
     ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
     ``records_behind`` is how many records the topics had at the last batch that it did not read, ``None`` without Kafka
     or a batch. ``state_bytes`` is the memory that the state takes, as Spark's state store estimates it.
+    ``batch_running_since_ms`` is when the batch began that the job is processing now, ``None`` between two batches. All
+    else is as of the last batch that has ended, so it is stale if that is long ago.
     """
 
     at_ms: int
@@ -119,6 +121,7 @@ class JobStatus:
     dead_letters: int = 0
     records_behind: int | None = None
     state_bytes: int | None = None
+    batch_running_since_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -130,6 +133,7 @@ class JobStatus:
             "sources": [source.to_json() for source in self.sources],
             "batch_id": self.batch_id,
             "batch_at_ms": self.batch_at_ms,
+            "batch_running_since_ms": self.batch_running_since_ms,
             "batches": self.batches,
             "batch_ms": self.batch_ms,
             "events": self.events,
@@ -147,5 +151,5 @@ class JobStatus:
             started_at_ms=fields["started_at_ms"],
             is_ready=fields["is_ready"],
             sources=tuple(map(SourceStatus.from_json, fields["sources"])),
-            **{name: fields[name] for name in (*names, "records_behind", "state_bytes")},
+            **{name: fields[name] for name in (*names, "records_behind", "state_bytes", "batch_running_since_ms")},
         )

@@ -38,6 +38,7 @@ def random_job(rng: Random) -> JobStatus:
         dead_letters=rng.randrange(100),
         records_behind=_maybe(rng, rng.randrange(10**6)),
         state_bytes=_maybe(rng, rng.randrange(10**9)),
+        batch_running_since_ms=_maybe(rng, _time(rng)),
     )
 
 

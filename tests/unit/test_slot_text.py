@@ -41,6 +41,18 @@ def test_nothing_pending_is_three_facts() -> None:
     ]
 
 
+def test_batch_that_hangs_is_told_with_its_age() -> None:
+    """Below the figures, which are of the time before it."""
+    job = job_status(IDLE, batch_running_since_ms=NOW_MS - 7_200_000)
+    lines = text(overview(job=job, slot=slot(retained_bytes=800_000_000)))
+    assert lines[1:3] == [
+        "ack 0/37F1CE7   last seen 0/37F1CE7   nothing pending",
+        "a batch has run for 2.0 h; what the job says is of the time before it",
+    ]
+    (remedy,) = remedies(lines)
+    assert remedy.startswith("see the job's log and Spark's page")
+
+
 def test_slot_is_shown_when_the_job_is_dead_and_the_table_is_dated() -> None:
     """What the table had is not what is; the shape that it names may be done since."""
     assert text(overview(job=NO_JOB)) == [
