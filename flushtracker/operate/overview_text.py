@@ -159,8 +159,16 @@ def _shell_word(text: str) -> str:
     """The text as a shell reads it; one with characters that cannot be seen, as bash and zsh do."""
     if text.isprintable():
         return shlex.quote(text)
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{printable(escaped)}'"
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(character: str) -> str:
+    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be one byte and no character."""
+    if character in "\\'":
+        return f"\\{character}"
+    if "\x80" <= character <= "\xff" and not character.isprintable():
+        return f"\\u{ord(character):04x}"
+    return printable(character)
 
 
 def _texts(verdict: Verdict, part: Part) -> list[str]:

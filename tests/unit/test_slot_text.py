@@ -157,7 +157,21 @@ def test_long_ids_fit_a_terminal_of_80_columns_and_stay_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape_id", ["it's", "a b", "$(reboot)", "-f", "naïve", "a;b", "eu\ufeff", "a\u200bb'c\\d", "x\u202ey", '"', "*"]
+    "shape_id",
+    [
+        "it's",
+        "a b",
+        "$(reboot)",
+        "-f",
+        "naïve",
+        "a;b",
+        "eu\ufeff",
+        "a\u200bb'c\\d",
+        "x\u202ey",
+        "a\x9b31m\x1b2\xad\\x9b'\x85b",
+        '"',
+        "*",
+    ],
 )
 def test_remedy_can_be_pasted_into_a_shell(shape_id: str) -> None:
     """Whatever the id is, bash reads it as it is, and the terminal shows no character that is not seen."""
