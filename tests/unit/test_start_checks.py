@@ -3,9 +3,11 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from socket import create_server, socket
+from socket import create_connection, create_server, socket
+from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -139,6 +141,51 @@ def test_newcomer_has_a_wrong_port_or_a_wrong_name_of_a_broker(caplog: pytest.Lo
         "refused, kafka.invalid:9092: .*[Nn]ame.*",
         line,
     )
+
+
+def test_servers_that_drop_packets_do_not_add_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One name has many addresses, and another is never resolved; the program waits once for all of them."""
+    released = Event()
+    asked: list[str] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> socket:
+        asked.append(address[0])
+        for _ in range(6):  # addresses, of which each may take the timeout
+            released.wait(None if address[0] == "unresolved" else timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(first_contact.socket, "create_connection", connect)
+    started = time.monotonic()
+    (line,) = contact("many:9092, unresolved:9092,many:9092", {}, caplog)
+    took_s = time.monotonic() - started
+    released.set()
+    assert line.endswith(" reason=many:9092: no answer within 0.5 s, unresolved:9092: no answer within 0.5 s")
+    assert sorted(asked) == ["many", "unresolved"]
+    assert took_s < 2.5  # one after the other, many:9092 alone would take 3 s
+
+
+def test_one_server_that_answers_is_enough(
+    silent: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever it is in the list; the others are not waited for."""
+    blocked = Event()
+    real = create_connection
+
+    def connect(address: tuple[str, int], timeout: float) -> socket:
+        if address[0] == "unresolved":
+            blocked.wait(30)
+            raise TimeoutError("timed out")
+        return real(address, timeout)
+
+    monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 20.0)
+    monkeypatch.setattr(first_contact.socket, "create_connection", connect)
+    started = time.monotonic()
+    assert contact(f"unresolved:1,{silent}", {"kafka.security.protocol": "SSL"}, caplog) == []
+    assert time.monotonic() - started < 10
+    blocked.set()
 
 
 def test_newcomer_has_the_port_of_another_service(
