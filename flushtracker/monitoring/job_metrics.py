@@ -62,7 +62,9 @@ def _ack_metrics(sources: Iterable[SourceStatus], now_ms: int) -> Iterator[Metri
         "pending_shapes", "Shapes that have not flushed all that they were sent.", [s.pending_shapes for s in sources]
     )
     yield by_source(
-        "stalled_shapes", "Pending shapes without progress for the grace period.", [s.stalled_shapes for s in sources]
+        "stalled_shapes",
+        "Pending shapes without progress for the grace period, at most ten of each shape group.",
+        [s.stalled_shapes for s in sources],
     )
 
 
