@@ -88,6 +88,20 @@ def test_a_check_leaves_nothing_behind_and_asks_no_other_storage(tmp_path: Path)
     assert list(tmp_path.rglob("*")) == [tmp_path / "acks"]
 
 
+@pytest.mark.parametrize("name", ["PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR"])
+def test_a_path_that_may_be_on_hdfs_is_not_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's default file system may be another than the driver's disk; a file URI is always that disk."""
+    monkeypatch.setenv(name, "1")
+    check_start(None, {"state.checkpoint": "/proc/checkpoint"})
+    (line,) = caplog.messages
+    assert line.startswith("state.checkpoint: /proc/checkpoint cannot be written: ")
+    assert line.endswith("; ignore this if /proc/checkpoint is in Spark's default file system, which is not local")
+    with pytest.raises(ConfigError, match=r"^sink\.acks: file:///proc/acks cannot be written: "):
+        check_start(None, {"sink.acks": "file:///proc/acks"})
+
+
 def test_a_file_system_that_takes_no_folders_is_refused_for_root_too() -> None:
     """Root may write everything, by its permissions."""
     with pytest.raises(ConfigError, match=r"^sink\.acks: /proc/acks cannot be written: .* at /proc; name a folder"):
@@ -157,7 +171,7 @@ def test_servers_that_drop_packets_do_not_add_up(
         raise TimeoutError("timed out")
 
     monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(first_contact.socket, "create_connection", connect)
+    monkeypatch.setattr("socket.create_connection", connect)
     started = time.monotonic()
     (line,) = contact("many:9092, unresolved:9092,many:9092", {}, caplog)
     took_s = time.monotonic() - started
@@ -181,7 +195,7 @@ def test_one_server_that_answers_is_enough(
         return real(address, timeout)
 
     monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 20.0)
-    monkeypatch.setattr(first_contact.socket, "create_connection", connect)
+    monkeypatch.setattr("socket.create_connection", connect)
     started = time.monotonic()
     assert contact(f"unresolved:1,{silent}", {"kafka.security.protocol": "SSL"}, caplog) == []
     assert time.monotonic() - started < 10
