@@ -19,6 +19,7 @@ _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
 _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
+_NAMED: Final = 3
 _PATIENCE_MS: Final = 60_000
 """A shape that is pending for less is at work; there is nothing to do about it."""
 
@@ -147,12 +148,23 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
         return None
     holder = source.holders[0]
     if holder.ack_if_removed is not None and not _would_move(source, holder):
-        return "look after the writers of these shapes; removing one alone changes nothing"
+        return f"look after the writers of these shapes; removing one alone changes nothing{_together(source)}"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
     # An id may begin like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
     command = f"{command} {separator}{_shell_word(holder.shape_id)}"
     return f"look after its writer, or: {command} (final: its id is never used again)"
+
+
+def _together(source: SourceStatus) -> str:
+    """How many of the first holders, which stand at the same place, would have to go for the ack to move."""
+    for number, holder in enumerate(source.holders, 1):
+        ack_lsn = holder.ack_if_all_removed
+        if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
+            names = [each.shape_id for each in source.holders[:number]]
+            which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
+            return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"
+    return ""
 
 
 def _shell_word(text: str) -> str:

@@ -76,6 +76,7 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
                 shape.transactions,
                 tracker.held_bytes(shape),
                 _lsn(tracker.ack_if_removed(place)),
+                _lsn(tracker.ack_if_all_removed(place)),
             )
             for place, shape in enumerate(tracker.holders)
         ),

@@ -20,8 +20,8 @@ class Holder:
     ``since_ms`` is when it became pending, or last made progress. ``pending_transactions`` counts merged ones as one.
     ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
     first holder are all that is not acknowledged. ``ack_if_removed`` is the ack if it alone were removed: the present
-    one for each but the first, at most the last commit seen, ``None`` where it is not known. If all up to a holder were
-    removed, the ack would be the last commit seen less what the next one holds.
+    one for each but the first, at most the last commit seen, ``None`` where it is not known. ``ack_if_all_removed`` is
+    likewise the ack if it and all holders before it were removed: ``None`` also where the next shape is not listed.
     """
 
     shape_id: str
@@ -29,6 +29,7 @@ class Holder:
     pending_transactions: int
     held_bytes: int
     ack_if_removed: int | None
+    ack_if_all_removed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +38,7 @@ class Holder:
             "pending_transactions": self.pending_transactions,
             "held_bytes": self.held_bytes,
             "ack_if_removed": lsn_to_json(self.ack_if_removed),
+            "ack_if_all_removed": lsn_to_json(self.ack_if_all_removed),
         }
 
     @classmethod
@@ -47,6 +49,7 @@ class Holder:
             fields["pending_transactions"],
             fields["held_bytes"],
             lsn_from_json(fields["ack_if_removed"]),
+            lsn_from_json(fields["ack_if_all_removed"]),
         )
 
 

@@ -88,7 +88,7 @@ def test_the_holder_is_named_though_the_ack_does_not_move() -> None:
     (status,) = running.watch.read().sources
     assert acks_of(running.table, SOURCE) == [1998]
     assert (status.ack_lsn, status.last_seen_lsn, status.pending_shapes) == (1998, 2000, 1)
-    assert status.holders == (Holder("c", 5, 1, held_bytes=2, ack_if_removed=2000),)
+    assert status.holders == (Holder("c", 5, 1, held_bytes=2, ack_if_removed=2000, ack_if_all_removed=2000),)
     assert status.unacknowledged_bytes == 2
 
 
