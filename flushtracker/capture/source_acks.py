@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from flushtracker.config.storage_path import is_uri, local_folder
+
 logger = logging.getLogger(__name__)
 
 _FIRST_INTERVAL_S: Final = 60.0
@@ -30,7 +32,7 @@ class MissingTableLog:
     """
 
     def __init__(self, uri: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._location = uri if "://" in uri else str(Path(uri).absolute())
+        self._location = uri if is_uri(uri) else str(Path(uri).absolute())
         self._clock = clock
         self._warnings = 0
         self._next_s = 0.0
@@ -58,8 +60,9 @@ class MissingTableLog:
 def _has_files(location: str) -> bool:
     """Whether there is a folder on this machine that is not empty: that of something else than a new table."""
     try:
-        return any(Path(location).iterdir())
-    except OSError:
+        folder = local_folder(location)
+        return folder is not None and any(Path(folder).iterdir())
+    except (OSError, ValueError):
         return False
 
 

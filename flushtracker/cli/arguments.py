@@ -150,7 +150,12 @@ def add_status(parser: Parser) -> None:
         help="look again each so many seconds (default: %(const)s), until Ctrl-C",
     )
     add("--max-retained", type=_size, metavar="SIZE", help="exit with 1 if the slot retains more WAL than this")
-    add("--max-age", type=_duration, metavar="TIME", help="exit with 1 if the ack has not moved for longer than this")
+    add(
+        "--max-age",
+        type=_duration,
+        metavar="TIME",
+        help="exit with 1 if the ack has not moved for longer than this, and with 8 if a batch runs for longer",
+    )
     _add_verbose(parser)
 
 

@@ -42,6 +42,21 @@ def place_of(path: str) -> Place:
     return _local(path)
 
 
+def is_uri(path: str) -> bool:
+    """Whether it is a URI, and no path on this machine."""
+    return bool(_FILE.match(path) or _URI.fullmatch(path))
+
+
+def local_folder(path: str) -> str | None:
+    """Return the absolute path of a place on this machine, ``None`` for other storage; raises as :func:`place_of`.
+
+    >>> local_folder("file:///data/x/../acks/"), local_folder("s3://bucket/acks")
+    ('/data/acks', None)
+    """
+    storage, _, *names = place_of(path)
+    return "/" + "/".join(names) if storage == "file" else None
+
+
 def is_inside(inner: Place, outer: Place) -> bool:
     """Whether ``inner`` is ``outer``, or a place below it."""
     return inner[: len(outer)] == outer

@@ -5,8 +5,12 @@ server, and asks for the topics only where that takes neither TLS nor a user.
 """
 
 import logging
+import re
 import socket
 import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -20,13 +24,15 @@ logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S: Final = 3.0
 _ANSWER_TIMEOUT_S: Final = 4.0
+_ADDRESS: Final = re.compile(r".+:[0-9]+")
 _NO_TOPICS: Final = Topics("", "", "", "")
 
 
 def first_contact(servers: str, security: str, gives_up_after_s: float) -> None:
     """Warn if none of the ``servers`` takes a connection, or if nothing there answers as a broker.
 
-    ``security`` is Kafka's ``security.protocol``. Takes seven seconds at most.
+    ``security`` is Kafka's ``security.protocol``. Takes seven seconds at most, however many addresses a name has, and
+    also if it cannot be resolved in time.
     """
     reason = _refusal(servers)
     if reason is None and security.upper() == "PLAINTEXT":
@@ -42,19 +48,32 @@ def log_waiting(servers: str, reason: str, gives_up_after_s: float) -> None:
 
 def _refusal(servers: str) -> str | None:
     """Why none of the servers takes a connection; ``None`` if one does, or if the client must read the address."""
-    deadline, reasons = time.monotonic() + _CONNECT_TIMEOUT_S, []
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdigit():
-            return None
-        try:
-            left_s = max(0.1, deadline - time.monotonic())
-            socket.create_connection((host.strip("[]"), int(port)), timeout=left_s).close()
-        except (OSError, OverflowError, UnicodeError) as error:
-            reasons.append(f"{server.strip()}: {getattr(error, 'strerror', None) or error}")
-        else:
-            return None
-    return ", ".join(reasons)
+    names = list(dict.fromkeys(server.strip() for server in servers.split(",")))
+    if not all(_ADDRESS.fullmatch(name) for name in names):
+        return None
+    answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+    # Resolving a name has no timeout, and each of its addresses is tried in turn. Such a thread ends by itself.
+    for name in names:
+        Thread(target=lambda name=name: answers.put((name, _refusal_of(name))), daemon=True).start()
+    reasons = dict.fromkeys(names, f"no answer within {_CONNECT_TIMEOUT_S:g} s")
+    deadline = time.monotonic() + _CONNECT_TIMEOUT_S
+    with suppress(Empty):
+        for _ in names:
+            name, reason = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            if reason is None:
+                return None
+            reasons[name] = reason
+    return ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+
+def _refusal_of(server: str) -> str | None:
+    """Why ``server`` takes no connection; ``None`` if it does."""
+    host, _, port = server.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        return str(getattr(error, "strerror", None) or error)
+    return None
 
 
 def _silence(servers: str) -> str | None:

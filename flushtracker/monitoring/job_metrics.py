@@ -23,7 +23,13 @@ def job_metrics(status: JobStatus, now_ms: int) -> Iterator[Metric]:
     yield gauge("batch_timestamp_seconds", "When the last micro-batch ended.", batch_at_s)
     yield counter("events", "Events that the job has read since its start.", status.events)
     yield counter("dead_letters", "Malformed flush notifications since the job's start.", status.dead_letters)
-    yield gauge("kafka_records_behind", "Records of the topics that the job has not read yet.", status.records_behind)
+    running_s = _age_s(status.batch_running_since_ms, now_ms)
+    yield gauge("batch_running_seconds", "For how long the present micro-batch runs; 0 between two.", running_s)
+    yield gauge(
+        "kafka_records_behind",
+        "Records of the topics that the job has not read yet, as of the last finished batch.",
+        status.records_behind,
+    )
     yield gauge("state_bytes", "Memory that Spark's state uses.", status.state_bytes)
 
 
@@ -56,7 +62,9 @@ def _ack_metrics(sources: Iterable[SourceStatus], now_ms: int) -> Iterator[Metri
         "pending_shapes", "Shapes that have not flushed all that they were sent.", [s.pending_shapes for s in sources]
     )
     yield by_source(
-        "stalled_shapes", "Pending shapes without progress for the grace period.", [s.stalled_shapes for s in sources]
+        "stalled_shapes",
+        "Pending shapes without progress for the grace period, at most ten of each shape group.",
+        [s.stalled_shapes for s in sources],
     )
 
 

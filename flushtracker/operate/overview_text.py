@@ -19,6 +19,7 @@ _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
 _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
+_NAMED: Final = 3
 _PATIENCE_MS: Final = 60_000
 """A shape that is pending for less is at work; there is nothing to do about it."""
 
@@ -147,7 +148,7 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
         return None
     holder = source.holders[0]
     if holder.ack_if_removed is not None and not _would_move(source, holder):
-        return "look after the writers of these shapes; removing one alone changes nothing"
+        return f"look after the writers of these shapes; removing one alone changes nothing{_together(source)}"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
     # An id may begin like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
@@ -155,12 +156,31 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
     return f"look after its writer, or: {command} (final: its id is never used again)"
 
 
+def _together(source: SourceStatus) -> str:
+    """How many of the first holders, which stand at the same place, would have to go for the ack to move."""
+    for number, holder in enumerate(source.holders, 1):
+        ack_lsn = holder.ack_if_all_removed
+        if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
+            names = [each.shape_id for each in source.holders[:number]]
+            which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
+            return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"
+    return ""
+
+
 def _shell_word(text: str) -> str:
     """The text as a shell reads it; one with characters that cannot be seen, as bash and zsh do."""
     if text.isprintable():
         return shlex.quote(text)
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{printable(escaped)}'"
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(character: str) -> str:
+    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be one byte and no character."""
+    if character in "\\'":
+        return f"\\{character}"
+    if "\x80" <= character <= "\xff" and not character.isprintable():
+        return f"\\u{ord(character):04x}"
+    return printable(character)
 
 
 def _texts(verdict: Verdict, part: Part) -> list[str]:

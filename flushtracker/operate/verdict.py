@@ -25,7 +25,7 @@ _LARGE_BYTES: Final = 1_000_000_000
 _RECORDS_BEHIND: Final = 10_000
 """A job that reads along is less than this behind."""
 _BATCH_MS: Final = 120_000
-"""A job that has something to read ends a batch sooner."""
+"""A batch takes less."""
 _UNCONFIRMED_MS: Final = 60_000
 """Capture reads the acks each second, and confirms them with its next status update."""
 
@@ -73,7 +73,7 @@ def judge(overview: Overview, limits: Limits) -> Verdict:
     return Verdict(
         (
             *_slot_problems(overview),
-            *_job_problems(overview),
+            *_job_problems(overview, limits),
             *_acks_problems(overview),
             *_exceeded(overview, limits),
             *_causes(overview, limits),
@@ -124,7 +124,7 @@ def _slot_problems(overview: Overview) -> Iterator[Problem]:
         )
 
 
-def _job_problems(overview: Overview) -> Iterator[Problem]:
+def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
     exit_code = StatusError.exit_code
     if overview.job is None:
         yield Problem(
@@ -141,6 +141,8 @@ def _job_problems(overview: Overview) -> Iterator[Problem]:
     elif not status.is_ready:
         text = f"job {overview.job_url} is starting: it has not ended a batch yet"
         yield Problem("job", "job_not_ready", text, "wait, or see its log", exit_code)
+    elif running := _long_batch(overview, limits):
+        yield running
     elif overview.job_source is None:
         subject = f"source {overview.source}" if overview.source else f"slot {overview.slot_name}"
         text = f"job {overview.job_url} has seen nothing of {subject}"
@@ -153,6 +155,23 @@ def _job_problems(overview: Overview) -> Iterator[Problem]:
         last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
         text = f"the job has not read {behind:,} records of its topics yet{last}"
         yield Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
+
+
+def _long_batch(overview: Overview, limits: Limits) -> Problem | None:
+    """The batch that runs now, if it does for so long that what the job says is stale."""
+    status = overview.job_status
+    running_ms = None if status is None else overview.age_ms(status.batch_running_since_ms)
+    limit_ms = _BATCH_MS if limits.age_ms is None else limits.age_ms
+    if running_ms is None or running_ms <= min(limit_ms, _BATCH_MS):
+        return None
+    return Problem(
+        "job",
+        "batch_long",
+        f"a batch has run for {seconds_text(running_ms / 1000)}; what the job says is of the time before it",
+        "see the job's log and Spark's page: if no task of the batch advances, it hangs; end the job and start it "
+        "again, it continues from its checkpoint",
+        StatusError.exit_code if running_ms > limit_ms else 0,
+    )
 
 
 def _acks_problems(overview: Overview) -> Iterator[Problem]:
@@ -185,9 +204,11 @@ def _exceeded(overview: Overview, limits: Limits) -> Iterator[Problem]:
 
 
 def _causes(overview: Overview, limits: Limits) -> Iterator[Problem]:
-    """Why an active slot retains much although no shape holds the ack."""
+    """Why an active slot retains much although no shape holds the ack, unless what the job says is stale."""
     slot, source = overview.slot.value, overview.job_source
     if slot is None or not slot.is_active or source is None or source.pending_shapes:
+        return
+    if _long_batch(overview, limits):
         return
     if slot.retained_bytes > (_LARGE_BYTES if limits.retained_bytes is None else limits.retained_bytes):
         yield _idle_cause(slot, source)

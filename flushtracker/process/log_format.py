@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from copy import copy
 from datetime import datetime, timezone
 from typing import Any, Final, Literal, TypeAlias
 
@@ -48,12 +49,17 @@ def program_line(
 
 
 def event_fields(text: str, values: tuple[object, ...]) -> Iterator[tuple[str, object]]:
-    """The fields of an event, from its format and its values.
+    """The fields of an event, from its format and its values; none if ``text`` is no format with just these values.
+
+    Without values, ``logging`` takes a text as it is, whatever ``%`` is in it. Other packages' formats may have
+    conversions that are not known here, such as ``%*d``.
 
     >>> dict(event_fields("took table=%s ranges=%d/%d s=%.1f: %s", ("public.t", 3, 7, 0.26, "a=b")))
     {'table': 'public.t', 'ranges': '3/7', 's': 0.3}
     """
     conversions = [found for found in _CONVERSION.finditer(text) if found["type"] is not None]
+    if not values or len(conversions) != len(values):
+        return
     places = {found.start(): value for found, value in zip(conversions, values, strict=True)}
     for field in _FIELD.finditer(text):
         form = field["value"]
@@ -78,12 +84,19 @@ class _OneLineFormatter(logging.Formatter):
 
 
 class _JsonFormatter(JsonFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        if not isinstance(record.msg, str):
+            # A message that is a dictionary would become fields, which may be named as the event's own.
+            record = copy(record)
+            record.msg, record.args = record.getMessage(), ()
+        return super().format(record)
+
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
         log_data["timestamp"] = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         log_data["level"] = record.levelname
         log_data["logger"] = record.name
         log_data["message"] = _encodable(record.message)
-        if isinstance(record.msg, str) and isinstance(record.args, tuple):
+        if isinstance(record.args, tuple):
             for name, value in event_fields(record.msg, record.args):
                 log_data[name] = _encodable(value) if isinstance(value, str) else value
         if (exit_code := getattr(record, "exit_code", None)) is not None:

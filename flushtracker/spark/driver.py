@@ -46,6 +46,11 @@ class AckDriver(BatchDriver):
         """Raise ``SinkError`` if another driver writes to the ack table."""
         self._ack_table.require_not_fenced()
 
+    def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Let the watch tell since when: if the batch hangs, nothing else shows it."""
+        with self._watch.processing():
+            super().handle_batch(batch, batch_id)
+
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
         started = time.monotonic()

@@ -76,6 +76,7 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
                 shape.transactions,
                 tracker.held_bytes(shape),
                 _lsn(tracker.ack_if_removed(place)),
+                _lsn(tracker.ack_if_all_removed(place)),
             )
             for place, shape in enumerate(tracker.holders)
         ),
@@ -110,6 +111,7 @@ class JobWatch:
         self._known = _Known()
         self._query: StreamingQuery | None = None
         self._has_run = False
+        self._batch_running_since_ms: int | None = None
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
         """The acks of a batch are in the table, or the trackers are restored."""
@@ -129,6 +131,15 @@ class JobWatch:
             events=known.events + events,
             dead_letters=known.dead_letters + dead_letters,
         )
+
+    @contextmanager
+    def processing(self) -> Iterator[None]:
+        """A batch is processed until the end of the ``with`` block, whether or not it succeeds."""
+        self._batch_running_since_ms = self._clock_ms()
+        try:
+            yield
+        finally:
+            self._batch_running_since_ms = None
 
     @contextmanager
     def running(self, query: StreamingQuery) -> Iterator[None]:
@@ -162,4 +173,5 @@ class JobWatch:
             dead_letters=known.dead_letters,
             records_behind=progress.records_behind,
             state_bytes=progress.state_bytes,
+            batch_running_since_ms=self._batch_running_since_ms,
         )

@@ -20,8 +20,8 @@ class Holder:
     ``since_ms`` is when it became pending, or last made progress. ``pending_transactions`` counts merged ones as one.
     ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
     first holder are all that is not acknowledged. ``ack_if_removed`` is the ack if it alone were removed: the present
-    one for each but the first, at most the last commit seen, ``None`` where it is not known. If all up to a holder were
-    removed, the ack would be the last commit seen less what the next one holds.
+    one for each but the first, at most the last commit seen, ``None`` where it is not known. ``ack_if_all_removed`` is
+    likewise the ack if it and all holders before it were removed: ``None`` also where the next shape is not listed.
     """
 
     shape_id: str
@@ -29,6 +29,7 @@ class Holder:
     pending_transactions: int
     held_bytes: int
     ack_if_removed: int | None
+    ack_if_all_removed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +38,7 @@ class Holder:
             "pending_transactions": self.pending_transactions,
             "held_bytes": self.held_bytes,
             "ack_if_removed": lsn_to_json(self.ack_if_removed),
+            "ack_if_all_removed": lsn_to_json(self.ack_if_all_removed),
         }
 
     @classmethod
@@ -47,6 +49,7 @@ class Holder:
             fields["pending_transactions"],
             fields["held_bytes"],
             lsn_from_json(fields["ack_if_removed"]),
+            lsn_from_json(fields["ack_if_all_removed"]),
         )
 
 
@@ -105,6 +108,8 @@ class JobStatus:
     ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
     ``records_behind`` is how many records the topics had at the last batch that it did not read, ``None`` without Kafka
     or a batch. ``state_bytes`` is the memory that the state takes, as Spark's state store estimates it.
+    ``batch_running_since_ms`` is when the batch began that the job is processing now, ``None`` between two batches. All
+    else is as of the last batch that has ended, so it is stale if that is long ago.
     """
 
     at_ms: int
@@ -119,6 +124,7 @@ class JobStatus:
     dead_letters: int = 0
     records_behind: int | None = None
     state_bytes: int | None = None
+    batch_running_since_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -130,6 +136,7 @@ class JobStatus:
             "sources": [source.to_json() for source in self.sources],
             "batch_id": self.batch_id,
             "batch_at_ms": self.batch_at_ms,
+            "batch_running_since_ms": self.batch_running_since_ms,
             "batches": self.batches,
             "batch_ms": self.batch_ms,
             "events": self.events,
@@ -147,5 +154,5 @@ class JobStatus:
             started_at_ms=fields["started_at_ms"],
             is_ready=fields["is_ready"],
             sources=tuple(map(SourceStatus.from_json, fields["sources"])),
-            **{name: fields[name] for name in (*names, "records_behind", "state_bytes")},
+            **{name: fields[name] for name in (*names, "records_behind", "state_bytes", "batch_running_since_ms")},
         )

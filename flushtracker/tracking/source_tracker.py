@@ -102,15 +102,19 @@ class SourceTracker:
         It is the present ack where another shape holds as much, so for each but the first. ``None``: it is not known,
         because the shape's group has told of no other since an earlier release.
         """
-        if place > 0:
-            return self.ack_lsn
-        first = self.holders[0]
-        if any(self._reports[group].holders[0] == first for group in self._partial):
+        return self.ack_lsn if place > 0 else self.ack_if_all_removed(0)
+
+    def ack_if_all_removed(self, place: int) -> int | None:
+        """The ack if ``holders[place]`` and all before it were removed now, but at most the last commit seen or the
+        present ack. ``None``: it is not known, because the next shape is not listed, or as in :meth:`ack_if_removed`.
+        """
+        removed = self.holders[: place + 1]
+        if any(self._reports[group].holders[0] in removed for group in self._partial):
             return None
         last_seen_lsn = self.last_seen_offset.tx_offset
-        if len(self.holders) == 1:
-            return max(self.ack_lsn, last_seen_lsn)
-        return max(self.ack_lsn, min(last_seen_lsn, self.holders[1].last_flushed.tx_offset - 1))
+        if len(removed) < len(self.holders):
+            return max(self.ack_lsn, min(last_seen_lsn, self.holders[place + 1].last_flushed.tx_offset - 1))
+        return max(self.ack_lsn, last_seen_lsn) if self.pending_shapes == len(removed) else None
 
     def pending_since_ms(self) -> list[int]:
         """Since when the shapes that the groups list are pending without progress: all, but at most ten of a group."""

@@ -38,6 +38,7 @@ def random_job(rng: Random) -> JobStatus:
         dead_letters=rng.randrange(100),
         records_behind=_maybe(rng, rng.randrange(10**6)),
         state_bytes=_maybe(rng, rng.randrange(10**9)),
+        batch_running_since_ms=_maybe(rng, _time(rng)),
     )
 
 
@@ -70,6 +71,7 @@ def _source(rng: Random, name: str) -> SourceStatus:
             _time(rng),
             rng.randrange(1, 5_000),
             rng.randrange(10**12),
+            _maybe(rng, _lsn(rng)),
             _maybe(rng, _lsn(rng)),
         )
         for shape in rng.sample(NAMES, rng.randrange(len(NAMES) + 1))

@@ -19,8 +19,8 @@ def stalled_job(now_ms: int, *, for_ms: int = 20 * 60_000) -> JobStatus:
     """A tracking job whose ack has waited for two shapes for ``for_ms``."""
     since_ms = now_ms - for_ms
     holders = (
-        Holder("orders-open", since_ms, 3, _LAST_SEEN - _ACK, 0x37F1CA0),
-        Holder("customers", since_ms + 1_000, 1, 64, 0x37F1C5E),
+        Holder("orders-open", since_ms, 3, _LAST_SEEN - _ACK, 0x37F1CA0, 0x37F1CA0),
+        Holder("customers", since_ms + 1_000, 1, 64, 0x37F1C5E, _LAST_SEEN),
     )
     return _job(now_ms, SourceStatus(SOURCE, _ACK, _LAST_SEEN, 2, 1, since_ms, holders))
 

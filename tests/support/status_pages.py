@@ -17,7 +17,7 @@ ACK: Final = parse_lsn("0/37F1C5E")
 SEEN: Final = parse_lsn("0/37F1CE7")
 NOW_MS: Final = 1_790_000_000_000
 
-HOLDER: Final = Holder("orders-open", NOW_MS - 156_000, 1, 137, SEEN)
+HOLDER: Final = Holder("orders-open", NOW_MS - 156_000, 1, 137, SEEN, SEEN)
 HELD: Final = SourceStatus(SOURCE, ACK, SEEN, 1, 0, NOW_MS - 156_000, (HOLDER,))
 IDLE: Final = SourceStatus(SOURCE, SEEN, SEEN, 0, 0, None, ())
 

@@ -58,13 +58,15 @@ class Source:
         found = [shape for group in self.plain.values() for shape in group.pending()]
         return sorted(found, key=lambda shape: (shape.last_flushed, shape.shape_id))
 
-    def ack_without(self, shape_id: str) -> int:
-        """The ack after the shape is removed, on a copy of everything."""
-        number = self.group_of(shape_id)
-        group, tracker = ShapeGroup.unpack(self.real[number].pack()), deepcopy(self.tracker)
-        removal = ShapeFlush(shape_id, END, is_removal=True)
-        apply_batch(group, [], [removal], now_ms=0, max_pending=self.max_pending)
-        tracker.apply({str(number): group.report()}, None)
+    def ack_without(self, *shape_ids: str) -> int:
+        """The ack after the shapes are removed, on a copy of everything."""
+        tracker = deepcopy(self.tracker)
+        for number in {self.group_of(shape_id) for shape_id in shape_ids}:
+            group = ShapeGroup.unpack(self.real[number].pack())
+            mine = [shape_id for shape_id in shape_ids if self.group_of(shape_id) == number]
+            removals = [ShapeFlush(shape_id, END, is_removal=True) for shape_id in mine]
+            apply_batch(group, [], removals, now_ms=0, max_pending=self.max_pending)
+            tracker.apply({str(number): group.report()}, None)
         return tracker.ack_lsn
 
 
@@ -104,3 +106,26 @@ def test_ack_if_removed_is_the_ack_without_that_shape(rng: Random, groups: int, 
             others = [shape for shape in pending if shape.shape_id != holder.shape_id]
             assert told == max(ack_lsn, min(allowed(others, last_seen), last_seen.tx_offset))
             assert told == min(source.ack_without(holder.shape_id), max(ack_lsn, last_seen.tx_offset))
+
+
+@given(RANDOMS, st.sampled_from([1, 3, 16]), st.sampled_from([2, 3, 12, 40]))
+def test_ack_if_all_removed_is_the_ack_without_the_first_shapes(rng: Random, groups: int, shapes: int) -> None:
+    """By definition, and by a removal of the first one, two, … from copies of their groups.
+
+    It is unknown only where the next shape is not listed.
+    """
+    source = Source(groups, 4096)
+    for now_ms, batch in enumerate(random_group_batches(rng, shapes, transactions=8)):
+        note(f"batch {batch}")
+        source.apply(batch, now_ms)
+        ack_lsn, last_seen, pending = source.tracker.ack_lsn, source.last_seen, source.pending()
+        names = [holder.shape_id for holder in source.tracker.holders]
+        for place in range(len(names)):
+            told = source.tracker.ack_if_all_removed(place)
+            others = [shape for shape in pending if shape.shape_id not in names[: place + 1]]
+            if told is None:
+                assert place == len(names) - 1 == HOLDERS - 1
+                assert others
+                continue
+            assert told == max(ack_lsn, min(allowed(others, last_seen), last_seen.tx_offset))
+            assert told == min(source.ack_without(*names[: place + 1]), max(ack_lsn, last_seen.tx_offset))

@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Mapping
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flushtracker.errors import SinkError
 from flushtracker.spark.job_watch import JobWatch
 from flushtracker.spark.stall_watch import StallWatch
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
@@ -85,7 +88,7 @@ def test_the_holder_is_named_though_the_ack_does_not_move() -> None:
     (status,) = running.watch.read().sources
     assert acks_of(running.table, SOURCE) == [1998]
     assert (status.ack_lsn, status.last_seen_lsn, status.pending_shapes) == (1998, 2000, 1)
-    assert status.holders == (Holder("c", 5, 1, held_bytes=2, ack_if_removed=2000),)
+    assert status.holders == (Holder("c", 5, 1, held_bytes=2, ack_if_removed=2000, ack_if_all_removed=2000),)
     assert status.unacknowledged_bytes == 2
 
 
@@ -99,6 +102,25 @@ def test_sums_and_batches_are_counted() -> None:
     assert (status.batch_id, status.batches, status.events, status.dead_letters) == (1, 2, 3, 1)
     assert status.batch_at_ms is not None
     assert JobStatus.from_json(status.to_json()) == status
+
+
+def test_a_batch_that_hangs_is_told_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its begin to its end, also one that fails; all else in the document is of the batch before."""
+    running = job()
+    told: list[int | None] = []
+
+    def hang(*_: object) -> None:
+        told.append(running.watch.read().batch_running_since_ms)
+        raise SinkError("disk full")
+
+    monkeypatch.setattr(running.driver, "process", hang)
+    before_ms = running.watch.read().at_ms
+    with pytest.raises(SinkError):
+        running.driver.handle_batch(cast("DataFrame", MagicMock()), 0)
+    (since_ms,) = told
+    assert since_ms is not None
+    assert before_ms <= since_ms <= running.watch.read().at_ms
+    assert running.watch.read().batch_running_since_ms is None
 
 
 def test_a_restored_driver_tells_what_holds_the_ack_before_its_first_batch() -> None:

@@ -22,7 +22,7 @@ from flushtracker.process.program import run_program
 ROOT = Path(flushtracker.__file__).parent
 
 
-def logged(text: str, *values: object) -> dict[str, Any]:
+def logged(text: Any, *values: object) -> dict[str, Any]:
     """The event as a log collector reads it."""
     record = logging.LogRecord("flushtracker.x", logging.WARNING, "", 0, text, values, None)
     line = log_formatter("json").format(record)
@@ -62,6 +62,26 @@ def test_a_field_of_several_values_is_their_text() -> None:
     event = logged("running ranges=%d/%d, up to %d%% of table=%s; retrying for %.0f s", 3, 7, 40, "public.t", 2.0)
     assert (event["ranges"], event["table"]) == ("3/7", "public.t")
     assert event.keys() == {"timestamp", "level", "logger", "message", "ranges", "table"}
+
+
+@pytest.mark.parametrize(
+    ("message", "values", "text"),
+    [
+        ("disk 90% done", (), "disk 90% done"),
+        ("100% full of a=%s", (), "100% full of a=%s"),
+        ("get url=%2Fa", (), "get url=%2Fa"),
+        ("n=%*d of=%s", (3, 5, "x"), "n=  5 of=x"),
+        ("n=%.*f", (1, 0.26), "n=0.3"),
+        ({"level": "x", "disk": "90% done"}, (), "{'level': 'x', 'disk': '90% done'}"),
+        (ValueError("90% done a=%s"), (), "90% done a=%s"),
+        ("a=%(a)s", ({"a": 1},), "a=1"),
+    ],
+)
+def test_no_event_of_another_package_is_lost(message: Any, values: tuple[object, ...], text: str) -> None:
+    """A percent sign that is no conversion, a conversion with a star, and a message that is no text: no fields."""
+    event = logged(message, *values)
+    assert event.keys() == {"timestamp", "level", "logger", "message"}
+    assert (event["level"], event["message"]) == ("WARNING", text)
 
 
 def test_a_number_that_json_does_not_have_is_text() -> None:

@@ -44,6 +44,7 @@ JOB: Final = JobStatus(
     dead_letters=2,
     records_behind=7,
     state_bytes=4_096,
+    batch_running_since_ms=NOW_MS - 250,
 )
 CAPTURE: Final = CaptureStatus(
     at_ms=NOW_MS,
@@ -115,6 +116,7 @@ USERS: Final = (("shape", "users"), ("source", "7/1/s"))
         ("stalled_shapes", {ONE: 1, TWO: 0}),
         ("shape_held_bytes", {ODD: 137, USERS: 40}),
         ("shape_pending_seconds", {ODD: 90, USERS: 2.5}),
+        ("batch_running_seconds", {(): 0.25}),
         ("batch_seconds_sum", {(): 2.5}),
         ("batch_seconds_count", {(): 5}),
         ("batch_timestamp_seconds", {(): 1_800_000_099.5}),

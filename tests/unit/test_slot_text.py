@@ -10,6 +10,7 @@ from flushtracker.operate.overview import Overview
 from flushtracker.operate.overview_text import overview_lines
 from flushtracker.operate.verdict import Limits, judge
 from flushtracker.status.job_status import Holder
+from flushtracker.wal.lsn import format_lsn
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, URL, overview, slot, source
 from tests.support.status_pages import ACK, HOLDER, IDLE, NOW_MS, SEEN, job_status
 
@@ -39,6 +40,18 @@ def test_nothing_pending_is_three_facts() -> None:
         "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
         "ack 0/37F1CE7   last seen 0/37F1CE7   nothing pending   12 records behind",
     ]
+
+
+def test_batch_that_hangs_is_told_with_its_age() -> None:
+    """Below the figures, which are of the time before it."""
+    job = job_status(IDLE, batch_running_since_ms=NOW_MS - 7_200_000)
+    lines = text(overview(job=job, slot=slot(retained_bytes=800_000_000)))
+    assert lines[1:3] == [
+        "ack 0/37F1CE7   last seen 0/37F1CE7   nothing pending",
+        "a batch has run for 2.0 h; what the job says is of the time before it",
+    ]
+    (remedy,) = remedies(lines)
+    assert remedy.startswith("see the job's log and Spark's page")
 
 
 def test_slot_is_shown_when_the_job_is_dead_and_the_table_is_dated() -> None:
@@ -104,10 +117,26 @@ def test_lost_slot_says_what_to_do_first() -> None:
 
 def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
     """The remedy does not suggest what would not help."""
-    stuck = [replace(HOLDER, shape_id=name, ack_if_removed=ACK) for name in ("a", "b")]
+    stuck = [replace(HOLDER, shape_id=name, ack_if_removed=ACK, ack_if_all_removed=None) for name in ("a", "b")]
     lines = text(overview(job=source(holders=tuple(stuck), pending_shapes=2)))
     assert lines[3:5] == ["a      2.6 min  137 B  no change", "b      2.6 min  137 B  no change"]
     assert remedies(lines) == ["look after the writers of these shapes; removing one alone changes nothing"]
+
+
+@pytest.mark.parametrize(
+    ("equals", "which"), [(2, "s0 and s1"), (3, "s0, s1 and s2"), (4, "the first 4"), (9, "the first 9")]
+)
+def test_remedy_says_which_of_equals_would_have_to_go_together(equals: int, which: str) -> None:
+    """The issue's "first k": the ack moves with the last of them. The next shape is at another place."""
+    acks = [ACK] * (equals - 1) + [ACK + 64]
+    stuck = [
+        replace(HOLDER, shape_id=f"s{n}", ack_if_removed=ACK, ack_if_all_removed=ack) for n, ack in enumerate(acks)
+    ]
+    last = replace(HOLDER, shape_id="z", ack_if_removed=ACK, ack_if_all_removed=SEEN)
+    lines = text(overview(job=source(holders=(*stuck, last), pending_shapes=equals + 1)))
+    (remedy,) = remedies(lines)
+    assert remedy.startswith("look after the writers of these shapes; removing one alone changes nothing; ")
+    assert remedy.endswith(f"; removing {which} would acknowledge {format_lsn(ACK + 64)}")
 
 
 def test_shape_at_work_needs_no_remedy() -> None:
@@ -145,7 +174,21 @@ def test_long_ids_fit_a_terminal_of_80_columns_and_stay_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape_id", ["it's", "a b", "$(reboot)", "-f", "naïve", "a;b", "eu\ufeff", "a\u200bb'c\\d", "x\u202ey", '"', "*"]
+    "shape_id",
+    [
+        "it's",
+        "a b",
+        "$(reboot)",
+        "-f",
+        "naïve",
+        "a;b",
+        "eu\ufeff",
+        "a\u200bb'c\\d",
+        "x\u202ey",
+        "a\x9b31m\x1b2\xad\\x9b'\x85b",
+        '"',
+        "*",
+    ],
 )
 def test_remedy_can_be_pasted_into_a_shell(shape_id: str) -> None:
     """Whatever the id is, bash reads it as it is, and the terminal shows no character that is not seen."""

@@ -131,6 +131,33 @@ def test_job_that_has_something_to_read_and_ends_no_batch_is_told(behind: int, a
     assert all(each.text.endswith("; its last batch ended 2.0 min ago") for each in judge(seen, NO_LIMITS).problems)
 
 
+@pytest.mark.parametrize(
+    ("running_ms", "max_age_ms", "told"),
+    [
+        (7_200_000, None, {"batch_long": 8}),
+        (120_001, None, {"batch_long": 8}),
+        (120_000, None, {}),
+        (7_200_000, 600_000, {"batch_long": 8}),
+        (300_000, 600_000, {"batch_long": 0}),
+        (31_000, 30_000, {"batch_long": 8}),
+        (30_000, 30_000, {}),
+    ],
+)
+def test_job_that_hangs_in_a_batch_is_not_well(running_ms: int, max_age_ms: int | None, told: dict[str, int]) -> None:
+    """All that it saw before was flushed, so it says that nothing is pending; meanwhile the slot retains more and more.
+
+    That no shape holds the slot is not known then, so it is not said either.
+    """
+    job = job_status(IDLE, records_behind=0, batch_running_since_ms=NOW_MS - running_ms)
+    retained = 800_000_000 if told else SLOT.retained_bytes
+    seen = overview(slot=slot(retained_bytes=retained, written_lsn=SEEN + retained, confirmed_lsn=SEEN + 1), job=job)
+    verdict = judge(seen, Limits(age_ms=max_age_ms))
+    assert {problem.kind: problem.exit_code for problem in verdict.problems} == told
+    assert verdict.exit_code == max(told.values(), default=0)
+    larger = replace(seen, slot=overview(slot=slot(retained_bytes=5 * 10**9, confirmed_lsn=SEEN + 1)).slot)
+    assert (kinds(larger, Limits(age_ms=max_age_ms)) == ["batch_long"]) == bool(told)
+
+
 def test_age_is_by_the_clock_of_the_job() -> None:
     """Its machine is an hour ahead of this one, or behind."""
     for ahead_ms in (3_600_000, -3_600_000):

@@ -175,6 +175,7 @@ def test_ack_if_removed_is_unknown_where_an_earlier_release_has_reported_one_sha
     old, new = report(100, "a", pending_shapes=2), report_of(shape(100, "b"), shape(300, "c"))
     tracker.apply({"0": old, "1": report(200, "d")}, chain_report(LogOffset(1_000, 0)))
     assert [tracker.ack_if_removed(place) for place in (0, 1)] == [None, 98]
+    assert [tracker.ack_if_all_removed(place) for place in (0, 1)] == [None, None]
     tracker.apply({"0": new}, None)
     assert tracker.ack_if_removed(0) == 198
 

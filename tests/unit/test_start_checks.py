@@ -3,9 +3,11 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from socket import create_server, socket
+from socket import create_connection, create_server, socket
+from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -86,6 +88,20 @@ def test_a_check_leaves_nothing_behind_and_asks_no_other_storage(tmp_path: Path)
     assert list(tmp_path.rglob("*")) == [tmp_path / "acks"]
 
 
+@pytest.mark.parametrize("name", ["PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR"])
+def test_a_path_that_may_be_on_hdfs_is_not_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's default file system may be another than the driver's disk; a file URI is always that disk."""
+    monkeypatch.setenv(name, "1")
+    check_start(None, {"state.checkpoint": "/proc/checkpoint"})
+    (line,) = caplog.messages
+    assert line.startswith("state.checkpoint: /proc/checkpoint cannot be written: ")
+    assert line.endswith("; ignore this if /proc/checkpoint is in Spark's default file system, which is not local")
+    with pytest.raises(ConfigError, match=r"^sink\.acks: file:///proc/acks cannot be written: "):
+        check_start(None, {"sink.acks": "file:///proc/acks"})
+
+
 def test_a_file_system_that_takes_no_folders_is_refused_for_root_too() -> None:
     """Root may write everything, by its permissions."""
     with pytest.raises(ConfigError, match=r"^sink\.acks: /proc/acks cannot be written: .* at /proc; name a folder"):
@@ -139,6 +155,51 @@ def test_newcomer_has_a_wrong_port_or_a_wrong_name_of_a_broker(caplog: pytest.Lo
         "refused, kafka.invalid:9092: .*[Nn]ame.*",
         line,
     )
+
+
+def test_servers_that_drop_packets_do_not_add_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One name has many addresses, and another is never resolved; the program waits once for all of them."""
+    released = Event()
+    asked: list[str] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> socket:
+        asked.append(address[0])
+        for _ in range(6):  # addresses, of which each may take the timeout
+            released.wait(None if address[0] == "unresolved" else timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("socket.create_connection", connect)
+    started = time.monotonic()
+    (line,) = contact("many:9092, unresolved:9092,many:9092", {}, caplog)
+    took_s = time.monotonic() - started
+    released.set()
+    assert line.endswith(" reason=many:9092: no answer within 0.5 s, unresolved:9092: no answer within 0.5 s")
+    assert sorted(asked) == ["many", "unresolved"]
+    assert took_s < 2.5  # one after the other, many:9092 alone would take 3 s
+
+
+def test_one_server_that_answers_is_enough(
+    silent: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever it is in the list; the others are not waited for."""
+    blocked = Event()
+    real = create_connection
+
+    def connect(address: tuple[str, int], timeout: float) -> socket:
+        if address[0] == "unresolved":
+            blocked.wait(30)
+            raise TimeoutError("timed out")
+        return real(address, timeout)
+
+    monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 20.0)
+    monkeypatch.setattr("socket.create_connection", connect)
+    started = time.monotonic()
+    assert contact(f"unresolved:1,{silent}", {"kafka.security.protocol": "SSL"}, caplog) == []
+    assert time.monotonic() - started < 10
+    blocked.set()
 
 
 def test_newcomer_has_the_port_of_another_service(

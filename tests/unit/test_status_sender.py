@@ -250,6 +250,18 @@ def test_newcomer_names_another_folder_as_the_acks(tmp_path: Path, caplog: pytes
     assert f"acks={tmp_path}/none; the key acks of capture's configuration must" in new
 
 
+@pytest.mark.parametrize("prefix", ["file://", "file://localhost", "file:"])
+def test_newcomer_names_another_folder_by_its_uri(
+    tmp_path: Path, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the same folder, and is told as it was named."""
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "log.parquet").touch()
+    uri = f"{prefix}{tmp_path}/a%20b"
+    MissingTableLog(uri, Clock()).record(exists=False)
+    assert f"acks={uri}; that folder has other files; " in caplog.text
+
+
 def test_newcomer_names_a_file_or_the_shape_log_as_the_acks(tmp_path: Path) -> None:
     """Capture ends at its start: neither can become an ack table, and the message has what to name instead."""
     (tmp_path / "file").touch()
