@@ -134,7 +134,10 @@ class JobWatch:
 
     @contextmanager
     def processing(self) -> Iterator[None]:
-        """A batch is processed until the end of the ``with`` block, whether or not it succeeds."""
+        """A batch is processed until the end of the ``with`` block, whether or not it succeeds.
+
+        What Spark does before and after it, such as asking Kafka for its offsets, is not counted.
+        """
         self._batch_running_since_ms = self._clock_ms()
         try:
             yield
