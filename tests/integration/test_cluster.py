@@ -66,6 +66,7 @@ def test_the_readmes_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_
     assert main(["verify", "--log", str(tmp_path / "data" / "log"), *recording]) == 0
 
 
+@pytest.mark.soak
 def test_executor_killed_under_load_does_not_change_the_acks(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """Its tasks run again on the other executor and on its replacement, from the committed state.
 

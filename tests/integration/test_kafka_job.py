@@ -202,6 +202,7 @@ def test_flushes_compacted_to_the_last_of_each_key_give_the_same_ack(
     assert max(job.ack_lsns(source.name).values()) == 4000
 
 
+@pytest.mark.soak
 def test_broker_restarts_under_load_lose_no_ack(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

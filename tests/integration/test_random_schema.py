@@ -17,7 +17,7 @@ from tests.support.schema_history import History, random_history
 from tests.support.schema_play import RuleBrokenError, SchemaPlay
 from tests.support.schema_shrink import shrink
 
-_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_SEEDS", "16"))
+_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_SEEDS", "10"))
 _FIRST_SEED: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_FIRST_SEED", "0"))
 _REPLAYS: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_REPLAYS", "60"))
 _DEADLINE_S: Final = 15.0
