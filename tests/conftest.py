@@ -1,12 +1,11 @@
 """Settings for all tests."""
 
 import os
-from pathlib import Path
 
 from hypothesis import settings
 
-# The folder of spark-defaults.conf for local Spark; tests that start a cluster set their own options.
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark" / "conf")
+# Spark's JVM in a test lives for seconds, most of which would go into compiling it well.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # The printed blob reproduces a failed example on any machine; a deadline would fail on a busy one.
 settings.register_profile("flushtracker", print_blob=True, deadline=None)

@@ -17,6 +17,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import FlushtrackerError
+from flushtracker.jvm.class_archive import use_archive
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.process.log_format import LogFormat
@@ -63,10 +64,12 @@ def start_session(
     settings = dict(_ALWAYS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: no JVM runs yet.
         check_java()
-        settings |= _LOCAL | {"spark.jars": ",".join(str(path) for path in SPARK_JARS.paths())}
+        jars = SPARK_JARS.paths()
+        # Unlike those of spark.jars, their classes can be archived.
+        settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if options := _log_options(log_format, verbose=verbose):
-            settings["spark.driver.extraJavaOptions"] = options
+        options = (_log_options(log_format, verbose=verbose), use_archive(jars))
+        settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:

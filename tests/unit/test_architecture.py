@@ -52,6 +52,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "local", "operate", "report", "verify"}),
+    "warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
     "operate": frozenset({*PURE, "process", "delta", "postgres", "kafka", "monitoring", "capture"}),
     "cli": frozenset({"config", "process", "wal", "errors"}),
 }

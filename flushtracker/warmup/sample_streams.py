@@ -1,0 +1,57 @@
+"""``SampleStreams``: two transactions of one shape as the streams of capture, on a broker."""
+
+from typing import Final
+
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
+from flushtracker.kafka.kafka_config import KafkaConfig, Topics
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import record_of
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import LogOffset
+
+_SOURCE: Final = "1/1/warmup"
+_SHAPE: Final = "items"
+_START: Final = LogOffset(900, 0)
+
+
+class SampleStreams:
+    """The topics, created with the object; each :meth:`publish` adds a transaction, and the flush of the one before."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.config = KafkaConfig(bootstrap_servers, Topics(*ROLES), partitions=1, replication_factor=1)
+        TopicAdmin(self.config).create(ROLES)
+        self._follows = _START
+        definition = ShapeDefinition(_SHAPE, ("public", "items"), primary_key=("id",), snapshot=False)
+        self._publish(ShapeEntry(_SOURCE, definition, 1, _START))
+
+    def publish(self, lsn: int) -> None:
+        """Publish a transaction with this commit LSN."""
+        last = LogOffset(lsn, 0)
+        commit = Commit("2026-01-01T00:00:00.000000Z", lsn + 8)
+        item = LogItem(last, "insert", '"public"."items"/"1"', {"id": "1"})
+        start = self._follows == _START
+        self._publish(
+            FragmentEvent(
+                *(_SOURCE, lsn, lsn, self._follows, last),
+                start=start,
+                has_begin=True,
+                commit=commit,
+                shapes=(FragmentShape(_SHAPE, last, 1),),
+            ),
+            ShapeChangesEvent(*(_SOURCE, _SHAPE, lsn, last, True, commit, (item,)), self._follows, start),
+        )
+        if not start:
+            self._publish(FlushNotification(_SOURCE, "flushed", _SHAPE, self._follows))
+        self._follows = last
+
+    def _publish(self, *events: ShapeEntry | FragmentEvent | ShapeChangesEvent | FlushNotification) -> None:
+        publisher = KafkaPublisher(self.config)
+        for event in events:
+            role, key, value = record_of(event)
+            publisher.publish(role, key, value)
+        publisher.flush(60)
+        publisher.close()
