@@ -29,8 +29,8 @@ from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.wal.lsn import parse_lsn
 from tests.bench.measure import Table
 
-_STEP_S = 0.05
-_WARM_UP_S = 20.0
+_STEP_S = 0.1
+_WARM_UP_S = 60.0
 _TABLES = ("accounts", "branches", "history", "tellers")
 _SHAPES = "".join(["shapes:\n", *(f"  - {{id: {t}, table: public.pgbench_{t}, snapshot: false}}\n" for t in _TABLES)])
 _SQL = (
@@ -61,7 +61,7 @@ class Latencies:
     """Polls the log and the slot; a commit's latencies are those of the first poll that sees it."""
 
     def __init__(self, log: Path, connection: Connection, last: int = 0) -> None:
-        self._log = log
+        self._log = open_shape_log(str(log))
         self._connection = connection
         self.last = last
         self._unconfirmed: list[tuple[int, float]] = []
@@ -71,7 +71,8 @@ class Latencies:
 
     def poll(self) -> None:
         """Look once."""
-        found = query_rows(open_shape_log(str(self._log)), _LAST_COMMITS.format(after=self.last)).to_pylist()
+        self._log.update_incremental()
+        found = query_rows(self._log, _LAST_COMMITS.format(after=self.last)).to_pylist()
         seen = time.time()
         for row in found:
             committed_at: datetime = row["commit_timestamp"]
