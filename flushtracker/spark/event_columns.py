@@ -37,11 +37,8 @@ class EventColumns:
             flush = CanonicalFlush(event.source, event.type, event.shape_id, *event.offset)
         source, kind, shape_id, tx, op = flush
         columns = self._of(source)
-        columns.shape_ids.append(shape_id)
-        columns.kinds.append(REMOVED if kind == "removed" else FLUSHED)
-        columns.txs.append(tx)
-        columns.ops.append(op)
-        columns.boundary_ops.append(0)
+        columns.flushed.append(shape_id)
+        columns.flushes += (REMOVED if kind == "removed" else FLUSHED, tx, op, 0)
         self.size += 1
 
     def add_fragment(self, value: bytes, place: str) -> None:
@@ -60,15 +57,12 @@ class EventColumns:
             )
         source, tx, op, follows, start, is_commit, shape_ids, ops = fragment
         columns = self._of(source)
-        count = len(shape_ids)
-        columns.links.append((*follows, tx, op, start, is_commit))
+        columns.links += (*follows, tx, op, start, is_commit)
         columns.places.append(place)
-        columns.shape_ids += shape_ids
-        columns.kinds += [SENT_WITH_COMMIT if is_commit else SENT] * count
-        columns.txs += [tx] * count
-        columns.ops += ops
-        columns.boundary_ops += [op] * count
-        self.size += 1 + count
+        columns.counts.append(len(shape_ids))
+        columns.sent += shape_ids
+        columns.last_ops += ops
+        self.size += 1 + len(shape_ids)
 
     def parts(self, shape_groups: int) -> Iterator[GroupPart]:
         """What each group gets."""
@@ -86,22 +80,31 @@ class EventColumns:
 
 
 class _SourceColumns:
-    """The columns of :class:`ShapeEvents` and of :class:`ChainLinks` while they grow."""
+    """What a task has read of a source: its fragments and flushes, each in one list of numbers."""
 
     def __init__(self) -> None:
-        self.shape_ids: list[str] = []
-        self.kinds: list[int] = []
-        self.txs: list[int] = []
-        self.ops: list[int] = []
-        self.boundary_ops: list[int] = []
+        self.links: list[int] = []
         self.places: list[str] = []
-        self.links: list[tuple[int, int, int, int, bool, bool]] = []
+        self.counts: list[int] = []
+        """Of each fragment, how many of ``sent`` and ``last_ops`` are its shapes'."""
+        self.sent: list[str] = []
+        self.last_ops: list[int] = []
+        self.flushes: list[int] = []
+        self.flushed: list[str] = []
 
     def shape_events(self) -> ShapeEvents:
-        return ShapeEvents(self.shape_ids, np.array([self.kinds, self.txs, self.ops, self.boundary_ops], np.int64))
+        _, _, tx, op, _, is_commit = np.repeat(self._links(), self.counts, axis=1)
+        kinds = np.where(is_commit > 0, SENT_WITH_COMMIT, SENT)
+        sent = np.stack([kinds, tx, np.array(self.last_ops, np.int64), op])
+        flushes = np.array(self.flushes, np.int64).reshape(-1, ShapeEvents.rows).T
+        return ShapeEvents(self.sent + self.flushed, np.concatenate([sent, flushes], axis=1))
 
     def chain_links(self) -> ChainLinks:
-        return ChainLinks(self.places, np.array(self.links, np.int64).T)
+        return ChainLinks(self.places, self._links())
+
+    def _links(self) -> Ints:
+        links: Ints = np.array(self.links, np.int64).reshape(-1, ChainLinks.rows).T
+        return links
 
 
 def _by_group(events: ShapeEvents, shape_groups: int) -> Iterator[tuple[str, ShapeEvents]]:
