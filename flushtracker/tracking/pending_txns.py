@@ -10,8 +10,11 @@ from flushtracker.tracking.packed_columns import Bools, Ints
 _SLOT, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
 _ROWS: Final = 5
 
-NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0]], np.int64).T
+NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0, 0]], np.int64).T
 """Of a shape without transactions; see :meth:`PendingTxns.heads`."""
+
+COUNT: Final = 3
+"""The row of the heads that has the number of transactions."""
 
 
 class PendingTxns:
@@ -39,13 +42,17 @@ class PendingTxns:
         return self.columns[_TX], self.columns[_LAST_OP]
 
     def heads(self, shapes: int) -> Ints:
-        """A column for each of ``shapes`` shapes: the commit LSN of its first transaction, and how far it was sent."""
+        """A column for each of ``shapes`` shapes.
+
+        Its rows: the commit LSN of the first transaction, how far the shape was sent (two), and the number of them.
+        """
         heads = np.repeat(NO_HEADS, shapes, axis=1) if self.behind is None else self.behind.copy()
         first, last = starts_of_runs(self.slots), ends_of_runs(self.slots)
         slots = self.slots[first]
         first_tx = np.where(heads[0, slots] == NO_TX, self.columns[_FIRST_TX, first], heads[0, slots])
         sent_op = np.maximum(self.columns[_LAST_OP, last], self.columns[_OP, last])
-        heads[:, slots] = first_tx, self.columns[_TX, last], sent_op
+        heads[:COUNT, slots] = first_tx, self.columns[_TX, last], sent_op
+        heads[COUNT] += self.counts(shapes)
         return heads
 
     def counts(self, shapes: int) -> Ints:

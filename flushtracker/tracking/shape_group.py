@@ -25,16 +25,18 @@ from flushtracker.tracking.packed_columns import Ints, cut_off, pack_ints, pack_
 from flushtracker.tracking.packed_state import check_version
 from flushtracker.tracking.shape_events import SENT_WITH_COMMIT, ShapeEvents
 from flushtracker.tracking.shape_table import (
+    ALIGNED,
     HEADS,
     NEW_SHAPE,
     OPEN,
     ROWS,
+    SENT_TO,
     SINCE_MS,
     STORED_ROWS,
+    TXNS,
     ShapeTable,
+    derive,
     drop_passed,
-    is_empty,
-    last_flushed,
     open_unflushed,
 )
 from flushtracker.tracking.txn_store import TxnStore
@@ -61,10 +63,12 @@ class ShapeGroup:
 
     def __init__(self, cursor: LogOffset) -> None:
         self.cursor = cursor
-        self._slots: dict[str, int] = {}
         self._names: list[str | None] = []
         """By slot; ``None`` where no shape is, for the next new one."""
         self._free: list[int] = []
+        self._slots: dict[str, int] | None = {}
+        """By name; ``None`` until it is needed."""
+        self._is_unpacked = False
         self._shapes: Ints = np.empty((ROWS, 0), np.int64)
         self._txns = TxnStore()
 
@@ -87,26 +91,30 @@ class ShapeGroup:
         # The transactions that each shape may get; what is open may be one more.
         parts = np.bincount(places[sent], minlength=len(slots)) + (self._shapes[OPEN.start, slots] != NO_TX)
         is_flushed = np.bincount(places[kind > SENT_WITH_COMMIT], minlength=len(slots)) > 0
-        txns = self._txns.take(slots, len(self._names), parts=parts, whole=is_flushed, most=max_pending)
-        table = ShapeTable(self._shapes[:, slots], txns)
+        shapes = self._shapes[:, slots]
+        txns = self._txns.take(slots, shapes[HEADS], parts=parts, whole=is_flushed, most=max_pending)
+        table = ShapeTable(shapes, txns)
         table.apply(places, events.numbers, sent, now_ms=now_ms, max_pending=max_pending)
         self._shapes[:, slots] = table.shapes
         self._txns.put(table.txns, slots)
         # Shapes without events, too: the cursor may have passed the flush or removal for which they were kept.
-        drop_passed(self._shapes, self.cursor)
-        self._forget_empty()
+        self._forget(drop_passed(self._shapes, self.cursor))
 
     def report(self) -> GroupReport:
-        """Reduce the group to the row for the driver. O(shapes and their transactions), in passes over columns."""
-        flushed = last_flushed(self._shapes)
-        pending = np.flatnonzero(flushed[0] != NO_TX)
+        """Reduce the group to the row for the driver. O(shapes), in passes over columns."""
+        flushed_tx, flushed_op = self._shapes[ALIGNED]
+        pending = np.flatnonzero(flushed_tx != NO_TX)
         if not len(pending):
             return GroupReport()
-        (_, sent_tx, sent_op), (open_slots, opened) = self._shapes[HEADS], open_unflushed(self._shapes)
-        last_sent = greatest((np.concatenate([sent_tx, opened[0]]), np.concatenate([sent_op, opened[1]])))
-        slots = self._first(pending, (flushed[0][pending], flushed[1][pending]))
-        counts = self._txns.counts(slots, len(self._names)) + np.isin(slots, open_slots)
-        columns = np.stack([slots, flushed[0][slots], flushed[1][slots], self._shapes[SINCE_MS, slots], counts])
+        sent = self._shapes[SENT_TO]
+        _, opened = open_unflushed(self._shapes)
+        if len(opened[0]):
+            sent = np.concatenate([sent, opened], axis=1)
+        last_sent = greatest((sent[0], sent[1]))
+        slots = self._first(pending, (flushed_tx[pending], flushed_op[pending]))
+        first = self._shapes[:, slots]
+        first[TXNS, open_unflushed(first)[0]] += 1
+        columns = np.stack([slots, *first[ALIGNED], first[SINCE_MS], first[TXNS]])
         holders = [
             PendingShape(LogOffset(tx, op), str(self._names[slot]), since_ms, transactions)
             for slot, tx, op, since_ms, transactions in columns.T.tolist()
@@ -117,18 +125,20 @@ class ShapeGroup:
         """The first :data:`HOLDERS` of ``slots`` by their offsets, and of equals the first by id; in any order."""
         below, equal = least(offsets, HOLDERS)
         if len(below) + len(equal) > HOLDERS:
-            names = [name for slot in slots[equal].tolist() if (name := self._names[slot]) is not None]
-            chosen = [self._slots[name] for name in nsmallest(HOLDERS - len(below), names)]
-            return np.concatenate([slots[below], np.array(chosen, np.int64)])
+            first = nsmallest(HOLDERS - len(below), slots[equal].tolist(), key=lambda slot: self._names[slot] or "")
+            return np.concatenate([slots[below], np.array(first, np.int64)])
         found: Ints = slots[np.concatenate([below, equal])]
         return found
 
     def pack(self) -> bytes:
         """The whole state as bytes: a version byte, the cursor and the columns; the inverse of :meth:`unpack`."""
-        is_used = np.array([shape_id is not None for shape_id in self._names], np.bool_)
+        is_used = np.ones(len(self._names), np.bool_)
+        is_used[self._free] = False
+        columns = self._shapes[:STORED_ROWS]
+        if self._free:
+            columns = columns[:, is_used]
         head = _VERSION + _CURSOR.pack(self.cursor.tx_offset, self.cursor.op_offset)
-        columns = pack_ints(self._shapes[:STORED_ROWS, is_used])
-        return head + pack_texts(self.shape_ids) + columns + self._txns.pack(np.cumsum(is_used) - 1)
+        return head + pack_texts(self.shape_ids) + pack_ints(columns) + self._txns.pack(np.cumsum(is_used) - 1)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
@@ -137,40 +147,53 @@ class ShapeGroup:
         group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))
         shape_ids, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
         group._names += shape_ids
-        group._slots = {shape_id: slot for slot, shape_id in enumerate(shape_ids)}
-        group._shapes = np.repeat(NEW_SHAPE, len(shape_ids), axis=1)
+        group._slots, group._is_unpacked = None, True
+        group._shapes = np.empty((ROWS, len(shape_ids)), np.int64)
         group._shapes[:STORED_ROWS], start = unpack_ints(packed, start, STORED_ROWS)
         group._txns, end = TxnStore.unpack(packed, start)
-        group._shapes[HEADS] = group._txns.heads(len(shape_ids))
+        derive(group._shapes, group._txns.heads(len(shape_ids)))
         if end != len(packed):
             raise cut_off()
         return group
 
     def _slots_of(self, shape_ids: Sequence[str]) -> Ints:
         """The number of each event's shape; a shape that is new gets one."""
-        slots = np.array(list(map(self._slots.get, shape_ids, repeat(-1))), np.int64)
+        known = self._known(shape_ids)
+        slots = np.array(list(map(known.get, shape_ids, repeat(-1))), np.int64)
         for place in np.flatnonzero(slots < 0).tolist():
-            slots[place] = self._slot_of(shape_ids[place])
+            slot = known.get(shape_ids[place])
+            if slot is None:
+                slot = known[shape_ids[place]] = self._add(shape_ids[place])
+            slots[place] = slot
         more = len(self._names) - self._shapes.shape[1]
         if more:
             self._shapes = np.concatenate([self._shapes, np.repeat(NEW_SHAPE, more, axis=1)], axis=1)
         return slots
 
-    def _slot_of(self, shape_id: str) -> int:
-        slot = self._slots.get(shape_id)
-        if slot is None:
-            slot = self._slots[shape_id] = self._free.pop() if self._free else len(self._names)
-            self._names[slot : slot + 1] = [shape_id]
+    def _known(self, shape_ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of all shapes, or of those among ``shape_ids``."""
+        if self._is_unpacked:
+            # For one batch, which is all that the job has for it, a pass over the names costs less than a dictionary.
+            self._is_unpacked = False
+            wanted = np.fromiter(map(set(shape_ids).__contains__, self._names), np.bool_, len(self._names))
+            return {name: slot for slot in np.flatnonzero(wanted).tolist() if (name := self._names[slot]) is not None}
+        if self._slots is None:
+            self._slots = {name: slot for slot, name in enumerate(self._names) if name is not None}
+        return self._slots
+
+    def _add(self, shape_id: str) -> int:
+        slot = self._free.pop() if self._free else len(self._names)
+        self._names[slot : slot + 1] = [shape_id]
         return slot
 
-    def _forget_empty(self) -> None:
-        """Forget the shapes for which nothing is left to keep."""
-        empty = np.flatnonzero(is_empty(self._shapes))
-        self._shapes[:, empty] = NEW_SHAPE
-        for slot in empty.tolist():
-            shape_id = self._names[slot]
-            if shape_id is not None:
-                del self._slots[shape_id]
+    def _forget(self, slots: Ints) -> None:
+        """Forget the shapes that have nothing left to keep."""
+        self._shapes[:, slots] = NEW_SHAPE
+        for slot in slots.tolist():
+            name = self._names[slot]
+            if name is not None:
+                if self._slots is not None:
+                    del self._slots[name]
                 self._names[slot] = None
                 self._free.append(slot)
 

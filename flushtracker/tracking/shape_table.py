@@ -39,14 +39,19 @@ OPEN: Final = slice(0, 2)
 FLUSH: Final = slice(2, 4)
 REMOVAL: Final = slice(4, 6)
 SINCE_MS: Final = 6
-HEADS: Final = slice(7, 10)
-"""What the pending transactions say: the commit LSN of the first, and how far the shape was sent."""
+HEADS: Final = slice(7, 11)
+"""What the pending transactions say: the commit LSN of the first, how far the shape was sent, and their number."""
 FIRST_TX: Final = 7
-ROWS: Final = 10
+SENT_TO: Final = slice(8, 10)
+TXNS: Final = 10
+ALIGNED: Final = slice(11, 13)
+"""The aligned ``last_flushed``, :data:`NO_TX` if the shape is caught up."""
+ROWS: Final = 13
 STORED_ROWS: Final = 7
-"""The others follow from the transactions."""
+"""The others follow from these and the transactions: :func:`derive`."""
 
-NEW_SHAPE: Final[Ints] = np.concatenate([np.array([[NO_TX, 0, NO_TX, 0, NO_TX, 0, 0]], np.int64).T, NO_HEADS])
+_NONE: Final[Ints] = np.array([[NO_TX, 0]], np.int64).T
+NEW_SHAPE: Final[Ints] = np.concatenate([*[_NONE] * 3, np.zeros((1, 1), np.int64), NO_HEADS, _NONE])
 
 
 class ShapeTable:
@@ -62,7 +67,7 @@ class ShapeTable:
         ``slots`` has the shape of each event. The shapes that are flushed or removed have all their transactions in
         ``txns``. What only the group's cursor makes superfluous stays, for :func:`drop_passed`.
         """
-        known = last_flushed(self.shapes)
+        known = self.shapes[ALIGNED].copy()
         kind, tx, op, _ = events
         for change, rows in ((FLUSHED, FLUSH), (REMOVED, REMOVAL)):
             changed = kind == change
@@ -71,10 +76,10 @@ class ShapeTable:
         if sent.any():
             self._add_sent(slots[sent], *events[:, sent])
         self._drop_flushed(max_pending)
-        self.shapes[HEADS] = self.txns.heads(self.shapes.shape[1])
+        derive(self.shapes, self.txns.heads(self.shapes.shape[1]))
         # Since when: the shapes that have become pending, or have flushed more.
-        flushed = last_flushed(self.shapes)
-        self.shapes[SINCE_MS, (flushed[0] != NO_TX) & ~at_most(flushed, known)] = now_ms
+        tx, op = self.shapes[ALIGNED]
+        self.shapes[SINCE_MS, (tx != NO_TX) & ~at_most((tx, op), (known[0], known[1]))] = now_ms
 
     def _raise(self, rows: slice, slots: Ints, offsets: OffsetColumns) -> None:
         """Raise the shapes' offsets in ``rows`` to those given, where these are greater."""
@@ -131,18 +136,20 @@ class ShapeTable:
             self.txns.merge_neighbours(counts, max_pending)
 
 
-def drop_passed(shapes: Ints, cursor: LogOffset) -> None:
-    """Drop flushes and removals that nothing can need after ``cursor``."""
+def drop_passed(shapes: Ints, cursor: LogOffset) -> Ints:
+    """Drop flushes and removals that nothing can need after ``cursor``; returns the shapes that have no state left."""
     flushed, removed = shapes[FLUSH], shapes[REMOVAL]
-    is_kept_for = (flushed[0] != NO_TX) | (removed[0] != NO_TX)
-    idle = np.flatnonzero(is_kept_for & (shapes[FIRST_TX] == NO_TX) & (shapes[OPEN.start] == NO_TX))
+    idle = np.flatnonzero((shapes[FIRST_TX] == NO_TX) & (shapes[OPEN.start] == NO_TX))
     flushed[:, idle[at_most((flushed[0, idle], flushed[1, idle]), cursor)]] = NEW_SHAPE[FLUSH]
     # A resend may cut the rest of the removal's transaction differently and list the shape's changes again.
     removed[:, idle[at_most((removed[0, idle], OP_INFINITY), cursor)]] = NEW_SHAPE[REMOVAL]
+    empty: Ints = idle[(flushed[0, idle] == NO_TX) & (removed[0, idle] == NO_TX)]
+    return empty
 
 
-def last_flushed(shapes: Ints) -> OffsetColumns:
-    """Each shape's aligned ``last_flushed``, :data:`NO_TX` if it is caught up."""
+def derive(shapes: Ints, heads: Ints) -> None:
+    """Set the rows that are not stored; ``heads`` is what the transactions say."""
+    shapes[HEADS] = heads
     pending_tx = shapes[FIRST_TX].copy()
     slots, (open_tx, _) = open_unflushed(shapes)
     pending_tx[slots] = np.where(pending_tx[slots] == NO_TX, open_tx, pending_tx[slots])
@@ -150,7 +157,7 @@ def last_flushed(shapes: Ints) -> OffsetColumns:
     flushed_tx, flushed_op = shapes[FLUSH]
     is_partial = flushed_tx >= pending_tx - 1
     tx = np.where(is_partial, flushed_tx, pending_tx - 1)
-    return np.where(pending_tx == NO_TX, NO_TX, tx), np.where(is_partial, flushed_op, 0)
+    shapes[ALIGNED] = np.where(pending_tx == NO_TX, NEW_SHAPE[ALIGNED], (tx, np.where(is_partial, flushed_op, 0)))
 
 
 def open_unflushed(shapes: Ints) -> tuple[Ints, OffsetColumns]:
@@ -160,11 +167,3 @@ def open_unflushed(shapes: Ints) -> tuple[Ints, OffsetColumns]:
     is_flushed = at_most((opened[0, slots], opened[1, slots]), (flushed[0, slots], flushed[1, slots]))
     slots = slots[~is_flushed]
     return slots, (opened[0, slots], opened[1, slots])
-
-
-def is_empty(shapes: Ints) -> Bools:
-    """For which shapes there is no state left to keep."""
-    found: Bools = shapes[FIRST_TX] == NO_TX
-    for row in (OPEN.start, FLUSH.start, REMOVAL.start):
-        found &= shapes[row] == NO_TX
-    return found

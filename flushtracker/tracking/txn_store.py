@@ -1,25 +1,25 @@
 """``TxnStore``: the pending transactions of all shapes of a group, of which a micro-batch takes out those it reaches.
 
 Of a shape that has many, because its writer is out, the first ones are kept packed, apart from the others. A
-micro-batch without a flush for the shape reads no more of them than the head.
+micro-batch without a flush for the shape reads none of them.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from flushtracker.tracking.packed_columns import Bools, Ints, cut_off, pack_ints, unpack_ints
-from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
+from flushtracker.tracking.pending_txns import COUNT, NO_HEADS, PendingTxns
 
 MANY: Final = 32
 """More pending transactions of a shape than this are packed."""
 
-_MOST_RUNS: Final = 8
 _HEAD: Final = 6
 
 
 class _Queue(NamedTuple):
-    """The first transactions of one shape, packed: their heads, as those of :meth:`PendingTxns.heads`, and number."""
+    """The first transactions of one shape, packed, after their heads, which are those of :meth:`PendingTxns.heads`."""
 
     first_tx: int
     sent_tx: int
@@ -35,72 +35,75 @@ class TxnStore:
 
     def __init__(self) -> None:
         self._runs: list[Ints] = []
-        """Columns of :class:`PendingTxns`, in no order of shapes, but a shape's are together. Taken ones: slot -1."""
+        """Columns of :class:`PendingTxns`, in no order of shapes, but a shape's in that of commits. Taken: slot -1."""
         self._apart: dict[int, _Queue] = {}
 
-    def take(self, slots: Ints, shapes: int, *, parts: Ints, whole: Bools, most: int) -> PendingTxns:
-        """Take out the transactions of some of ``shapes`` shapes: ``slots``, sorted.
+    def take(self, slots: Ints, heads: Ints, *, parts: Ints, whole: Bools, most: int) -> PendingTxns:
+        """Take out the transactions of those of ``slots``, sorted, that ``whole`` marks; ``heads`` are those of each.
 
-        The result numbers them by their places in ``slots``. What is packed stays here, unless ``whole`` marks the
-        shape, or the ``parts`` that it will get could be more than ``most`` with what it has, or than :data:`MANY`.
+        The result numbers the shapes by their places in ``slots``. The transactions of the others stay here; theirs in
+        the result are those that it gets, at most ``parts`` of each. Taken is also a shape that could then have more
+        than ``most``, or more than :data:`MANY` that are not packed.
         """
-        # The last is for what was taken before.
-        place = np.full(shapes + 1, -1)
-        place[slots] = np.arange(len(slots))
-        taken = [PendingTxns().columns]
+        counts = heads[COUNT]
+        whole = whole | (counts + parts > most) | (counts - self._packed_counts(slots) + parts > MANY)
+        txns = PendingTxns(behind=np.where(whole, NO_HEADS, heads))
+        taken = np.flatnonzero(whole & (counts > 0))
+        if len(taken):
+            # Sorting is stable: of each shape, those that were packed stay the first.
+            pieces = [*self._take_packed(slots[taken], taken), *self._take_runs(slots[taken], taken)]
+            joined = np.concatenate(pieces, axis=1)
+            txns.columns = joined[:, np.argsort(joined[0], kind="stable")]
+        return txns
+
+    def _take_packed(self, slots: Ints, places: Ints) -> Iterator[Ints]:
+        """Take the packed transactions of ``slots``; their numbers are then ``places``."""
+        for slot, place in zip(slots.tolist(), places.tolist(), strict=True) if self._apart else ():
+            queue = self._apart.pop(slot, None)
+            if queue is not None:
+                yield _unpack_queue(place, queue)
+
+    def _take_runs(self, slots: Ints, places: Ints) -> Iterator[Ints]:
+        """Take the other transactions of ``slots``."""
+        # The last is for what was taken before, and for greater ones.
+        place_of = np.full(int(slots[-1]) + 2, -1)
+        place_of[slots] = places
         for run in self._runs:
-            places = place[run[0]]
-            found = np.flatnonzero(places >= 0)
-            taken.append(np.concatenate([places[np.newaxis, found], run[1:, found]]))
+            found_at = place_of[np.minimum(run[0], len(place_of) - 1)]
+            found = np.flatnonzero(found_at >= 0)
+            yield np.concatenate([found_at[np.newaxis, found], run[1:, found]])
             run[0, found] = -1
-        behind = np.repeat(NO_HEADS, len(slots), axis=1)
-        first: list[Ints] = []
-        if self._apart:
-            more = parts + np.bincount(np.concatenate([each[0] for each in taken]), minlength=len(slots))
-            for slot in self._apart.keys() & set(slots.tolist()):
-                at, queue = int(place[slot]), self._apart[slot]
-                if whole[at] or more[at] > min(MANY, most - queue.length):
-                    first.append(_unpack_queue(at, self._apart.pop(slot)))
-                else:
-                    behind[:, at] = queue[:3]
-        # Sorting is stable: of each shape, those that were packed stay the first.
-        joined = np.concatenate(first + taken, axis=1)
-        return PendingTxns(joined[:, np.argsort(joined[0], kind="stable")], behind)
+
+    def _packed_counts(self, slots: Ints) -> Ints | int:
+        """How many transactions of each of ``slots`` are packed."""
+        if not self._apart:
+            return 0
+        queues = map(self._apart.get, slots.tolist())
+        return np.array([0 if queue is None else queue.length for queue in queues])
 
     def put(self, txns: PendingTxns, slots: Ints) -> None:
-        """Put transactions back, or others of the shapes ``slots``."""
+        """Put transactions back, or others of the shapes ``slots``; each shape's are after those that are here."""
         counts = txns.counts(len(slots))
+        # Those of a shape that has others here stay behind them.
+        is_packed = counts > MANY if txns.behind is None else (counts > MANY) & (txns.behind[COUNT] == 0)
         starts = np.cumsum(counts) - counts
-        for place in np.flatnonzero(counts > MANY).tolist():
-            slot, first = int(slots[place]), int(starts[place])
-            columns = txns.columns[:, first : first + int(counts[place])]
-            if slot in self._apart:
-                columns = np.concatenate([_unpack_queue(place, self._apart[slot]), columns], axis=1)
-            self._apart[slot] = _pack_queue(columns)
-        txns.keep(counts[txns.slots] <= MANY)
+        for place in np.flatnonzero(is_packed).tolist():
+            first = int(starts[place])
+            self._apart[int(slots[place])] = _pack_queue(txns.columns[:, first : first + int(counts[place])])
+        txns.keep(~is_packed[txns.slots])
         txns.columns[0] = slots[txns.slots]
         self._runs.append(txns.columns)
-        if len(self._runs) > _MOST_RUNS:
-            self._runs = [self._joined()]
+        # Each run is more than twice as long as the next, so that a transaction is moved seldom.
+        while len(self._runs) > 1 and self._runs[-2].shape[1] <= 2 * self._runs[-1].shape[1]:
+            last = self._runs.pop()
+            self._runs[-1] = _kept(np.concatenate([self._runs[-1], last], axis=1))
 
     def heads(self, shapes: int) -> Ints:
         """See :meth:`PendingTxns.heads`."""
         behind = np.repeat(NO_HEADS, shapes, axis=1)
         if self._apart:
-            behind[:, list(self._apart)] = np.array([queue[:3] for queue in self._apart.values()], np.int64).T
+            behind[:, list(self._apart)] = np.array([queue[:-1] for queue in self._apart.values()], np.int64).T
         return PendingTxns(self._joined(), behind).heads(shapes)
-
-    def counts(self, slots: Ints, shapes: int) -> Ints:
-        """How many transactions each of ``slots`` has, of ``shapes`` shapes; merged ones count as one."""
-        # The last is for what was taken. Most transactions are passed over here, at little cost.
-        is_wanted = np.zeros(shapes + 1, np.bool_)
-        is_wanted[slots] = True
-        found = [run[0, is_wanted[run[0]]] for run in self._runs]
-        counts: Ints = np.bincount(np.concatenate([np.arange(0), *found]), minlength=shapes)[slots]
-        for place, slot in enumerate(slots.tolist()):
-            if slot in self._apart:
-                counts[place] += self._apart[slot].length
-        return counts
 
     def pack(self, numbers: Ints) -> bytes:
         """The transactions as bytes, the inverse of :meth:`unpack`; ``numbers`` has the new number of each shape."""
@@ -129,9 +132,14 @@ class TxnStore:
         return store, end
 
     def _joined(self) -> Ints:
-        """Those that are not kept apart, in one."""
-        joined = np.concatenate([PendingTxns().columns, *self._runs], axis=1)
-        return joined[:, joined[0] >= 0]
+        """Those that are not packed, of a shape in the order of their commits, in one."""
+        return _kept(np.concatenate([PendingTxns().columns, *self._runs], axis=1))
+
+
+def _kept(columns: Ints) -> Ints:
+    """Those that have not been taken."""
+    is_kept = columns[0] >= 0
+    return columns if is_kept.all() else columns[:, is_kept]
 
 
 def _pack_queue(columns: Ints) -> _Queue:

@@ -11,7 +11,7 @@ from flushtracker.tracking.offset_columns import NO_TX
 from flushtracker.tracking.pending_txns import PendingTxns
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.shape_table import FLUSH, OPEN, REMOVAL, SINCE_MS, STORED_ROWS
+from flushtracker.tracking.shape_table import FLUSH, HEADS, OPEN, REMOVAL, SINCE_MS, STORED_ROWS, derive
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 Offset = tuple[int, int]
@@ -77,7 +77,9 @@ def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     count = len(copy.shape_ids)
     txns: dict[int, list[list[int]]] = {}
     whole = np.ones(count, np.bool_)
-    taken = copy._txns.take(np.arange(count), count, parts=np.zeros(count, np.int64), whole=whole, most=2**62)
+    taken = copy._txns.take(
+        np.arange(count), copy._shapes[HEADS], parts=np.zeros(count, np.int64), whole=whole, most=2**62
+    )
     for slot, *txn in taken.columns.T.tolist():
         txns.setdefault(slot, []).append(txn)
     views = {}
@@ -99,6 +101,7 @@ def group_of(cursor: LogOffset, shapes: dict[str, ShapeView]) -> ShapeGroup:
         group._shapes[:STORED_ROWS, slot] = (*offsets, view.since_ms)
     rows = [[slot, *txn] for slot, view in enumerate(shapes.values()) for txn in view.txns]
     group._txns.put(PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy()), slots)
+    derive(group._shapes, group._txns.heads(len(shapes)))
     return group
 
 

@@ -126,8 +126,8 @@ def test_a_miscount_of_what_a_shape_gets_loses_nothing(monkeypatch: pytest.Monke
     group = stalled(1)
     take = TxnStore.take
 
-    def none_expected(self: TxnStore, slots: Ints, shapes: int, **counts: Any) -> PendingTxns:
-        return take(self, slots, shapes, **{**counts, "parts": np.zeros(len(slots), np.int64)})
+    def none_expected(self: TxnStore, slots: Ints, heads: Ints, **counts: Any) -> PendingTxns:
+        return take(self, slots, heads, **{**counts, "parts": np.zeros(len(slots), np.int64)})
 
     monkeypatch.setattr(TxnStore, "take", none_expected)
     lsns = range(200 * TXNS + 200, 200 * (TXNS + MANY) + 401, 200)
