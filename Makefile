@@ -11,7 +11,7 @@ INPUTS    ?= 10000000
 KILLS     ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars classes dist clean distclean python java verifytools
+.PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars classes dist warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -26,16 +26,16 @@ run: java $(READY) jars ## replay the recorded WAL, write its shapes, track thei
 	$(BIN)/flushtracker verify --log data/log --recording tests/recording --shapes conf/shapes.yaml
 	$(BIN)/flushtracker report --config conf/replay.yaml
 
-demo: java $(READY) jars brokerjars classes ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
+demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars classes ## run all tests, two at a time
+test: java $(READY) jars brokerjars warmup ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" flushtracker tests/unit tests/spark tests/integration
 
-verify: verifytools java $(READY) jars brokerjars classes ## try alerts and page in a real Prometheus and Chromium, which Debian has
+verify: verifytools java $(READY) jars brokerjars warmup ## try alerts and page in a real Prometheus and Chromium, which Debian has
 	$(BIN)/python -m pytest tests/verify
 
-soak: java $(READY) jars brokerjars classes ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
+soak: java $(READY) jars brokerjars warmup ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
@@ -55,14 +55,14 @@ mutants: $(READY) ## change the core in a thousand ways, one at a time, and list
 	$(BIN)/python -m mutmut run
 	$(BIN)/python -m mutmut results
 
-bench: java $(READY) jars brokerjars classes ## run the benchmarks; ONLY=name runs one, BASE=commit compares it with that commit
+bench: java $(READY) jars brokerjars warmup ## run the benchmarks; ONLY=name runs one, BASE=commit compares it with that commit
 ifdef BASE
 	$(BIN)/python -m tests.bench.pair --base $(BASE) $(ONLY)
 else
 	$(BIN)/python -m tests.bench --json data/bench.json $(ONLY)
 endif
 
-bench-long: java $(READY) jars brokerjars classes ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
+bench-long: java $(READY) jars brokerjars warmup ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
 	$(BIN)/python -m tests.bench --long --json data/bench_long.json
 	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_rows
@@ -84,8 +84,12 @@ jars: java $(READY) ## fetch Spark's extra jars into .jars; other targets do thi
 brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jvm.jars broker
 
-classes: java $(READY) jars brokerjars ## archive Spark's classes, for a faster start, into .jars/spark.jsa; other targets do this when needed
+classes: java $(READY) jars brokerjars ## archive Spark's classes, for a faster start, into .jars; other targets do this when needed
 	@$(BIN)/python -m flushtracker.warmup.program
+
+# Without the archive everything works, too.
+warmup: java $(READY) jars brokerjars
+	-@$(BIN)/python -m flushtracker.warmup.program
 
 dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flushtracker.zip and dist/jars
 	$(BIN)/python -m flushtracker.spark.dist dist
@@ -120,6 +124,5 @@ $(READY): pyproject.toml constraints.txt | python
 	@$(BIN)/python -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e '.[dev]' || { \
 	  echo "The Python packages could not be installed; pip's error is above." >&2; \
 	  echo "If its index is unreachable, set PIP_INDEX_URL to another one and run make again." >&2; exit 2; }
-	@rm -f .jars/spark.jsa  # It fits one Spark.
 	@touch $@
 	@echo "the Python packages are installed"

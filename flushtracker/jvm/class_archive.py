@@ -1,25 +1,38 @@
 """The class archive: Spark's classes as its JVM lays them out in memory, so that it maps them instead of loading them.
 
 Java's class data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html. It is optional: the JVM
-checks that Java, the class path and the jars' times are those of the archive, and else starts without any.
+checks that Java, the class path and the jars' times are those of the archive, and else starts without any. So that one
+is made anew then, its name has a hash of them.
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from flushtracker.jvm.java import Java
+
+PATTERN: Final = "spark-*.jsa"
+"""The names of all archives, beside the jars."""
 
 # Java would write on stdout that an archive does not fit.
 _SILENT: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
-def archive_path(jars: Sequence[Path]) -> Path:
-    """Where the archive is: beside the jars."""
-    return jars[0].parent / "spark.jsa"
+def archive_path(jars: Sequence[Path], java: Java) -> Path:
+    """Where the archive for this Java, this Spark and these jars is, or would be."""
+    spark = find_spec("pyspark")
+    spark_jars = Path(str(spark.origin)).parent / "jars" if spark else Path()
+    facts = [str(java.launcher.resolve()), java.version]
+    for jar in [*jars, *sorted(spark_jars.glob("*.jar"))]:
+        found = jar.stat()
+        facts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
+    return jars[0].parent / f"spark-{sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"
 
 
-def use_archive(jars: Sequence[Path]) -> str:
+def use_archive(path: Path) -> str:
     """The options for a JVM that uses the archive if there is one; else none."""
-    path = archive_path(jars)
     return " ".join((_option("SharedArchiveFile", path), *_SILENT)) if path.exists() else ""
 
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +23,11 @@ _VERSION_TIMEOUT_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is new enough, and the path of its launcher."""
+    """A Java that is new enough, the path of its launcher, and all that it says of its version."""
 
     launcher: Path
     major: int
+    version: str = field(default="", compare=False)
 
     @property
     def warning(self) -> str | None:
@@ -52,7 +53,7 @@ def check_java(environ: Mapping[str, str] = os.environ) -> Java:
     major = int(found[1])
     if major < MINIMUM_MAJOR:
         raise ConfigError(f"{launcher} is Java {major}, and Spark needs {MINIMUM_MAJOR} or newer: {advice}")
-    return Java(launcher, major)
+    return Java(launcher, major, output)
 
 
 def _find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:

@@ -84,12 +84,14 @@ class _SourceColumns:
 
     def __init__(self) -> None:
         self.links: list[int] = []
+        """Six numbers of each fragment: those of :class:`ChainLinks`."""
         self.places: list[str] = []
         self.counts: list[int] = []
         """Of each fragment, how many of ``sent`` and ``last_ops`` are its shapes'."""
         self.sent: list[str] = []
         self.last_ops: list[int] = []
         self.flushes: list[int] = []
+        """Four numbers of each flush or removal: those of :class:`ShapeEvents`."""
         self.flushed: list[str] = []
 
     def shape_events(self) -> ShapeEvents:

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from flushtracker.errors import FlushtrackerError
-from flushtracker.jvm.class_archive import use_archive
+from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.jvm.class_archive import archive_path, use_archive
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.process.log_format import LogFormat
@@ -63,13 +63,15 @@ def start_session(
     builder = SparkSession.builder.appName(app_name).config("spark.sql.shuffle.partitions", str(shuffle_partitions))
     settings = dict(_ALWAYS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: no JVM runs yet.
-        check_java()
-        jars = SPARK_JARS.paths()
+        java, jars = check_java(), SPARK_JARS.paths()
+        if os.pathsep in str(jars[0].parent):
+            raise ConfigError(f"the jars are in {jars[0].parent}, which no class path can have: move them")
         # Unlike those of spark.jars, their classes can be archived.
         settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        options = (_log_options(log_format, verbose=verbose), use_archive(jars))
-        settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
+        options = (_log_options(log_format, verbose=verbose), use_archive(archive_path(jars, java)))
+        if any(options):
+            settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:

@@ -39,16 +39,16 @@ class TxnStore:
         self._apart: dict[int, _Queue] = {}
 
     def take(self, slots: Ints, heads: Ints, *, parts: Ints, whole: Bools, most: int) -> PendingTxns:
-        """Take out the transactions of those of ``slots``, sorted, that ``whole`` marks; ``heads`` are those of each.
+        """Take out the transactions of some of the shapes ``slots``, sorted; ``heads`` says what each has.
 
-        The result numbers the shapes by their places in ``slots``. The transactions of the others stay here; theirs in
-        the result are those that it gets, at most ``parts`` of each. Taken is also a shape that could then have more
-        than ``most``, or more than :data:`MANY` that are not packed.
+        Those are taken that ``whole`` marks, and those that could get more than ``most`` with the ``parts`` that will
+        be added, or more than :data:`MANY` that are not packed. The result numbers the shapes by their places in
+        ``slots``. What the others have stays here, and what is added to them comes after it.
         """
         counts = heads[COUNT]
-        whole = whole | (counts + parts > most) | (counts - self._packed_counts(slots) + parts > MANY)
-        txns = PendingTxns(behind=np.where(whole, NO_HEADS, heads))
-        taken = np.flatnonzero(whole & (counts > 0))
+        is_taken = whole | (counts + parts > most) | (counts - self._packed_counts(slots) + parts > MANY)
+        txns = PendingTxns(behind=np.where(is_taken, NO_HEADS, heads))
+        taken = np.flatnonzero(is_taken & (counts > 0))
         if len(taken):
             # Sorting is stable: of each shape, those that were packed stay the first.
             pieces = [*self._take_packed(slots[taken], taken), *self._take_runs(slots[taken], taken)]
@@ -74,12 +74,12 @@ class TxnStore:
             yield np.concatenate([found_at[np.newaxis, found], run[1:, found]])
             run[0, found] = -1
 
-    def _packed_counts(self, slots: Ints) -> Ints | int:
+    def _packed_counts(self, slots: Ints) -> Ints:
         """How many transactions of each of ``slots`` are packed."""
         if not self._apart:
-            return 0
+            return np.zeros(len(slots), np.int64)
         queues = map(self._apart.get, slots.tolist())
-        return np.array([0 if queue is None else queue.length for queue in queues])
+        return np.array([0 if queue is None else queue.length for queue in queues], np.int64)
 
     def put(self, txns: PendingTxns, slots: Ints) -> None:
         """Put transactions back, or others of the shapes ``slots``; each shape's are after those that are here."""
@@ -103,7 +103,8 @@ class TxnStore:
         behind = np.repeat(NO_HEADS, shapes, axis=1)
         if self._apart:
             behind[:, list(self._apart)] = np.array([queue[:-1] for queue in self._apart.values()], np.int64).T
-        return PendingTxns(self._joined(), behind).heads(shapes)
+        joined = self._joined()
+        return PendingTxns(joined[:, np.argsort(joined[0], kind="stable")], behind).heads(shapes)
 
     def pack(self, numbers: Ints) -> bytes:
         """The transactions as bytes, the inverse of :meth:`unpack`; ``numbers`` has the new number of each shape."""

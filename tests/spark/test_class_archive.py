@@ -3,9 +3,12 @@
 import mmap
 import shlex
 import subprocess
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from flushtracker.jvm.class_archive import archive_path, use_archive
@@ -14,15 +17,15 @@ from flushtracker.jvm.java import check_java
 
 
 def test_spark_maps_the_archive(spark: SparkSession) -> None:
-    archive = archive_path(SPARK_JARS.paths())
+    archive = archive_path(SPARK_JARS.paths(), check_java())
     assert archive.exists(), "run make classes"
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
-    assert str(archive.resolve()) in Path(f"/proc/{pid}/maps").read_text()
+    assert str(archive.resolve()) in Path(f"/proc/{pid}/maps").read_text(), "the archive does not fit"
 
 
 def test_the_archive_has_the_classes_of_both_jobs() -> None:
-    archive = archive_path(SPARK_JARS.paths())
+    archive = archive_path(SPARK_JARS.paths(), check_java())
     with archive.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for name in (
             b"org/apache/spark/deploy/SparkSubmit",
@@ -35,14 +38,36 @@ def test_the_archive_has_the_classes_of_both_jobs() -> None:
 
 
 def test_java_starts_in_silence_with_an_archive_that_does_not_fit(tmp_path: Path) -> None:
-    jars = [tmp_path / "some folder" / "a.jar"]
-    jars[0].parent.mkdir()
-    assert not use_archive(jars)
+    archive = tmp_path / "some folder" / "spark.jsa"
+    archive.parent.mkdir()
+    assert not use_archive(archive)
     expected = _java_version("")
     for content in (b"", b"no archive at all" * 1000):
-        archive_path(jars).write_bytes(content)
+        archive.write_bytes(content)
         # With "sharing" it would have loaded Java's own archive.
-        assert _java_version(use_archive(jars)) == expected.replace(", sharing", "")
+        assert _java_version(use_archive(archive)) == expected.replace(", sharing", "")
+
+
+def test_another_java_and_other_jars_have_another_archive(tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"1")
+    java = check_java()
+    first = archive_path([jar], java)
+    assert archive_path([jar], java) == first
+    assert archive_path([jar], replace(java, version="another")) != first
+    jar.write_bytes(b"12")
+    assert archive_path([jar], java) != first
+
+
+def test_no_class_is_in_spark_and_in_its_extra_jars() -> None:
+    """On the class path the extra jars come first, so theirs would win."""
+    spark = Path(pyspark.__file__).parent / "jars"
+    extra, own = (set().union(*map(_classes, jars)) for jars in (SPARK_JARS.paths(), spark.glob("*.jar")))
+    assert extra & own <= {"org/apache/spark/unused/UnusedStubClass.class"}
+
+
+def _classes(jar: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(jar).namelist() if name.endswith(".class") and "META-INF" not in name}
 
 
 def _java_version(options: str) -> str:

@@ -105,6 +105,17 @@ def group_of(cursor: LogOffset, shapes: dict[str, ShapeView]) -> ShapeGroup:
     return group
 
 
+def rows_of(group: ShapeGroup) -> dict[str, list[int]]:
+    """All rows of each shape, those that follow from others included; its transactions say the same of the heads."""
+    heads = group._txns.heads(len(group._names))
+    rows = {}
+    for slot, shape_id in enumerate(group._names):
+        if shape_id is not None:
+            rows[shape_id] = group._shapes[:, slot].tolist()
+            assert heads[:, slot].tolist() == group._shapes[HEADS, slot].tolist(), shape_id
+    return rows
+
+
 def check_group(group: ShapeGroup) -> None:
     """Assert what holds after each batch: order, nothing complete, and nothing kept for longer than it is needed."""
     for shape_id, view in shapes_of(group).items():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flushtracker.tracking import txn_store
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.group_view import apply_batch, check_group
+from tests.support.group_view import apply_batch, check_group, rows_of
 from tests.support.plain_group import Batch, PlainGroup, group_to_json, random_group_batches
 from tests.support.random_wal import RANDOMS
 
@@ -39,3 +39,14 @@ def _compare(rng: Random, batches: list[Batch], max_pending: int) -> None:
         assert stored.pack() == packed
         if rng.random() < 0.5:
             group = stored
+
+
+@given(RANDOMS, st.sampled_from([1, 2, 5, 4096]))
+@pytest.mark.parametrize("many", [0, 2, txn_store.MANY])
+def test_a_group_in_memory_says_what_the_stored_one_says(many: int, rng: Random, max_pending: int) -> None:
+    """Never restarted, over many small batches: also what follows from its state, and is not stored."""
+    with patch.object(txn_store, "MANY", many):
+        group = ShapeGroup(LogOffset.before_all())
+        for now_ms, batch in enumerate(random_group_batches(rng, 6, 80)):
+            apply_batch(group, *batch, now_ms=now_ms, max_pending=max_pending)
+            assert rows_of(group) == rows_of(ShapeGroup.unpack(group.pack()))
