@@ -117,11 +117,10 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
     else:
         group = ShapeGroup(settings.start_of(source) or LogOffset.before_all())
     parts: list[ShapeEvents] = []
-    now_ms = 0
     for frame in frames:
-        now_ms = int(frame["now_ms"].iloc[0])
         parts += map(ShapeEvents.unpack, frame["packed"].tolist())
     events = ShapeEvents.joined(parts)
+    now_ms = state.getCurrentProcessingTimeMs()
     group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report()
     gone = events.removed

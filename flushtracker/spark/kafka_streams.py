@@ -37,6 +37,9 @@ _DEFAULTS: Final = {
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": "2097152",
     "kafka.receive.buffer.bytes": "1048576",
+    # Spark asks only for records that exist. But a client that has read the last asks for the next at once, and what
+    # Spark asks on the same connection waits until that is answered: until somebody publishes, or half a second.
+    "kafka.fetch.max.wait.ms": "0",
     # Without a limit the first batch is as large as the backlog. If it is too large for the machine, so is each retry.
     "maxOffsetsPerTrigger": "500000",
 }

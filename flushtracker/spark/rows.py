@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
-from pyspark.sql import types as T  # noqa: N812 (likewise)
+from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.errors import DecodeError
 from flushtracker.spark.event_columns import EventColumns, GroupPart
@@ -23,17 +22,14 @@ from flushtracker.spark.worker_garbage import spare_imports
 FRAGMENTS: Final = "fragments"
 FLUSHES: Final = "flushes"
 
-_PARSED_SCHEMA: Final = T.StructType(
+ROW_SCHEMA: Final = T.StructType(
     [
         T.StructField("source", T.StringType()),
         T.StructField("shape_group", T.StringType()),
         T.StructField("packed", T.BinaryType()),
     ]
 )
-"""What the workers return."""
-
-ROW_SCHEMA: Final = T.StructType([*_PARSED_SCHEMA.fields, T.StructField("now_ms", T.LongType())])
-"""The operator's input."""
+"""What the workers return: the operator's input."""
 
 _ARROW_SCHEMA: Final = pa.schema(
     [("source", pa.string()), ("shape_group", pa.string()), ("packed", pa.binary())],
@@ -66,8 +62,7 @@ def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     ``stream`` is :data:`FRAGMENTS` or :data:`FLUSHES`, ``value`` the event's bytes, ``place`` names where it was read.
     With 0 ``shape_groups`` every shape is its own group.
     """
-    parsed = raw.select("stream", "value", "place").mapInArrow(event_parser(shape_groups), _PARSED_SCHEMA)
-    return parsed.withColumn("now_ms", F.unix_millis(F.current_timestamp()))
+    return raw.select("stream", "value", "place").mapInArrow(event_parser(shape_groups), ROW_SCHEMA)
 
 
 def event_parser(shape_groups: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

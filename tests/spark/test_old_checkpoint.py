@@ -28,6 +28,9 @@ class _OldState:
     def get(self) -> tuple[Any, ...]:
         return self._state.get
 
+    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802  pyspark's name
+        return self._state.getCurrentProcessingTimeMs()
+
     def update(self, value: tuple[bytes, str, int]) -> None:
         packed, *rest = value
         self._state.update((b"\x02" + packed[1:], *rest))

@@ -140,8 +140,8 @@ class SimulatedJob:
         """The executors' step: the state after the batch, and the rows for the driver."""
         states = dict(self.checkpoint.states)
         output: list[dict[str, Any]] = []
-        for key, rows in self._rows_by_key(events, now_ms).items():
-            state = _State(states.get(key))
+        for key, rows in self._rows_by_key(events).items():
+            state = _State(states.get(key), now_ms)
             output += self._output(key, rows, cast("GroupState", state))
             if state.is_updated and state.value is not None:
                 states[key] = state.value
@@ -185,14 +185,14 @@ class SimulatedJob:
         for output in handle_group(key, frames, state, self._settings):
             yield from (row._asdict() for row in output)
 
-    def _rows_by_key(self, events: Iterable[Record], now_ms: int) -> dict[GroupKey, list[_InputRow]]:
+    def _rows_by_key(self, events: Iterable[Record]) -> dict[GroupKey, list[_InputRow]]:
         """The rows by key; two tasks have read the events, in turns."""
         records = [_event(event, _PLACE) for event in events]
         rows: dict[GroupKey, list[_InputRow]] = {}
         for task in (records[::2], records[1::2]):
             for parts in read_parts([task], self._shape_groups):
                 for source, group, packed in parts:
-                    rows.setdefault((source, group), []).append((source, group, packed, now_ms))
+                    rows.setdefault((source, group), []).append((source, group, packed))
         return rows
 
 
@@ -208,6 +208,7 @@ class _State:
     """The calls on Spark's ``GroupState`` that the state function makes."""
 
     value: _State3 | None
+    now_ms: int
     is_updated: bool = False
 
     @property
@@ -218,6 +219,9 @@ class _State:
     def get(self) -> _State3:
         assert self.value is not None
         return self.value
+
+    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802  pyspark's name
+        return self.now_ms
 
     def update(self, value: _State3) -> None:
         self.value, self.is_updated = value, True
