@@ -69,10 +69,8 @@ def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJo
         root, servers = Path(folder) / "job", broker.bootstrap_servers
         job = KafkaJob(root, servers, partitions=2, producer_options={**_DEFAULTS, "linger.ms": 5})
         progress = Progress()
-        spark.streams.addListener(progress)
-        with tracking(spark, job, trigger_ms):
+        with progress.watching(spark), tracking(spark, job, trigger_ms):
             yield job, progress
-        spark.streams.removeListener(progress)
 
 
 @contextmanager

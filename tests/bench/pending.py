@@ -66,9 +66,8 @@ def _row(spark: SparkSession, workload: Workload) -> list[str]:
         job = JobFolder(Path(folder))
         _write(job, workload)
         progress = Progress()
-        spark.streams.addListener(progress)
-        track_flushes(spark, replace(job.config(shape_groups=_GROUPS), trigger_ms=None), Event())
-        spark.streams.removeListener(progress)
+        with progress.watching(spark):
+            track_flushes(spark, replace(job.config(shape_groups=_GROUPS), trigger_ms=None), Event())
         state = spark.read.format("statestore").load(str(job.root / "checkpoint"))
         groups = state.where("key.shape_group <> ''")
         size = groups.selectExpr("sum(length(value.groupState.packed)) AS size").collect()[0]["size"]

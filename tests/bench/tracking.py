@@ -6,7 +6,6 @@ batches of that size. The first batches warm the JVM up; the time of a batch is 
 planning it until it is committed.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,13 +14,17 @@ from pathlib import Path
 from statistics import median
 from threading import Event
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.kafka.publisher import _DEFAULTS
 from flushtracker.local.broker import LocalBroker
+from flushtracker.spark import track_flushes_query
+from flushtracker.spark.query_run import start_query
 from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.load import SOURCE, Load
@@ -47,22 +50,25 @@ WORKLOADS: list[tuple[str, Load, str, int]] = [
 """What it is, the events, how they come, and the number of groups of shapes (0: one for each)."""
 
 
-class Progress(StreamingQueryListener):
-    """What Spark says of each batch that had events."""
+class Progress:
+    """What Spark says of each batch that had events, asked at the end: a listener in Python costs a third of a core."""
 
     def __init__(self) -> None:
-        self.batches: list[dict[str, Any]] = []
+        self.batches: list[StreamingQueryProgress] = []
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  pyspark's name
-        """Not needed."""
+    @contextmanager
+    def watching(self, spark: SparkSession) -> Iterator[None]:
+        """Keep what Spark says of the query that starts and ends in the block."""
+        queries: list[StreamingQuery] = []
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  pyspark's name
-        progress = json.loads(event.progress.json)
-        if progress["numInputRows"]:
-            self.batches.append(progress)
+        def start(*arguments: Any) -> StreamingQuery:
+            queries.append(start_query(*arguments))
+            return queries[-1]
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  pyspark's name
-        """Not needed."""
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+        with patch.object(track_flushes_query, "start_query", start):
+            yield
+        self.batches = [each for query in queries for each in query.recentProgress if each["numInputRows"]]
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
@@ -91,10 +97,9 @@ def measure(
     with tempfile.TemporaryDirectory() as folder, _job(Path(folder), transport) as job:
         publish_batches(job, load, _WARM_UP + _MEASURED)
         progress = Progress()
-        spark.streams.addListener(progress)
         config = job.config(shape_groups=shape_groups, max_files_per_trigger=4)
-        track_flushes(spark, replace(config, trigger_ms=None, status=status), Event())
-        spark.streams.removeListener(progress)
+        with progress.watching(spark):
+            track_flushes(spark, replace(config, trigger_ms=None, status=status), Event())
     whole = [batch for batch in progress.batches if batch["numInputRows"] > BATCH * 0.9]
     return [batch["durationMs"]["triggerExecution"] / 1000 for batch in whole[_WARM_UP:]]
 
