@@ -23,7 +23,6 @@ from flushtracker.jvm.java import check_java
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.worker_sockets import socket_settings
 
 _LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
     "text": Path(__file__).with_name("log4j2.properties"),
@@ -68,7 +67,7 @@ def start_session(
         if os.pathsep in str(jars[0].parent):
             raise ConfigError(f"the jars are in {jars[0].parent}, which no class path can have: move them")
         # Unlike those of spark.jars, their classes can be archived.
-        settings |= _LOCAL | socket_settings() | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
+        settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         options = (_log_options(log_format, verbose=verbose), use_archive(archive_path(jars, java)))
         if any(options):

@@ -122,12 +122,9 @@ class StandaloneCluster:
         return self.start_driver("spark-submit", *flags, *arguments, cwd=cwd, **environ)
 
     def submit_job(self, job: JobFolder) -> subprocess.Popen[bytes]:
-        """Submit the tracking job on this folder's streams, with the README's other flag, until it is stopped."""
+        """Submit the tracking job on this folder's streams; it runs until it is stopped."""
         config = str(job.config_file(shape_groups=16, trigger_ms=100))
-        job_file = str(_ROOT / "jobs" / "track_flushes.py")
-        return self.submit(
-            "--conf", "spark.python.unix.domain.socket.enabled=true", job_file, "--config", config, cwd=job.root
-        )
+        return self.submit(str(_ROOT / "jobs" / "track_flushes.py"), "--config", config, cwd=job.root)
 
     def start_driver(self, *command: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
         """Start a program that submits to this cluster, in its own session; :meth:`log_of` returns its output.
