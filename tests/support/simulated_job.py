@@ -247,10 +247,6 @@ class _Column(tuple[object, ...]):
     def tolist(self) -> Sequence[object]:
         return self
 
-    @property
-    def iloc(self) -> Sequence[object]:
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
