@@ -19,6 +19,7 @@ from threading import Event, Thread
 
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from flushtracker.kafka.publisher import _DEFAULTS
 from flushtracker.local.broker import LocalBroker
@@ -26,7 +27,7 @@ from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.load import SOURCE, Load
 from tests.bench.measure import Table
-from tests.bench.tracking import SHUFFLE_PARTITIONS, Progress, produce
+from tests.bench.tracking import SHUFFLE_PARTITIONS, produce, progress_of
 from tests.support.kafka_job import KafkaJob
 
 _TICK_S = 0.02
@@ -48,29 +49,28 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
 
 def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> list[str]:
     """One rate's row of the table."""
-    with _running_job(spark, trigger_ms) as (job, progress):
+    with _running_job(spark, trigger_ms) as (job, batches):
         published: Queue[tuple[float, int]] = Queue()
         publisher = Process(target=publish, args=(job, rate, _WARM_UP_S + seconds, published))
         publisher.start()
         sent, acked = poll_acks(job, publisher, published)
         publisher.join()
     latencies = latencies_of(sent, acked, sent[0][0] + _WARM_UP_S)
-    batches = [batch["durationMs"]["triggerExecution"] for batch in progress.batches]
+    durations_ms = [batch["durationMs"]["triggerExecution"] for batch in batches]
     cuts = quantiles(latencies, n=100)
     events = LOAD.events_per_transaction * (sent[-1][1] - sent[0][1]) / 500 / (sent[-1][0] - sent[0][0])
     times = [f"{each:.2f} s" for each in (cuts[49], cuts[98], max(latencies))]
-    batch_ms = f"{sum(batches) / len(batches):.0f}"
+    batch_ms = f"{sum(durations_ms) / len(durations_ms):.0f}"
     return [f"{rate:,}", f"{events:,.0f}", *times, f"{len(batches) / (_WARM_UP_S + seconds):.2f}", batch_ms]
 
 
 @contextmanager
-def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJob, Progress]]:
+def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJob, list[StreamingQueryProgress]]]:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
         job = KafkaJob(root, servers, partitions=2, producer_options={**_DEFAULTS, "linger.ms": 5})
-        progress = Progress()
-        with progress.watching(spark), tracking(spark, job, trigger_ms):
-            yield job, progress
+        with progress_of(spark) as batches, tracking(spark, job, trigger_ms):
+            yield job, batches
 
 
 @contextmanager

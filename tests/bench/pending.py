@@ -20,7 +20,7 @@ from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.session import start_session
 from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.measure import Table
-from tests.bench.tracking import SHUFFLE_PARTITIONS, Progress
+from tests.bench.tracking import SHUFFLE_PARTITIONS, progress_of
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 
@@ -65,13 +65,12 @@ def _row(spark: SparkSession, workload: Workload) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         job = JobFolder(Path(folder))
         _write(job, workload)
-        progress = Progress()
-        with progress.watching(spark):
+        with progress_of(spark) as batches:
             track_flushes(spark, replace(job.config(shape_groups=_GROUPS), trigger_ms=None), Event())
         state = spark.read.format("statestore").load(str(job.root / "checkpoint"))
         groups = state.where("key.shape_group <> ''")
         size = groups.selectExpr("sum(length(value.groupState.packed)) AS size").collect()[0]["size"]
-    times = [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress.batches[-_BATCHES:]]
+    times = [batch["durationMs"]["triggerExecution"] / 1000 for batch in batches[-_BATCHES:]]
     shapes = workload.pending + workload.stalled
     cells = [f"{count:,}" for count in (workload.pending, workload.caught_up, workload.stalled)]
     return [*cells, f"{median(times):.2f} s", f"{size / 1e6:.1f} MB", f"{size / shapes:,.0f}"]

@@ -50,25 +50,23 @@ WORKLOADS: list[tuple[str, Load, str, int]] = [
 """What it is, the events, how they come, and the number of groups of shapes (0: one for each)."""
 
 
-class Progress:
-    """What Spark says of each batch that had events, asked at the end: a listener in Python costs a third of a core."""
+@contextmanager
+def progress_of(spark: SparkSession) -> Iterator[list[StreamingQueryProgress]]:
+    """What Spark says of each batch that had events, of the query that starts and ends in the block: there at its end.
 
-    def __init__(self) -> None:
-        self.batches: list[StreamingQueryProgress] = []
+    A listener in Python would cost a third of a core.
+    """
+    queries: list[StreamingQuery] = []
+    batches: list[StreamingQueryProgress] = []
 
-    @contextmanager
-    def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Keep what Spark says of the query that starts and ends in the block."""
-        queries: list[StreamingQuery] = []
+    def start(*arguments: Any) -> StreamingQuery:
+        queries.append(start_query(*arguments))
+        return queries[-1]
 
-        def start(*arguments: Any) -> StreamingQuery:
-            queries.append(start_query(*arguments))
-            return queries[-1]
-
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
-        with patch.object(track_flushes_query, "start_query", start):
-            yield
-        self.batches = [each for query in queries for each in query.recentProgress if each["numInputRows"]]
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+    with patch.object(track_flushes_query, "start_query", start):
+        yield batches
+    batches += [each for query in queries for each in query.recentProgress if each["numInputRows"]]
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
@@ -96,11 +94,10 @@ def measure(
     """The seconds of each batch after the warm-up."""
     with tempfile.TemporaryDirectory() as folder, _job(Path(folder), transport) as job:
         publish_batches(job, load, _WARM_UP + _MEASURED)
-        progress = Progress()
         config = job.config(shape_groups=shape_groups, max_files_per_trigger=4)
-        with progress.watching(spark):
+        with progress_of(spark) as batches:
             track_flushes(spark, replace(config, trigger_ms=None, status=status), Event())
-    whole = [batch for batch in progress.batches if batch["numInputRows"] > BATCH * 0.9]
+    whole = [batch for batch in batches if batch["numInputRows"] > BATCH * 0.9]
     return [batch["durationMs"]["triggerExecution"] / 1000 for batch in whole[_WARM_UP:]]
 
 
