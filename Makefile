@@ -85,11 +85,11 @@ brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; oth
 	@$(BIN)/python -m flushtracker.jvm.jars broker
 
 classes: java $(READY) jars brokerjars ## archive Spark's classes, for a faster start, into .jars; other targets do this when needed
-	@$(BIN)/python -m flushtracker.warmup.program
+	@$(BIN)/python -m flushtracker.jobs.warmup.program
 
 # Without the archive everything works, too.
 warmup: java $(READY) jars brokerjars
-	-@$(BIN)/python -m flushtracker.warmup.program
+	-@$(BIN)/python -m flushtracker.jobs.warmup.program
 
 dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flushtracker.zip and dist/jars
 	$(BIN)/python -m flushtracker.spark.dist dist

@@ -8,13 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from flushtracker.delta.shape_log_reader import ShapeRead, read_shape, read_shape_log
+    from flushtracker.delta.log.shape_log_reader import ShapeRead, read_shape, read_shape_log
     from flushtracker.errors import DecodeError, FlushtrackerError, GapError
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
     from flushtracker.kafka.flush_notifier import FlushNotifier
     from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
     from flushtracker.kafka.records import Record, record_of
+    from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from flushtracker.wal.changes import Commit, LogItem
     from flushtracker.wal.log_offset import LogOffset
     from flushtracker.wal.lsn import format_lsn, parse_lsn
-    from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
 
 __version__ = "0.1.0"
 
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 _NAMES: Final = {
-    "delta.shape_log_reader": ("ShapeRead", "read_shape", "read_shape_log"),
+    "delta.log.shape_log_reader": ("ShapeRead", "read_shape", "read_shape_log"),
     "errors": ("DecodeError", "FlushtrackerError", "GapError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),
@@ -87,7 +87,7 @@ _NAMES: Final = {
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),
     "wal.lsn": ("format_lsn", "parse_lsn"),
-    "writing.shape_chain": ("cursor_after", "new_items", "place_of"),
+    "shape_log.shape_chain": ("cursor_after", "new_items", "place_of"),
 }
 _MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
-from flushtracker.capture.stall_config import StallRule, read_stall
+from flushtracker.capture.eviction.config import StallRule, read_stall
 from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions

@@ -10,7 +10,7 @@ from typing import Final
 from flushtracker.capture.capture_config import Intervals
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
-from flushtracker.capture.evictor import Evictor
+from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.shapes_watch import ShapesWatch
 from flushtracker.capture.silence_limit import SilenceLimit
 from flushtracker.capture.status_sender import StatusSender

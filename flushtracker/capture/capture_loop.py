@@ -17,14 +17,14 @@ from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.capture_watch import CaptureWatch
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
-from flushtracker.capture.evictor import Evictor
+from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.prior_state import read_prior_state
 from flushtracker.capture.shapes_watch import ShapesWatch
 from flushtracker.capture.slot_watch import SlotWatch
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.status_sender import StatusSender
-from flushtracker.delta.ack_reader import AckReader
+from flushtracker.delta.acks.ack_reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader

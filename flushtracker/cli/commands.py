@@ -63,7 +63,7 @@ class Command:
 COMMANDS: Final = (
     Command(
         "track",
-        "flushtracker.spark.program",
+        "flushtracker.jobs.track.program",
         "spark",
         """\
 Track flushes: fragments and flush notifications in, transaction-aligned LSN
@@ -99,7 +99,7 @@ differs
     ),
     Command(
         "write",
-        "flushtracker.writers.program",
+        "flushtracker.jobs.write.program",
         "spark",
         """\
 Write shapes: shape changes in, their logs in a Delta table and flush
@@ -117,7 +117,7 @@ unavailable
     ),
     Command(
         "snapshot",
-        "flushtracker.snapshots.program",
+        "flushtracker.jobs.snapshot.program",
         "snapshot",
         """\
 Take snapshots: the rows that a table already has into the logs of its shapes.
@@ -136,7 +136,7 @@ snapshot; 5 a Delta table; 7 PostgreSQL
     ),
     Command(
         "add-shape",
-        "flushtracker.operate.add_shape_program",
+        "flushtracker.operate.shapes.add_program",
         "capture",
         """\
 Add shapes to the shapes file that capture watches, and wait until it has them.
@@ -153,7 +153,7 @@ has failed
     ),
     Command(
         "remove-shape",
-        "flushtracker.operate.remove_shape_program",
+        "flushtracker.operate.shapes.remove_program",
         "capture",
         """\
 Remove a shape from the shapes file that capture watches, and wait until it is
@@ -172,7 +172,7 @@ Kafka: if it says "removed" above, only the wait has failed
     ),
     Command(
         "topics",
-        "flushtracker.capture.topics",
+        "flushtracker.operate.topics",
         "",
         """\
 Check the Kafka topics of the streams, and create missing ones.
@@ -189,7 +189,7 @@ refuses a request
     ),
     Command(
         "replay",
-        "flushtracker.replay.program",
+        "flushtracker.recordings.replay_program",
         "",
         """\
 Replay a recording of PostgreSQL's WAL as the streams of `capture`.
@@ -209,7 +209,7 @@ or the topics; 3 a bad recording; 6 Kafka is unavailable, or refuses a request
     ),
     Command(
         "report",
-        "flushtracker.report.program",
+        "flushtracker.operate.report.program",
         "report",
         """\
 Report how the ack advanced and which shape held it back, as tables and a plot.
@@ -224,7 +224,7 @@ table, or an empty one
     ),
     Command(
         "status",
-        "flushtracker.operate.status_program",
+        "flushtracker.operate.status.program",
         "capture",
         """\
 Show what holds the slot now: which shapes, since when, how much WAL, and what
@@ -247,7 +247,7 @@ has not seen the source; of several the first of 1, 7, 8, 5
     ),
     Command(
         "read",
-        "flushtracker.read.program",
+        "flushtracker.operate.read",
         "read",
         """\
 Read a shape from the shape log: its rows, or its log.
@@ -268,7 +268,7 @@ has not printed; 3 the log cannot be folded, or a value does not have its type;
     ),
     Command(
         "verify",
-        "flushtracker.verify.program",
+        "flushtracker.recordings.verify_program",
         "read",
         """\
 Verify a shape log against the recording that it was written from.

@@ -12,12 +12,13 @@ from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.file_kinds import TRACK, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
+from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.transport import FilesTransport, Transport, read_transport
 
 AVAILABLE_NOW: Final = "available_now"
 _DEFAULT_GRACE_MS: Final = 60_000
-ROLES: Final = ("fragments", "flushes")
+ROLES: Final = (FRAGMENTS, FLUSHES)
 """The streams that the tracking job reads."""
 
 

@@ -11,11 +11,12 @@ from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.file_kinds import WRITE, read_kind
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.transport import FilesTransport, Transport, read_topic, read_transport
 
-ROLES: Final = ("shape_changes", "shapes")
+ROLES: Final = (SHAPE_CHANGES, SHAPES)
 """The streams that the writers read."""
 
 WriteUnit: TypeAlias = Literal["txn", "txn_fragment"]

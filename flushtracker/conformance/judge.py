@@ -11,9 +11,9 @@ from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_reader import ReadRecord
+from flushtracker.shape_log.shape_chain import cursor_after
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.shape_chain import cursor_after
 
 Rule: TypeAlias = Literal["runs", "format", "durable", "once", "live", "again", "gap", "others", "heals", "removal"]
 RULES: Final[Mapping[Rule, str]] = {

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
-from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
 from flushtracker.demo.samples import SlotWatch
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.shape_rows import shape_rows
+from flushtracker.recordings.comparison import differences
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.verify.comparison import differences
 
 _TIMEOUT_S: Final = 90.0
 _POLL_S: Final = 0.2

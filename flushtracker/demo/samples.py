@@ -7,9 +7,9 @@ from typing import Final
 
 from flushtracker.config.byte_size import bytes_text
 from flushtracker.config.duration import seconds_text
-from flushtracker.delta.ack_reader import AckReader
+from flushtracker.delta.acks.ack_reader import AckReader
 from flushtracker.errors import StatusError
-from flushtracker.operate.job_status_reader import read_job_status
+from flushtracker.operate.status.job_status_reader import read_job_status
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.status.job_status import SourceStatus
 from flushtracker.wal.lsn import format_lsn, parse_lsn

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.tls.certificate_check import certificate_fault
+from flushtracker.tls import certificate_fault
 
 # librdkafka logs every connection attempt, twenty a second. The errors and our own log have what matters, so this
 # logger is silent until its level is lowered.

@@ -6,6 +6,7 @@ keys never have the same text, whatever the names contain.
 
 from typing import NamedTuple, TypeAlias
 
+from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.events.strict_json import dump_json
@@ -34,17 +35,17 @@ def record_of(event: Event) -> Record:
     """
     match event:
         case FragmentEvent():
-            return Record("fragments", fragment_key(event.source), event.to_json())
+            return Record(FRAGMENTS, fragment_key(event.source), event.to_json())
         case ShapeChangesEvent():
-            return Record("shape_changes", _compound_key(event.source, event.shape_id), event.to_json())
+            return Record(SHAPE_CHANGES, _compound_key(event.source, event.shape_id), event.to_json())
         case FlushNotification():
-            return Record("flushes", _compound_key(event.source, event.shape_id, event.type), event.to_json())
+            return Record(FLUSHES, _compound_key(event.source, event.shape_id, event.type), event.to_json())
         case ShapeEntry():
-            return Record("shapes", _compound_key(event.source, event.definition.id), event.to_json())
+            return Record(SHAPES, _compound_key(event.source, event.definition.id), event.to_json())
         case TableEntry():
-            return Record("shapes", _compound_key(event.source, "", str(event.binding.oid)), event.to_json())
+            return Record(SHAPES, _compound_key(event.source, "", str(event.binding.oid)), event.to_json())
         case SourceEntry():
-            return Record("shapes", _compound_key(event.source, ""), event.to_json())
+            return Record(SHAPES, _compound_key(event.source, ""), event.to_json())
 
 
 def fragment_key(source: str) -> str:

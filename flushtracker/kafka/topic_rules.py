@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
+
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """The largest event: a fragment that names 100,000 shapes, or a shape's changes with rows of many megabytes."""
 
-ROLES: Final = ("fragments", "flushes", "shapes", "shape_changes")
-_ORDERED: Final = frozenset({"fragments", "shape_changes"})
-_COMPACTED: Final = frozenset({"flushes", "shapes"})
+ROLES: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
+_ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES})
+_COMPACTED: Final = frozenset({FLUSHES, SHAPES})
 _UNLIMITED: Final = -1
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a

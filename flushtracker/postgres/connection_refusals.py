@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from flushtracker.tls.certificate_check import certificate_fault
+from flushtracker.tls import certificate_fault
 
 # Parts of a refusal that a retry may overcome: the server is starting, stopping, recovering, or out of connections.
 _TRANSIENT: Final = (

@@ -12,8 +12,8 @@ from flushtracker.wal.changes import TableName
 class FlushPolicy:
     """When a shape's writer flushes: by bytes, by time, and at the end of each chunk of its log.
 
-    ``None`` is the writer's default; :mod:`flushtracker.writing.write_loop` has those of ``flushtracker write``, which
-    uses ``bytes`` and ``interval_ms`` only with ``flush: hold``.
+    ``None`` is the writer's default; :mod:`flushtracker.shape_log.write_loop` has those of ``flushtracker write``,
+    which uses ``bytes`` and ``interval_ms`` only with ``flush: hold``.
     """
 
     bytes: int | None = None

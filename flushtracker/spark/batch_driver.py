@@ -1,4 +1,4 @@
-"""``BatchDriver``: the driver's side of a micro-batch, as far as it is the same for every job.
+"""``BatchDriver``: the part of the driver's side of a micro-batch that all jobs share.
 
 Spark calls :meth:`BatchDriver.handle_batch` at least once for each batch, with the state of that batch on disk but not
 yet committed. If it raises, Spark does not commit the batch and the query ends; the next driver receives it again.
@@ -7,12 +7,10 @@ yet committed. If it raises, Spark does not commit the batch and the query ends;
 import logging
 from threading import Lock
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
-from flushtracker import errors
 from flushtracker.errors import FencedError, FlushtrackerError
-from flushtracker.spark.committed_state import TRACKING, Remedies
-from flushtracker.spark.group_state import ERROR
+from flushtracker.spark.committed_state import Remedies
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +27,7 @@ class BatchDriver:
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
     """
 
-    def __init__(self, remedies: Remedies = TRACKING) -> None:
+    def __init__(self, remedies: Remedies) -> None:
         self._remedies = remedies
         self.lock = Lock()
         self.failure: BaseException | None = None
@@ -75,11 +73,3 @@ class BatchDriver:
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Do what the job does with the rows that its state function returned, which are cached."""
         raise NotImplementedError
-
-
-def raise_first_error(rows: list[Row]) -> None:
-    """Raise a group's error with its own class: the first by place, so that every run reports the same one."""
-    failed = sorted((row["reason"], row["report"]) for row in rows if row["kind"] == ERROR)
-    if failed:
-        reason, name = failed[0]
-        raise getattr(errors, name)(reason)

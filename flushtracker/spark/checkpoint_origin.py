@@ -14,10 +14,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import StateError
-from flushtracker.spark.committed_state import TRACKING, Remedies
+from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.tracking.recovery_plan import RecoveryPlan
+from flushtracker.spark.recovery_plan import RecoveryPlan
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _VERSION: Final = 1
 class CheckpointOrigin:
     """The file in ``checkpoint``; every method raises ``StateError`` if the storage fails."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str, remedies: Remedies = TRACKING) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: str, remedies: Remedies) -> None:
         self._remedies = remedies
         self._checkpoint = checkpoint
         try:

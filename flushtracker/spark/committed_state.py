@@ -1,8 +1,7 @@
-"""Reads the state of the last committed batch for a starting driver: each group's newest report."""
+"""Reads the state of the last committed batch for a starting driver, of any job."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyspark.sql import Row, SparkSession
@@ -10,9 +9,6 @@ from pyspark.sql import Row, SparkSession
 from flushtracker.errors import StateError
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.tracking.packed_state import START_OVER
-from flushtracker.tracking.shape_group import check_group_version
-from flushtracker.tracking.source_tracker import CHAIN, Report
 
 logger = logging.getLogger(__name__)
 
@@ -27,41 +23,8 @@ class Remedies(NamedTuple):
     start_over: str
 
 
-TRACKING: Final = Remedies(
-    "change it back, set state.checkpoint to a new path, or start once with --recover",
-    START_OVER,
-)
-WRITING: Final = Remedies(
-    "change it back, or set state.checkpoint to a new path: the log itself says where to continue",
-    "set state.checkpoint to a new path: the log itself says where to continue",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedState:
-    """The last report of every group when ``batch_id`` was committed; -1 if no batch was."""
-
-    batch_id: int = -1
-    reports: list[Report] = field(default_factory=list)
-
-
-def read_committed_state(spark: SparkSession, checkpoint: str, shape_groups: int) -> CommittedState:
-    """Read the last committed batch's state.
-
-    Raises:
-        StateError: the state cannot be read, or was written with another number of shape groups, or by a release with
-            another format.
-    """
-    fields = ("report", "substring(packed, 1, 1) AS version")
-    batch_id, rows = read_state_rows(spark, checkpoint, shape_groups, fields)
-    for row in rows:
-        if row["shape_group"] != CHAIN:
-            check_group_version(bytes(row["version"]))
-    return CommittedState(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
-
-
 def read_state_rows(
-    spark: SparkSession, checkpoint: str, shape_groups: int, fields: Sequence[str], remedies: Remedies = TRACKING
+    spark: SparkSession, checkpoint: str, shape_groups: int, fields: Sequence[str], remedies: Remedies
 ) -> tuple[int, list[Row]]:
     """The last committed batch, -1 if there is none, and a row ``(source, shape_group, *fields)`` of each group.
 

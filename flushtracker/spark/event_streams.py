@@ -13,7 +13,7 @@ from flushtracker.errors import ConfigError, DecodeError, GapError
 from flushtracker.spark.hadoop_files import spark_path
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_streams import KafkaEventStreams
-from flushtracker.tracking.recovery_plan import RecoveryPlan
+from flushtracker.spark.recovery_plan import RecoveryPlan
 
 # Spark ignores files that are older than the newest by more than this. An ignored file would be a silent gap.
 _NEVER: Final = "36500d"

@@ -10,8 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.config.job_config import QueryConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateError
-from flushtracker.spark.kafka_failures import kafka_failure
-from flushtracker.spark.kafka_refusals import masked
+from flushtracker.spark.kafka_failures import kafka_failure, masked
 
 _MAX_REASON_CHARS: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"

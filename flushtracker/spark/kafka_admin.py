@@ -14,8 +14,7 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, java_text, root_cause
-from flushtracker.spark.kafka_failures import kafka_failure
-from flushtracker.spark.kafka_refusals import masked
+from flushtracker.spark.kafka_failures import kafka_failure, masked
 
 _CLIENT: Final = "kafka."
 _TIMEOUTS: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}

@@ -1,11 +1,13 @@
-"""Which failures of Kafka's Java client a retry may cure, and what to correct about the others."""
+"""Failures of Kafka's Java client: which ones a retry may cure, and what to correct about the others.
+
+The others are refusals: by TLS, by authentication, or by ACLs.
+"""
 
 import re
 from typing import Final
 
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.spark.kafka_refusals import masked, refused_request
 
 RETRIABLE: Final = frozenset(
     [
@@ -34,6 +36,30 @@ _REFUSED: Final = re.compile(
 )
 _MAX_REASON_CHARS: Final = 400
 
+_SHOWN: Final = frozenset(
+    {
+        *("kafka.security.protocol", "kafka.sasl.mechanism"),
+        *("kafka.ssl.truststore.location", "kafka.ssl.keystore.location"),
+    }
+)
+"""Options whose values are no secrets, once a client has accepted them."""
+
+_CHECK_CA: Final = "check that kafka.ssl.truststore.location has the authority that signed the broker's certificate"
+_REMEDIES: Final = {
+    "TopicAuthorizationException": "allow this user READ on that topic",
+    "CertificateExpiredException": "the broker's certificate has expired: renew it",
+    "CertificateNotYetValidException": "the broker's certificate is not valid yet: set the clocks",
+    "SunCertPathBuilderException": _CHECK_CA,
+    "CertPathValidatorException": _CHECK_CA,
+    "CertificateException": "connect by a name that the broker's certificate has",
+    "SaslAuthenticationException": "correct user and password in kafka.sasl.jaas.config",
+    "UnsupportedSaslMechanismException": "correct kafka.sasl.mechanism",
+    "SslAuthenticationException": "correct the options kafka.ssl.*",
+}
+"""Java's exception, by its simple name → what to do. The causes of an ``SslAuthenticationException`` say more."""
+
+_REMEDIED: Final = re.compile(rf"\b(?P<name>{'|'.join(_REMEDIES)}): (?P<reason>[^\n]+)")
+
 
 def kafka_failure(text: str, transport: KafkaTransport, request: str = "a request") -> BrokerError | ConfigError | None:
     """The error for the Java exceptions that ``text`` names; ``None`` if none of them is Kafka's.
@@ -41,7 +67,7 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
     A ``BrokerError`` if a retry of ``request`` may help. Values of options are masked.
     """
     servers = transport.bootstrap_servers
-    if known := refused_request(text, transport, request):
+    if known := _refused_request(text, transport, request):
         return known
     if refused := _REFUSED.search(text):
         reason = _reason(refused, transport)
@@ -55,3 +81,20 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
 
 def _reason(found: re.Match[str], transport: KafkaTransport) -> str:
     return masked(next(group for group in found.groups() if group)[:_MAX_REASON_CHARS], transport)
+
+
+def _refused_request(text: str, transport: KafkaTransport, request: str = "a request") -> ConfigError | None:
+    """The error for ``text``, which has the name and message of Java exceptions; ``None`` if they are others."""
+    found = max(_REMEDIED.finditer(text), key=lambda match: -[*_REMEDIES].index(match["name"]), default=None)
+    if found is None:
+        return None
+    reason = masked(found["reason"].strip().rstrip("."), transport)
+    return ConfigError(
+        f"Kafka at {transport.bootstrap_servers} refuses {request}: {found['name']}: {reason}; "
+        f"{_REMEDIES[found['name']]}"
+    )
+
+
+def masked(text: str, transport: KafkaTransport) -> str:
+    """``text`` without the options' values."""
+    return transport.options.masked(text, shown=_SHOWN)

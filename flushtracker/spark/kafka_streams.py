@@ -8,14 +8,14 @@ from typing import ClassVar, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
+from flushtracker.config.streams import FRAGMENTS
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import ConfigError, DecodeError, GapError
 from flushtracker.kafka.topic_rules import topic_faults
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_admin import KafkaAdmin
-from flushtracker.spark.kafka_refusals import masked
-from flushtracker.spark.rows import FRAGMENTS
-from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
+from flushtracker.spark.kafka_failures import masked
+from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 
 logger = logging.getLogger(__name__)
 

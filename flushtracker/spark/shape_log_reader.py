@@ -1,4 +1,4 @@
-"""Reads shape logs with Spark: the same as :mod:`flushtracker.delta.shape_log_reader`, as DataFrames.
+"""Reads shape logs with Spark: the same as :mod:`flushtracker.delta.log.shape_log_reader`, as DataFrames.
 
 The table's log is read here, for the version and the bound; the rows are read by Spark's executors, of that version
 alone, and are not collected. Folding shuffles by key: no task holds more of the shape than its keys.
@@ -11,13 +11,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from flushtracker.delta.column_types import decimal_places
-from flushtracker.delta.found_shape import FoundShape
-from flushtracker.delta.shape_log import SCHEMA
-from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.column_types import decimal_places
+from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.log.shape_log import SCHEMA
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.shape_log.fold import END_ROWS, UPDATE_WITHOUT_INSERT
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.fold import END_ROWS, UPDATE_WITHOUT_INSERT
 
 _TYPES: Final = {
     20: "bigint",
@@ -69,7 +69,7 @@ class SparkShapeLogReader:
         snapshot: int | None = None,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
-        """The log of a shape, as :func:`~flushtracker.delta.shape_log_reader.read_shape_log` but without order."""
+        """The log of a shape, as :func:`~flushtracker.delta.log.shape_log_reader.read_shape_log` but without order."""
         shape = self._reader.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
         begun_with = shape.attempt if snapshot is None else snapshot
         return SparkShapeRead(shape.source, shape_id, self._rows(shape, after), shape.bound, begun_with)
@@ -83,7 +83,7 @@ class SparkShapeLogReader:
         typed: bool = False,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
-        """The rows of a shape, as :func:`~flushtracker.delta.shape_log_reader.read_shape` but without order.
+        """The rows of a shape, as :func:`~flushtracker.delta.log.shape_log_reader.read_shape` but without order.
 
         A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
         registry does not know the columns, a query finds those that the log names.
@@ -146,7 +146,7 @@ def _folded(cells: DataFrame, names: list[str]) -> DataFrame:
 
 
 def _typed(text: Column, column: ColumnBinding) -> Column:
-    """The column with the type that :mod:`flushtracker.delta.column_types` gives it."""
+    """The column with the type that :mod:`flushtracker.delta.log.column_types` gives it."""
     if column.type_oid == 16:
         return F.when(text.isin("t", "f"), text == "t").when(text.isNotNull(), _unfit(column))
     if column.type_oid == 17:

@@ -7,7 +7,8 @@ notifications, from memory to a shuffle by group. The first rounds warm the JVM 
 import argparse
 from collections.abc import Iterator
 
-from flushtracker.spark.rows import FLUSHES, FRAGMENTS, to_rows
+from flushtracker.config.streams import FLUSHES, FRAGMENTS
+from flushtracker.jobs.track.rows import to_rows
 from flushtracker.spark.session import start_session
 from tests.bench.cpu import cpu_seconds
 from tests.support.sample_source import SampleSource

@@ -16,10 +16,10 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from flushtracker.jobs.snapshot.snapshot_loop import SnapshotLoop
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.program import log_to_stderr
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.snapshots.snapshot_loop import SnapshotLoop
 from flushtracker.spark.session import start_session
 from tests.bench.measure import Table
 from tests.support.snapshot_rig import SnapshotRig

@@ -17,8 +17,8 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.jobs.track.query import track_flushes
 from flushtracker.spark.session import start_session
-from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.measure import Table
 from tests.bench.tracking import SHUFFLE_PARTITIONS, progress_of
 from tests.support.job_folder import JobFolder

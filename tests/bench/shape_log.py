@@ -10,12 +10,12 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.delta import shape_log_upkeep
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_files import LogFile, LogFiles
-from flushtracker.delta.shape_log_reader import read_shape, read_shape_log
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
-from flushtracker.writing.merge_plan import MergeSettings
+from flushtracker.delta.log import shape_log_upkeep
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_files import LogFile, LogFiles
+from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.bench.measure import Table
 from tests.support.shape_log_rows import append_transactions
 

@@ -21,12 +21,12 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config.status_config import StatusConfig
+from flushtracker.jobs.track import query as track_flushes_query
+from flushtracker.jobs.track.query import track_flushes
 from flushtracker.kafka.publisher import _DEFAULTS
 from flushtracker.local.broker import LocalBroker
-from flushtracker.spark import track_flushes_query
 from flushtracker.spark.query_run import start_query
 from flushtracker.spark.session import start_session
-from flushtracker.spark.track_flushes_query import track_flushes
 from tests.bench.load import SOURCE, Load
 from tests.bench.measure import Table
 from tests.support.job_folder import JobFolder

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import BrokerError, GapError
+from flushtracker.jobs.track.query import track_flushes
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark import kafka_streams
-from flushtracker.spark.track_flushes_query import track_flushes
 from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob

@@ -21,14 +21,14 @@ from flushtracker.config.write_config import FlushesConfig, LogConfig, WriteConf
 from flushtracker.errors import BrokerError, ConfigError, FlushtrackerError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.jobs.track.query import Recovery, track_flushes
+from flushtracker.jobs.write.query import write_shapes
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.spark.track_flushes_query import Recovery, track_flushes
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.write_shapes_query import write_shapes
 from tests.support.capture_rig import CaptureRig
 from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.kafka_job import KafkaJob

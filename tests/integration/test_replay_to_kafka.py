@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.cli import main
-from flushtracker.files.event_files import read_lines, stream_files
+from flushtracker.event_files import read_lines, stream_files
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 from tests.support.brokers import Broker

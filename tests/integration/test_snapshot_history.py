@@ -17,12 +17,12 @@ from flushtracker.config.tables_config import TablesConfig
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.jobs.snapshot import table_snapshot
+from flushtracker.jobs.snapshot.read_ranges import RangeError, read_function
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.snapshot_export import exported_table
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.snapshots import table_snapshot
-from flushtracker.snapshots.read_ranges import RangeError, read_function
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.brokers import Broker
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RunningCapture, shape
 from tests.support.snapshot_judge import Verdict, judge, transactions

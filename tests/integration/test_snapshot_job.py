@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.shape_log_reader import read_shape, read_shape_log
+from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
 from flushtracker.errors import (
     ConfigError,
     PostgresError,
@@ -23,11 +23,11 @@ from flushtracker.errors import (
     ShapeError,
     SnapshotMissingError,
 )
+from flushtracker.jobs.snapshot import read_plan
+from flushtracker.jobs.snapshot.append_job import AppendJob
+from flushtracker.jobs.snapshot.snapshot_loop import SnapshotLoop
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.snapshots import read_plan
-from flushtracker.snapshots.append_job import AppendJob
-from flushtracker.snapshots.snapshot_loop import SnapshotLoop
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
@@ -121,7 +121,7 @@ def test_attempt_is_above_every_attempt_of_the_log(
     """Also if the server's clock was set back, as it seems if the log is of the future."""
     rig.define(ShapeDefinition("one", USERS))
     future = 4_000_000_000_000_000
-    monkeypatch.setattr("flushtracker.snapshots.table_snapshot.snapshot_attempts", lambda *_: {("s", "x"): future})
+    monkeypatch.setattr("flushtracker.jobs.snapshot.table_snapshot.snapshot_attempts", lambda *_: {("s", "x"): future})
     take(spark, rig)
     assert {row["chunk"] for row in rig.rows("one")} == {future + 1}
 
@@ -178,7 +178,7 @@ def test_many_shapes_on_partitions_are_read_in_ranges(
 ) -> None:
     """Each row of each partition is in the snapshot of its shape alone, once, although none of the attempts has all."""
     monkeypatch.setattr(read_plan, "PAGES_PER_RANGE", 2)
-    monkeypatch.setattr("flushtracker.snapshots.due_shapes.SHAPES_PER_ATTEMPT", 25)
+    monkeypatch.setattr("flushtracker.jobs.snapshot.due_shapes.SHAPES_PER_ATTEMPT", 25)
     rig.server.execute(
         "CREATE TABLE events (id int, day int, pad text) PARTITION BY RANGE (day)",
         "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (30)",

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
+from flushtracker.jobs.snapshot.item_texts import ItemColumns, ItemTexts
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection
@@ -17,16 +18,15 @@ from flushtracker.postgres.range_reader import PageRange, RangeReader, page_rang
 from flushtracker.postgres.replication_frames import WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.snapshot_export import ExportedTable, exported_table, primary_server
+from flushtracker.shape_log.log_row import item_row
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where.server_text import server_text
-from flushtracker.snapshots.item_texts import ItemColumns, ItemTexts
 from flushtracker.wal.changes import Insert, TableName
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode
-from flushtracker.writing.log_row import item_row
 from tests.support.waiting import wait_until
 
 T: Final = ("public", "t")

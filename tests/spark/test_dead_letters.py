@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.spark import dead_letters
+from flushtracker.jobs.track import dead_letters
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 

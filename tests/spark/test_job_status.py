@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError, StatusError
+from flushtracker.jobs.track.query import track_flushes
 from flushtracker.local.postgres import free_port
-from flushtracker.operate.job_status_reader import read_job_status
-from flushtracker.spark.track_flushes_query import track_flushes
+from flushtracker.operate.status.job_status_reader import read_job_status
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_files import LogFiles
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_files import LogFiles
 from flushtracker.errors import SinkError
+from flushtracker.jobs.write import row_files
+from flushtracker.jobs.write.row_files import RowFiles
 from flushtracker.spark.hadoop_files import HadoopFiles
-from flushtracker.writers import row_files
-from flushtracker.writers.row_files import RowFiles
 
 _COLUMNS = "'7301/1/shapes' AS source, 'users' AS shape_id, id AS tx_offset, 0L AS op_offset"
 

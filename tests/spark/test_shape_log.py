@@ -11,17 +11,17 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_reader import ShapeLogReader
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
+from flushtracker.jobs.write.log_ends import read_log_ends
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.writers.log_ends import read_log_ends
-from flushtracker.writing.merge_plan import MergeSettings
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
-from flushtracker.writing.shape_writer import LogEnd
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, arrow, commit, item, snapshot_rows
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 from tests.unit.test_snapshot_log import Play

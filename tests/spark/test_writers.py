@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import StateConfig
-from flushtracker.delta.log_claim import LogClaim
-from flushtracker.delta.shape_log import create_shape_log
+from flushtracker.delta.log.log_claim import LogClaim
+from flushtracker.delta.log.shape_log import create_shape_log
 from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.jobs.write.driver import WriteDriver
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.write_driver import WriteDriver
 from tests.support.killed_writer import POINTS
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.write_folder import WriteFolder

@@ -10,15 +10,15 @@ from threading import Event, Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
 from flushtracker.errors import FlushtrackerError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.jobs.write.query import write_shapes
+from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.write_shapes_query import write_shapes
-from flushtracker.writing.write_loop import notifiable
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder

@@ -15,17 +15,17 @@ import yaml
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.ack_table import AckRow, AckTable
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
-from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
 from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 30.0

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from flushtracker.tracking.recovery_plan import RecoveryPlan
+from flushtracker.spark.recovery_plan import RecoveryPlan
 from tests.support.simulated_job import Checkpoint
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from flushtracker.cli import main
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
+from flushtracker.jobs.write import upkeep_thread
 from flushtracker.kafka.kafka_config import load_kafka_config
-from flushtracker.writers import upkeep_thread
-from flushtracker.writing.log_row import COMMIT
-from flushtracker.writing.merge_plan import MergeSettings
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.merge_plan import MergeSettings
 
 
 def write(config: Path, data: Path) -> int:

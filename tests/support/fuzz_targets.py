@@ -14,8 +14,8 @@ from flushtracker.config.job_config import load_config
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.registry_events import parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
-from flushtracker.files.recording import read_recording
 from flushtracker.kafka.kafka_config import load_kafka_config
+from flushtracker.recordings.recording import read_recording
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset

@@ -10,8 +10,8 @@ import sys
 from typing import Final
 
 from flushtracker.cli import main
-from flushtracker.delta.ack_table import AckTable
-from flushtracker.spark.driver import AckDriver
+from flushtracker.delta.acks.ack_table import AckTable
+from flushtracker.jobs.track.driver import AckDriver
 from tests.support.kill_points import KillPoints, arm
 
 

@@ -10,8 +10,8 @@ import sys
 from typing import Final
 
 from flushtracker.cli import main
-from flushtracker.writers.row_files import RowFiles
-from flushtracker.writers.write_driver import WriteDriver
+from flushtracker.jobs.write.driver import WriteDriver
+from flushtracker.jobs.write.row_files import RowFiles
 from tests.support.kill_points import KillPoints, arm
 
 POINTS: Final[KillPoints] = {

@@ -7,12 +7,12 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.ack_reader import AckReader, read_ack_history
+from flushtracker.delta.acks.ack_reader import AckReader, read_ack_history
 from flushtracker.delta.storage import table_rows
 from flushtracker.demo.final_check import check_shapes
+from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import base_source
-from flushtracker.writing.log_row import COMMIT
 from tests.support.capture_rig import SLOT
 from tests.support.server_truth import CommittedTransaction
 from tests.support.waiting import wait_until

@@ -4,8 +4,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from flushtracker.files.recording import read_recording
-from flushtracker.replay.replay import Replay
+from flushtracker.recordings.recording import read_recording
+from flushtracker.recordings.replay import Replay
 from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.job_folder import JobFolder

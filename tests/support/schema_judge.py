@@ -7,10 +7,10 @@ from flushtracker.errors import PostgresError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shape_log.shape_chain import cursor_after, place_of
 from flushtracker.shapes.log_items import key_text
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.shape_chain import cursor_after, place_of
 from tests.support.capture_rig import CaptureRig
 from tests.support.fold import fold_items
 from tests.support.schema_statements import LISTED, WHERE, Change, Kind

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from flushtracker.delta.shape_log import SCHEMA
+from flushtracker.delta.log.shape_log import SCHEMA
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
-from flushtracker.writing.log_row import COMMIT
-from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
 
 SOURCE = "7301/1/shapes"
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

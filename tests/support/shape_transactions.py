@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.log_row import COMMIT
 
 SOURCE = "1/1/shapes"
 

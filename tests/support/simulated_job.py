@@ -21,15 +21,16 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
 
-from flushtracker.delta.ack_table import AckTable
+from flushtracker.config.streams import FLUSHES, FRAGMENTS
+from flushtracker.delta.acks.ack_table import AckTable
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.spark.committed_state import CommittedState
-from flushtracker.spark.dead_letters import DeadLetters
-from flushtracker.spark.driver import AckDriver
-from flushtracker.spark.event_columns import shape_group_of
-from flushtracker.spark.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
-from flushtracker.spark.job_watch import JobWatch
-from flushtracker.spark.rows import FLUSHES, FRAGMENTS, ROW_SCHEMA, read_parts
+from flushtracker.jobs.track.committed_reports import CommittedReports
+from flushtracker.jobs.track.dead_letters import DeadLetters
+from flushtracker.jobs.track.driver import AckDriver
+from flushtracker.jobs.track.event_columns import shape_group_of
+from flushtracker.jobs.track.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
+from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.jobs.track.rows import ROW_SCHEMA, read_parts
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
 from tests.support.ack_rows import AckRows, StoredAcks
@@ -70,9 +71,9 @@ class Checkpoint:
         """The packed state and the last report of every shape group."""
         return [state[:2] for (_, shape_group), state in self.states.items() if shape_group != CHAIN]
 
-    def committed_state(self) -> CommittedState:
+    def committed_reports(self) -> CommittedReports:
         """What a starting driver reads."""
-        return CommittedState(self.batch_id, [Report(*key, report) for key, (_, report, _) in self.states.items()])
+        return CommittedReports(self.batch_id, [Report(*key, report) for key, (_, report, _) in self.states.items()])
 
 
 @dataclass(slots=True)
@@ -110,7 +111,7 @@ class SimulatedJob:
         self.dead_letters = CountedDeadLetters()
         self.watch = JobWatch(60_000)
         self.driver = AckDriver(acks, cast("DeadLetters", self.dead_letters), self.watch)
-        self.driver.restore(self.checkpoint.committed_state())
+        self.driver.restore(self.checkpoint.committed_reports())
         # As in Spark, new chains and groups start from the acks at the job's start.
         self._settings = GroupSettings(shape_groups, max_pending, acks.last_acks())
         self._handle_group = state_function(self._settings) if with_pandas else None

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.tracking.recovery_plan import RecoveryPlan, SourceRecords, Start
+from flushtracker.spark.recovery_plan import RecoveryPlan, SourceRecords, Start
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.random_wal import items_after, random_run
 from tests.support.simulated_job import Record, Unreadable

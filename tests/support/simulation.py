@@ -16,7 +16,7 @@ from typing import Final
 
 from flushtracker.errors import DecodeError, FencedError, GapError, SinkError
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.tracking.recovery_plan import plan_recovery
+from flushtracker.spark.recovery_plan import plan_recovery
 from tests.support.ack_rows import AckRows, ObservedTable, StoredAcks
 from tests.support.checkpoint_folder import CheckpointFolder
 from tests.support.scenario import Scenario

@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from flushtracker.delta.ack_reader import Ack
+from flushtracker.delta.acks.ack_reader import Ack
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
-from flushtracker.operate.overview import Overview
-from flushtracker.operate.question import Answer
+from flushtracker.operate.status.overview import Overview
+from flushtracker.operate.status.question import Answer
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from tests.support.status_pages import ACK, HELD, NOW_MS, SEEN, SOURCE, job_status

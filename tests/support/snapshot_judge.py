@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 
 Rows = dict[str, Row]
 

@@ -9,8 +9,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import Row, commit, item
 
 Table = dict[str, dict[str, str | None]]

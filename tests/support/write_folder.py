@@ -13,11 +13,11 @@ from flushtracker.config.job_config import StateConfig
 from flushtracker.config.transport import FilesTransport
 from flushtracker.config.write_config import ROLES, FlushesConfig, LogConfig, WriteConfig
 from flushtracker.delta.storage import table_rows
+from flushtracker.event_files import StreamWriter, read_lines, stream_files
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.files.event_files import StreamWriter, read_lines, stream_files
+from flushtracker.jobs.write.query import write_shapes
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.write_shapes_query import write_shapes
 
 
 @dataclass

@@ -15,18 +15,18 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.delta.log_claim import LogClaim, LogRows
+from flushtracker.delta.log.log_claim import LogClaim, LogRows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.jobs.write.log_ends import LogEnds, last_rows, unknown_ends
+from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.shape_log.transaction_builder import WriteUnit
+from flushtracker.shape_log.write_loop import notifiable
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.log_ends import LogEnds, last_rows, unknown_ends
-from flushtracker.writing.log_row import COMMIT, LogRow
-from flushtracker.writing.shape_writer import LogEnd
-from flushtracker.writing.transaction_builder import WriteUnit
-from flushtracker.writing.write_loop import notifiable
-from flushtracker.writing.writer_group import WriterGroup, WriterSettings
 from tests.support.shape_transactions import SOURCE, Transactions
 
 GROUPS: Final = 2

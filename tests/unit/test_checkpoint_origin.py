@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flushtracker.spark.checkpoint_origin import parse_origin
-from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan
+from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 
 _STREAMS: Final = {"format": "kafka", "fragments": "f (id)"}
 _PLAN: Final = RecoveryPlan({0: PartitionPlan(100, {"7301/1/shapes": 40}), 1: PartitionPlan(50, {})})

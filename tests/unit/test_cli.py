@@ -35,19 +35,19 @@ COMMANDS: Final = (
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
-    "flushtracker.spark.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
-    "flushtracker.writers.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
-    "flushtracker.snapshots.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "psycopg2"},
+    "flushtracker.jobs.track.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
+    "flushtracker.jobs.write.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
+    "flushtracker.jobs.snapshot.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "psycopg2"},
     "flushtracker.capture.program": {"psycopg2", "deltalake", "pyarrow"},
-    "flushtracker.capture.topics": set[str](),
-    "flushtracker.operate.add_shape_program": {"psycopg2", "deltalake", "pyarrow"},
-    "flushtracker.operate.remove_shape_program": {"psycopg2", "deltalake", "pyarrow"},
-    "flushtracker.replay.program": set[str](),
-    "flushtracker.operate.status_program": {"psycopg2", "deltalake", "pyarrow"},
-    "flushtracker.read.program": {"deltalake", "pyarrow"},
+    "flushtracker.operate.topics": set[str](),
+    "flushtracker.operate.shapes.add_program": {"psycopg2", "deltalake", "pyarrow"},
+    "flushtracker.operate.shapes.remove_program": {"psycopg2", "deltalake", "pyarrow"},
+    "flushtracker.recordings.replay_program": set[str](),
+    "flushtracker.operate.status.program": {"psycopg2", "deltalake", "pyarrow"},
+    "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.conformance.program": set[str](),
-    "flushtracker.verify.program": {"deltalake", "pyarrow"},
-    "flushtracker.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
+    "flushtracker.recordings.verify_program": {"deltalake", "pyarrow"},
+    "flushtracker.operate.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
 }
 OPTIONAL: Final = set[str]().union(*EXTRAS.values())
 

@@ -262,6 +262,6 @@ def test_the_documented_way_to_remove_a_shape_works_on_the_host(
     monkeypatch.setenv("KAFKA_BOOTSTRAP", found[1])
     # No broker is there to be asked which shapes are live.
     registry = SimpleNamespace(live_ids=())
-    monkeypatch.setattr("flushtracker.operate.remove_shape_program.RegistryLook", lambda *_: registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryLook", lambda *_: registry)
     assert main([*found[2].split(), "--yes", "--no-wait"]) == 0
     assert capsys.readouterr().out == f"removed shape orders-open from {tmp_path}/conf/compose_shapes.yaml\n"

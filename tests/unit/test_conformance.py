@@ -20,9 +20,9 @@ from flushtracker.events.stream_events import FlushNotification, ShapeChangesEve
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_reader import ReadRecord
+from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
 
 SHAPE = ("s", "users")
 COMMIT = Commit("2026-01-01T00:00:00.000000Z", 1)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from flushtracker.spark.event_columns import EventColumns, shape_group_of
+from flushtracker.jobs.track.event_columns import EventColumns, shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.source_tracker import CHAIN

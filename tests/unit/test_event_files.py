@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import ConfigError, FlushtrackerError
-from flushtracker.files.event_files import StreamWriter, read_lines, require_empty, stream_files
+from flushtracker.event_files import StreamWriter, read_lines, require_empty, stream_files
 
 MS = 1_000_000
 

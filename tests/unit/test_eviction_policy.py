@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flushtracker.capture.eviction_policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
-from flushtracker.capture.stall_config import RetainedLimit, StallRule
+from flushtracker.capture.eviction.config import RetainedLimit, StallRule
+from flushtracker.capture.eviction.policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
 from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from flushtracker.capture.evictor import Evictor
-from flushtracker.capture.stall_config import StallRule
+from flushtracker.capture.eviction.config import StallRule
+from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.monitoring.peer import PeerAnswer
 from flushtracker.status.capture_status import CaptureStatus

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flushtracker.errors import StatusError
-from flushtracker.operate.job_status_reader import read_job_status
+from flushtracker.operate.status.job_status_reader import read_job_status
 from flushtracker.status.capture_status import CaptureStatus
 from tests.support.status_pages import HELD, HOLDER, IDLE, free_port, job_page, job_status, raw_server, status_page
 

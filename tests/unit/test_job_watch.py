@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.errors import SinkError
-from flushtracker.spark.job_watch import JobWatch
-from flushtracker.spark.stall_watch import StallWatch
+from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.jobs.track.stall_watch import StallWatch
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.source_tracker import ChainReport, SourceTracker
@@ -71,7 +71,7 @@ def story() -> Story:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "flushtracker.spark.stall_watch")
+    caplog.set_level(logging.INFO, "flushtracker.jobs.track.stall_watch")
     return caplog
 
 

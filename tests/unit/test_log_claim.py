@@ -11,16 +11,16 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from flushtracker.delta.log_claim import LogClaim
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_files import LogFiles
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.log_claim import LogClaim
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_files import LogFiles
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.writing.merge_plan import MergeSettings
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import SOURCE, append, arrow, commit, item, snapshot_rows
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

@@ -2,7 +2,7 @@
 
 import random
 
-from flushtracker.writing.merge_plan import MIB, Appended, MergeSettings, next_merge
+from flushtracker.shape_log.merge_plan import MIB, Appended, MergeSettings, next_merge
 
 _SETTINGS = MergeSettings()
 

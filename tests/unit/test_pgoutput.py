@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError
-from flushtracker.files.recording import read_recording
+from flushtracker.recordings.recording import read_recording
 from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Update
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import (

@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 
 from flushtracker.errors import ConfigError, SinkError
-from flushtracker.operate.job_status_reader import read_job_status
-from flushtracker.operate.question import Question
+from flushtracker.operate.status.job_status_reader import read_job_status
+from flushtracker.operate.status.question import Question
 from tests.support.status_pages import raw_server
 from tests.support.waiting import wait_until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.cli import main
+from flushtracker.delta.log.shape_log import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.delta.shape_log import create_shape_log
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import append, commit, item, snapshot_rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.files.recording import read_recording
+from flushtracker.recordings.recording import read_recording
 from flushtracker.wal.change_size import change_bytes
 from flushtracker.wal.changes import Change, Delete, Insert, Row, TransactionFragment, Truncate, Update
 from flushtracker.wal.fragment_converter import FragmentConverter

@@ -8,7 +8,7 @@ from struct import pack
 import pytest
 
 from flushtracker.errors import ConfigError, DecodeError
-from flushtracker.files.recording import RecordedMessage, read_recording
+from flushtracker.recordings.recording import RecordedMessage, read_recording
 from tests.support.recording_file import encode_recording
 
 RECORDING = Path(__file__).parent.parent / "recording"

@@ -3,7 +3,7 @@
 import pytest
 
 from flushtracker.errors import ConfigError, GapError
-from flushtracker.tracking.recovery_plan import PartitionPlan, RecoveryPlan, SourceRecords, Start, plan_recovery
+from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan, SourceRecords, Start, plan_recovery
 
 
 def records(source: str, start: Start | None = None, *, partition: int = 0, last_lsn: int = 9000) -> SourceRecords:

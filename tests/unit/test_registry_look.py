@@ -6,7 +6,7 @@ import pytest
 
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics
-from flushtracker.operate.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 
@@ -30,7 +30,7 @@ def test_live_shapes_are_those_of_each_servers_current_source(monkeypatch: pytes
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("flushtracker.operate.registry_look.TopicReader", Reader)
+    monkeypatch.setattr("flushtracker.operate.shapes.registry_look.TopicReader", Reader)
     look = RegistryLook(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "s")
     assert set(look.live_ids) == {frozenset({"a"}), frozenset({"c"})}
     removed = look.entry("b")

@@ -11,12 +11,12 @@ import pytest
 
 from flushtracker.cli import main
 from flushtracker.errors import GapError
+from flushtracker.event_files import read_lines, stream_files
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
-from flushtracker.files.event_files import read_lines, stream_files
-from flushtracker.files.recording import RecordedMessage, read_recording
-from flushtracker.replay.replay import Replay
+from flushtracker.recordings.recording import RecordedMessage, read_recording
+from flushtracker.recordings.replay import Replay
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Truncate, Update

@@ -13,13 +13,13 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.cli import main
-from flushtracker.delta.ack_reader import Ack, AckHistory, read_ack_history
-from flushtracker.delta.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.ack_reader import Ack, AckHistory, read_ack_history
+from flushtracker.delta.acks.ack_table import AckRow, AckTable
 from flushtracker.errors import DecodeError
+from flushtracker.event_files import StreamWriter
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.files.event_files import StreamWriter
-from flushtracker.report.figures import HeldBack, held_back, last_published_commit, make_report, thinned
-from flushtracker.report.plot import plot_report
+from flushtracker.operate.report.figures import HeldBack, held_back, last_published_commit, make_report, thinned
+from flushtracker.operate.report.plot import plot_report
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 
@@ -366,7 +366,7 @@ def test_a_fragment_that_cannot_be_read_is_named(project: Project) -> None:
     assert str(refusal.value) == f"{file} line 1: v is missing; replay or capture it again"
 
 
-@pytest.mark.parametrize(("module", "package"), [("rich.console", "rich"), ("flushtracker.report.plot", None)])
+@pytest.mark.parametrize(("module", "package"), [("rich.console", "rich"), ("flushtracker.operate.report.plot", None)])
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     project: Project,
     capsys: pytest.CaptureFixture[str],
@@ -376,7 +376,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
 ) -> None:
     """If a module of our own is missing, the message names it instead."""
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "flushtracker.report.program", raising=False)
+    monkeypatch.delitem(sys.modules, "flushtracker.operate.report.program", raising=False)
     line = refused(capsys, project.report(), 2 if package else 1)
     if package:
         expected = f"{package} is not installed; run: pip install 'flushtracker[report]'"

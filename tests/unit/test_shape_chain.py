@@ -9,10 +9,10 @@ import pytest
 
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
 from flushtracker.shapes.event_router import RoutedFragment
 from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.shape_chain import cursor_after, new_items, place_of
 
 COMMIT = Commit("2026-01-01T00:00:00.000000Z", 1)
 

@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_reader import ShapeLogReader
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.errors import ConfigError
+from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.merge_plan import MergeSettings
 from tests.support.shape_log_rows import RandomLog, append, arrow
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

@@ -13,16 +13,16 @@ from typing import Any, Final
 
 import pytest
 
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader, read_shape, read_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_reader import ShapeLogReader, read_shape, read_shape_log
 from flushtracker.errors import ConfigError, DecodeError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item, snapshot_rows
 
 ROOT: Final = Path(__file__).parents[2]

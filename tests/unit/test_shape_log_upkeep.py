@@ -12,16 +12,16 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from flushtracker.delta import shape_log, shape_log_upkeep, uncounted_rows
+from flushtracker.delta.log import shape_log, shape_log_upkeep, uncounted_rows
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_files import LogFile, LogFiles, Place, by_run, chunks
+from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.sorted_run import sort
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_files import LogFile, LogFiles, Place, by_run, chunks
-from flushtracker.delta.shape_log_reader import read_shape, read_shape_log
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
-from flushtracker.delta.sorted_run import sort
 from flushtracker.delta.storage import query_rows, table_rows
 from flushtracker.errors import ShapeEndedError
-from flushtracker.writing.merge_plan import MergeSettings
+from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
 from tests.support.waiting import wait_until
 from tests.unit.test_shape_log_reader import shape_entry, taken

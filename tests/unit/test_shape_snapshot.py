@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError
+from flushtracker.shape_log.fold import fold
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.writing.fold import fold
-from flushtracker.writing.shape_snapshot import SNAPSHOT, ShapeSnapshot
 
 
 def test_snapshot_contains_what_it_saw_and_nothing_that_committed_later() -> None:

@@ -14,7 +14,7 @@ from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.cli import main
 from flushtracker.errors import ConfigError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.operate.shapes_edit import edited, lost_reader
+from flushtracker.operate.shapes.shapes_edit import edited, lost_reader
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.wal.log_offset import LogOffset
@@ -61,8 +61,8 @@ class Registry:
 def registry(monkeypatch: pytest.MonkeyPatch) -> type[Registry]:
     """Has no live shapes, unless a test gives it some."""
     monkeypatch.setattr(Registry, "live_ids", ())
-    monkeypatch.setattr("flushtracker.operate.add_shape_program.RegistryLook", Registry)
-    monkeypatch.setattr("flushtracker.operate.remove_shape_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.add_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryLook", Registry)
     return Registry
 
 
@@ -339,7 +339,7 @@ def test_an_editor_that_saves_meanwhile_wins(shapes: Path, monkeypatch: pytest.M
             shapes.write_text(SHAPES + "# edited\n")
         return real(path)
 
-    monkeypatch.setattr("flushtracker.operate.shapes_edit.read_shapes", save_and_read)
+    monkeypatch.setattr("flushtracker.operate.shapes.shapes_edit.read_shapes", save_and_read)
     assert remove(shapes, "orders") == 2
     assert shapes.read_text() == SHAPES + "# edited\n"
 
@@ -365,7 +365,7 @@ def test_a_second_command_waits_for_the_first_and_edits_what_that_has_left(
     assert "# by the first" in shapes.read_text()
     assert "orders" not in shapes.read_text()
     assert len(pauses) >= 3
-    monkeypatch.setattr("flushtracker.operate.shapes_edit._LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("flushtracker.operate.shapes.shapes_edit._LOCK_TIMEOUT_S", 0.01)
     with shapes.open("rb") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         assert remove(shapes, "events") == 2

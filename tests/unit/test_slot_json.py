@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
 
 import flushtracker
-from flushtracker.operate.overview_json import overview_json
-from flushtracker.operate.verdict import Limits, judge
+from flushtracker.operate.status.overview_json import overview_json
+from flushtracker.operate.status.verdict import Limits, judge
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, URL, overview
 from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from flushtracker.operate.overview import Overview
-from flushtracker.operate.overview_text import overview_lines
-from flushtracker.operate.verdict import Limits, judge
+from flushtracker.operate.status.overview import Overview
+from flushtracker.operate.status.overview_text import overview_lines
+from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.job_status import Holder
 from flushtracker.wal.lsn import format_lsn
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, URL, overview, slot, source

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from flushtracker.operate.overview import Overview, source_of
-from flushtracker.operate.verdict import Limits, judge
+from flushtracker.operate.status.overview import Overview, source_of
+from flushtracker.operate.status.verdict import Limits, judge
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, at, overview, slot, source
 from tests.support.status_pages import ACK, HELD, IDLE, NOW_MS, SEEN, job_status
 

@@ -9,11 +9,11 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from flushtracker.errors import ConfigError
-from flushtracker.snapshots import table_snapshot
-from flushtracker.snapshots.append_job import AppendJob
-from flushtracker.snapshots.read_plan import ReadPlan
+from flushtracker.jobs.snapshot import table_snapshot
+from flushtracker.jobs.snapshot.append_job import AppendJob
+from flushtracker.jobs.snapshot.read_plan import ReadPlan
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 
 
 class LostJvm:

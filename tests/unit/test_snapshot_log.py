@@ -11,15 +11,15 @@ from typing import Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_reader import ShapeLogReader
-from flushtracker.delta.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import ConfigError, SnapshotMissingError
+from flushtracker.shape_log.fold import END_ROWS
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.fold import END_ROWS
-from flushtracker.writing.merge_plan import MergeSettings
-from flushtracker.writing.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import Row, append, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
 from tests.unit.test_shape_log_reader import register, wanted_entry

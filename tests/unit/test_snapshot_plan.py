@@ -3,9 +3,9 @@
 from itertools import pairwise
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.jobs.snapshot.read_plan import PAGES_PER_RANGE, ReadPlan, ReadTask, ShapeReads, read_ranges
+from flushtracker.jobs.snapshot.read_ranges import RangeError, range_failure
 from flushtracker.postgres.range_reader import PageRange
-from flushtracker.snapshots.read_plan import PAGES_PER_RANGE, ReadPlan, ReadTask, ShapeReads, read_ranges
-from flushtracker.snapshots.read_ranges import RangeError, range_failure
 from flushtracker.wal.log_offset import OP_INFINITY
 
 

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flushtracker.jobs.snapshot.item_texts import ItemColumns, ItemTexts
 from flushtracker.postgres.copy_text import lines_of, values_of
+from flushtracker.shape_log.log_row import item_row
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.where.server_text import server_text
-from flushtracker.snapshots.item_texts import ItemColumns, ItemTexts
 from flushtracker.wal.changes import Column, Insert, Relation, UserType
-from flushtracker.writing.log_row import item_row
 from tests.support.tables import at
 
 NASTY = st.text(st.sampled_from("a\\N\"'/_%,{}\t\n\r\b\f\v\x01\x7f\u2028é😀"), max_size=8)

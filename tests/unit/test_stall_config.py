@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.capture.stall_config import RetainedLimit, StallRule
+from flushtracker.capture.eviction.config import RetainedLimit, StallRule
 from flushtracker.errors import ConfigError
 from tests.support.fake_world import CONFIG
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.cli import main
-from flushtracker.operate import slot_view
+from flushtracker.operate.status import slot_view
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import Holder
 from tests.support.hung_storage import silent_object_store

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from flushtracker.delta.shape_log import create_shape_log
-from flushtracker.delta.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
 from flushtracker.errors import DecodeError
-from flushtracker.files.recording import RecordedMessage, read_recording
+from flushtracker.recordings.comparison import differences
+from flushtracker.recordings.recorded_tables import RecordedTables
+from flushtracker.recordings.recording import RecordedMessage, read_recording
+from flushtracker.recordings.verify_program import run
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.verify.comparison import differences
-from flushtracker.verify.program import run
-from flushtracker.verify.recorded_tables import RecordedTables
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode
 from tests.support.shape_log_rows import append, commit, item

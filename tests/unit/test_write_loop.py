@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.transaction_builder import TransactionPart
+from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
 from flushtracker.shapes.definition import FlushPolicy
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.log_row import COMMIT, LogRow
-from flushtracker.writing.transaction_builder import TransactionPart
-from flushtracker.writing.write_loop import FlushLimits, WriteLoop
 
 _LIMITS = FlushLimits(flush_bytes=60, interval_ms=100, chunk_bytes=90)
 

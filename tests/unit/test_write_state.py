@@ -12,11 +12,11 @@ import pytest
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, write_function
+from flushtracker.jobs.write.rows import NO_SHAPE
+from flushtracker.shape_log.writer_group import WriterSettings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writers.write_rows import NO_SHAPE
-from flushtracker.writers.write_state import OUTPUT_SCHEMA, write_function
-from flushtracker.writing.writer_group import WriterSettings
 from tests.support.event_mutations import mutated, sample_changes, sample_entries
 from tests.support.shape_transactions import SOURCE, Transactions
 

@@ -7,13 +7,13 @@ import pytest
 
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.shape_log.transaction_builder import WriteUnit
+from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.writing.log_row import COMMIT, LogRow
-from flushtracker.writing.shape_writer import LogEnd
-from flushtracker.writing.transaction_builder import WriteUnit
-from flushtracker.writing.writer_group import ShapeBatch, WriterGroup, WriterSettings
 from tests.support.shape_transactions import SOURCE, Transactions
 
 

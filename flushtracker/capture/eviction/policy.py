@@ -1,0 +1,225 @@
+"""``EvictionPolicy``: which shape to remove so that the slot's WAL becomes free, if any.
+
+Removing a shape is permanent, and frees nothing if the shape is not what holds the WAL. So one is chosen only if all of
+this has been true at every look for the grace period (:class:`_Look`):
+
+- the slot's figures and the job's document are of now, and the job is the only one that knows the source;
+- the job's ack is the one that capture has read, and the slot is confirmed up to it: so the slot waits for the job's
+  next ack, not for capture, and not for a job that is dead or acknowledges something else;
+- the same shape holds the ack, and has made no progress. It is the first of the job's holders, and no other is looked
+  at.
+
+and if, over this period,
+
+- the job has gone through a batch, the last one just now, and has seen all that capture had published at its beginning:
+  so it does not hang, is not behind, and has not merely failed to read that the shape was flushed;
+- the server has written WAL. At an idle server time passes, but nothing accumulates;
+- no eviction is still without effect, and the last hour had fewer than ``at_most_per_hour``;
+
+and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
+
+Then the shape goes if it was seen without progress for longer than ``remove_after``; or if the slot retains more than
+its limit, at least half of which this shape holds. The other half may be an open transaction, which no removal ends.
+
+For ``remove_after`` only the time counts since when every look found capture and the job in order, the job not behind.
+``since_ms`` survives a restart; but while capture, the job or the whole machine was down, so was perhaps the writer.
+"""
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Final
+
+from flushtracker.capture.eviction.config import StallRule
+from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.duration import seconds_text
+from flushtracker.status.capture_status import CaptureStatus, SlotStatus
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+
+FRESH_MS: Final = 30_000
+"""A document or figure that is older, or as much ahead of capture's clock, counts for nothing."""
+HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The shape of ``source`` to remove, and why, as its entry in the registry will say; or ``None``, and why not.
+
+    ``is_postponed``: one is to go, but not within this hour.
+    """
+
+    source: str
+    shape_id: str | None
+    reason: str
+    is_postponed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look found in order: who holds the ack since when, and how far everything was."""
+
+    at_ms: int
+    source: str
+    shape_id: str
+    since_ms: int
+    started_at_ms: int
+    batch_id: int
+    seen_lsn: int
+    published_lsn: int
+    written_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Capture and the job are in order since ``since_ms``, at every look until ``at_ms``, and are the same ``runs``."""
+
+    since_ms: int
+    at_ms: int
+    runs: tuple[str, int, int]
+
+    @classmethod
+    def after(cls, last: "_Order | None", at_ms: int, runs: tuple[str, int, int]) -> "_Order":
+        """After a look that found them in order, given what was known before it."""
+        if last is None or last.runs != runs or not 0 <= at_ms - last.at_ms <= FRESH_MS:
+            return cls(at_ms, at_ms, runs)
+        return cls(last.since_ms, at_ms, runs)
+
+
+class EvictionPolicy:
+    """Decides by the documents of capture and of the job alone. Call :meth:`decide` every few seconds."""
+
+    def __init__(self, rule: StallRule) -> None:
+        self._rule = rule
+        self._looks: deque[_Look] = deque()
+        self._order: _Order | None = None
+
+    def decide(self, now_ms: int, capture: CaptureStatus, job: JobStatus | None) -> Decision:
+        """What to do at ``now_ms``; ``job`` is ``None`` if there is no document of a job that knows the source."""
+        source = _source_of(capture, job)
+        reason = _capture_fault(now_ms, capture) or _job_fault(now_ms, job, source)
+        if reason is not None or job is None or source is None or capture.slot is None or job.batch_id is None:
+            self._looks.clear()
+            self._order = None
+            return Decision(capture.source or "", None, reason or "there is nothing to decide by")
+        order = self._order = _Order.after(
+            self._order, now_ms, (source.source, capture.started_at_ms, job.started_at_ms)
+        )
+        reason = _holder_fault(source, capture)
+        if reason is not None:
+            self._looks.clear()
+            return Decision(source.source, None, reason)
+        holder = source.holders[0]
+        look = _Look(
+            now_ms,
+            source.source,
+            holder.shape_id,
+            holder.since_ms,
+            job.started_at_ms,
+            job.batch_id,
+            source.last_seen_lsn or 0,
+            capture.published_lsn or 0,
+            capture.slot.written_lsn,
+        )
+        first = self._first_look(look)
+        if look.seen_lsn < first.published_lsn:
+            order = self._order = replace(order, since_ms=now_ms)
+        reason = self._not_yet(look, first, holder) or _hang(job)
+        if reason is not None:
+            return Decision(source.source, None, reason)
+        cause = self._cause(job.at_ms - holder.since_ms, now_ms - order.since_ms, holder, capture.slot)
+        if cause is None:
+            return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
+        recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
+        if recent >= self._rule.at_most_per_hour:
+            reason = f"{holder.shape_id!r} waits: evictions of the last hour: {recent}, which is stall.at_most_per_hour"
+            return Decision(source.source, None, reason, is_postponed=True)
+        return Decision(source.source, holder.shape_id, cause)
+
+    def _first_look(self, look: _Look) -> _Look:
+        """Keep the looks of a little more than the grace period, all at the same stall; return the oldest."""
+        looks = self._looks
+        if looks and (_stall(looks[-1]) != _stall(look) or not 0 <= look.at_ms - looks[-1].at_ms <= FRESH_MS):
+            looks.clear()
+        looks.append(look)
+        while len(looks) > 1 and look.at_ms - looks[1].at_ms >= self._rule.grace_ms:
+            looks.popleft()
+        return looks[0]
+
+    def _not_yet(self, look: _Look, first: _Look, holder: Holder) -> str | None:
+        """Why the stall has not been seen for long enough, or holds nothing; ``None`` if it has."""
+        if look.at_ms - first.at_ms < self._rule.grace_ms:
+            return f"{holder.shape_id!r} has not been seen to hold for stall.grace"
+        if holder.held_bytes < self._rule.at_least_bytes:
+            return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than stall.at_least"
+        if look.batch_id <= first.batch_id:
+            return "the job has gone through no batch for stall.grace"
+        if look.seen_lsn < first.published_lsn:
+            return "the job is behind: it has not seen what was published before"
+        if look.written_lsn <= first.written_lsn:
+            return "the server is idle"
+        return None
+
+    def _cause(self, stalled_ms: int, seen_ms: int, holder: Holder, slot: SlotStatus) -> str | None:
+        """Why the shape is to go, as the registry will say it; ``None`` if it is within the limits."""
+        rule, limit = self._rule, None
+        if rule.remove_after_ms is not None and min(stalled_ms, seen_ms) > rule.remove_after_ms:
+            limit = "stall.remove_after"
+        elif rule.retained is not None and 2 * holder.held_bytes >= slot.retained_bytes:
+            limit = rule.retained.reached(slot.retained_bytes, slot.safe_wal_bytes)
+        if limit is None:
+            return None
+        return (
+            f"its writer made no progress for {seconds_text(stalled_ms / 1000)}, and it held "
+            f"{bytes_text(holder.held_bytes)} of the {bytes_text(slot.retained_bytes)} of WAL that the slot retained, "
+            f"over {limit}"
+        )
+
+
+def _stall(look: _Look) -> tuple[str, str, int, int]:
+    return look.source, look.shape_id, look.since_ms, look.started_at_ms
+
+
+def _source_of(capture: CaptureStatus, job: JobStatus | None) -> SourceStatus | None:
+    if job is None:
+        return None
+    return next((source for source in job.sources if source.source == capture.source), None)
+
+
+def _capture_fault(now_ms: int, capture: CaptureStatus) -> str | None:
+    """Why capture's side says nothing about who holds the slot; ``None`` if it does."""
+    slot = capture.slot
+    if not capture.is_connected or capture.published_lsn is None:
+        return "capture is not connected"
+    if slot is None or abs(now_ms - slot.at_ms) > FRESH_MS:
+        return "the slot's figures are not of now"
+    return "the slot is lost" if slot.wal_status == "lost" else None
+
+
+def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) -> str | None:
+    """Why the job's side says nothing about it; ``None`` if it does."""
+    if job is None or abs(now_ms - job.at_ms) > FRESH_MS:
+        return "there is no document of the tracking job that is of now"
+    if not job.is_ready or job.batch_id is None or source is None:
+        return "the tracking job does not know the source yet"
+    return None
+
+
+def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
+    """Why no shape holds the slot now although all is in order, as while the ack moves; ``None`` if one does."""
+    if source.ack_lsn != capture.acknowledged_lsn:
+        return "the job's ack is not the one that capture has read"
+    confirmed_lsn = None if capture.slot is None else capture.slot.confirmed_lsn
+    if confirmed_lsn is None or (source.ack_lsn is not None and confirmed_lsn <= source.ack_lsn):
+        return "the slot is not confirmed up to the ack"
+    if not source.holders:
+        return "no shape holds the ack"
+    first = source.holders[0].shape_id
+    if first in {eviction.shape_id for eviction in capture.evictions}:
+        return f"{first!r} is removed already, and the job has still to see that"
+    return None
+
+
+def _hang(job: JobStatus) -> str | None:
+    """Why a document that is of now may tell what is no more: it has what the last batch has seen."""
+    if job.batch_at_ms is None or abs(job.at_ms - job.batch_at_ms) > FRESH_MS:
+        return "the job's last batch is not of now"
+    return None

@@ -1,0 +1,227 @@
+"""The ack table: one row per advance of a source's ack, appended in milliseconds. The table stays small permanently.
+
+The last ack of a source is not looked up in the rows: each append commits ``Transaction(app_id=source,
+version=ack_lsn)``, so the table's log itself holds it. Delta accepts an *older* version, so the versions are compared
+before the commit.
+
+Only the driver that started last may append; it fences the others. To do so it commits the next version of the app id
+``FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver therefore
+finds a newer version and stops; if both commit at the same moment, Delta refuses one of them.
+
+Every append adds a small file. Whenever the table's version passes a multiple of ``COMPACT_EVERY``, whichever process
+does that, the small files are merged, up to about 1 MiB each, and whatever is not part of the table is deleted once it
+is past the retention. A log checkpoint every 100 commits lets the log's own files expire likewise.
+``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import SinkError, listed
+from flushtracker.wal.lsn import format_lsn
+
+logger = logging.getLogger(__name__)
+
+COMPACT_EVERY: Final = 100
+"""Versions of the table between two compactions; an append takes longer, the more files the table has."""
+
+_COMPACTED_BYTES: Final = 1 << 20
+CONFIGURATION: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
+
+SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("batch_id", pa.int64()),
+        ("ack_lsn", pa.int64()),
+        ("ack_lsn_text", pa.string()),
+        ("last_seen_lsn", pa.int64()),
+        ("pending_shapes", pa.int64()),
+        ("blocking_shape", pa.string()),
+        ("blocking_since", pa.timestamp("us", tz="UTC")),
+        ("acked_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AckRow:
+    """One advance of a source's ack; ``blocking_shape``, if any, keeps it from reaching ``last_seen_lsn``.
+
+    ``last_seen_lsn`` is the last commit seen, ``None`` before the first.
+    """
+
+    source: str
+    batch_id: int
+    ack_lsn: int
+    last_seen_lsn: int | None
+    pending_shapes: int
+    blocking_shape: str | None
+    blocking_since: datetime | None
+    acked_at: datetime
+
+
+class AckTable:
+    """An open ack table; not thread-safe. Every storage failure is a ``SinkError``."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open the table at ``uri``, or create it; raises ``SinkError`` if it is another kind of table."""
+        self.uri = uri
+        self._options = dict(storage_options or {})
+        self._fencing_token = 0
+        try:
+            self._table = DeltaTable.create(
+                uri,
+                Schema.from_arrow(SCHEMA),
+                mode="ignore",
+                configuration=CONFIGURATION,
+                storage_options=self._options,
+            )
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
+        if _TRANSACTION_RETENTION in self._table.metadata().configuration:
+            raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which expires acks; unset it")
+        have = {field.name for field in self._table.schema().fields}
+        if missing := {field.name for field in SCHEMA} - have:
+            raise SinkError(
+                f"{uri} is a Delta table without the columns {', '.join(sorted(missing))}, so it is not an ack table; "
+                f"name another folder in sink.acks"
+            )
+
+    def fence_others(self) -> None:
+        """Fence all other drivers: from now on only this one can append. Later calls only check that it still can.
+
+        Raises:
+            SinkError: the table cannot be written, or another driver fences at the same moment, or has fenced this one
+                since the first call.
+        """
+        if self._fencing_token:
+            self.require_not_fenced()
+            return
+        self._refresh()
+        before = self._table.version()
+        token = (self._table.transaction_version(FENCING_APP_ID) or 0) + 1
+        properties = CommitProperties(
+            {FENCING_APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
+            app_transactions=[Transaction(FENCING_APP_ID, token)],
+        )
+        try:
+            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
+        except CommitFailedError as error:
+            raise SinkError(
+                f"this driver has been fenced: another driver started on ack table {self.uri} at the same moment; let "
+                f"only one run, and start this one again if it is the one to keep"
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
+        self._fencing_token = token
+        self._refresh()
+        self._compact_if_due(before)
+
+    def require_not_fenced(self) -> None:
+        """Raise ``SinkError`` if another driver has fenced this one since :meth:`fence_others`."""
+        self._refresh()
+        if self._table.transaction_version(FENCING_APP_ID) != self._fencing_token:
+            raise SinkError(
+                f"this driver has been fenced: another driver{self._fencing_driver()} writes to ack table {self.uri}; "
+                f"let only one run"
+            )
+
+    def _fencing_driver(self) -> str:
+        """The driver that fenced last, in parentheses, as long as the log still has its name."""
+        names = (commit[FENCING_APP_ID] for commit in self._table.history() if FENCING_APP_ID in commit)
+        name = next(names, None)
+        return "" if name is None else f" ({name})"
+
+    def _refresh(self) -> None:
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
+
+    def last_ack(self, source: str) -> int | None:
+        """The current last ack of a source, or ``None``."""
+        self._refresh()
+        return self._table.transaction_version(app_id_of(source))
+
+    def last_acks(self) -> dict[str, int]:
+        """The last ack of every source, from the table's log. Lists the log: for startup, not for each batch."""
+        self._refresh()
+        try:
+            found = sources(self._table, self._options)
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
+        acks = {source: self._table.transaction_version(app_id_of(source)) for source in sorted(found)}
+        return {source: ack for source, ack in acks.items() if ack is not None}
+
+    def append(self, *rows: AckRow) -> int:
+        """Append, in one commit, each row whose ack is greater than its source's last one; returns their number.
+
+        A source has at most one row.
+
+        Raises:
+            SinkError: the table cannot be written, or this driver has been fenced.
+        """
+        self.require_not_fenced()
+        rows = tuple(row for row in rows if self._is_greater(row))
+        if not rows:
+            return 0
+        before = self._table.version()
+        transactions = [Transaction(app_id_of(row.source), row.ack_lsn) for row in rows]
+        properties = CommitProperties(
+            app_transactions=[*transactions, Transaction(FENCING_APP_ID, self._fencing_token)]
+        )
+        try:
+            write_deltalake(self._table, self._to_arrow(rows), mode="append", commit_properties=properties)
+        except CommitFailedError as error:
+            refused = listed([f"{format_lsn(row.ack_lsn)} of source {row.source}" for row in rows])
+            raise SinkError(
+                f"ack table {self.uri} refused ack {refused}: another driver wrote to it at the same moment; let only "
+                f"one run"
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
+        self._compact_if_due(before)
+        return len(rows)
+
+    def _is_greater(self, row: AckRow) -> bool:
+        last_ack = self._table.transaction_version(app_id_of(row.source))
+        return last_ack is None or row.ack_lsn > last_ack
+
+    def _to_arrow(self, rows: Iterable[AckRow]) -> pa.Table:
+        """The rows in the table's own schema: columns that this release does not know are null."""
+        values = [asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)} for row in rows]
+        return pa.Table.from_pylist(values, schema=pa.schema(self._table.schema()))
+
+    def _compact_if_due(self, before: int) -> None:
+        """Compact if the version has passed a multiple of ``COMPACT_EVERY`` since ``before``."""
+        if self._table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
+            self.compact()
+
+    def compact(self) -> None:
+        """Merge small files, and delete what is not part of the table and older than the table's own retention.
+
+        That is a *full* vacuum. The default one knows only the files that the log still names as replaced, and log
+        checkpoints forget them after the same retention. A file that another driver has written and not committed yet
+        is younger than the retention. A failure only costs time later, so it is just logged.
+        """
+        try:
+            self._table.optimize.compact(target_size=_COMPACTED_BYTES)
+            self._table.vacuum(dry_run=False, full=True)
+        except (DeltaError, OSError) as error:
+            logger.warning("ack table not compacted uri=%s reason=%s", self.uri, storage_reason(error))

@@ -1,0 +1,284 @@
+"""Reads shape logs without Spark: the log of one shape, or the rows that folding it gives.
+
+Each read uses one version of the table, so that it sees neither part of an append nor a row twice while the writer
+appends and files are compacted. Of that version it reads whole transactions only: up to the shape's greatest
+``commit`` row, and of a shape with a snapshot, the snapshot's rows and what they do not contain
+(:mod:`flushtracker.delta.log.found_shape`).
+
+Values are PostgreSQL's text. ``typed`` columns are those of :mod:`flushtracker.delta.log.column_types`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from flushtracker.delta.log.column_types import typed_column
+from flushtracker.delta.log.found_shape import FoundShape, require_readable
+from flushtracker.delta.log.shape_log import SCHEMA, open_shape_log, unreadable
+from flushtracker.delta.registry_table import Registry, RegistryTable
+from flushtracker.delta.storage import literal, query_rows
+from flushtracker.errors import ConfigError
+from flushtracker.shape_log.fold import Item, fold
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRead:
+    """What was read of one shape, and how far: ``rows`` contain all of it up to ``bound``, and nothing after.
+
+    ``bound`` is ``(tx, ∞)`` of the last whole transaction, from where a follower continues; before the first ``(0, ∞)``
+    of a shape with a snapshot, else ``None``. ``snapshot`` says which snapshot of the shape the reader has begun with:
+    the later it was taken, the greater; 0 for none.
+    """
+
+    source: str
+    shape_id: str
+    rows: pa.Table
+    bound: LogOffset | None
+    snapshot: int = 0
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows as a pandas frame, which needs pandas."""
+        frame: pd.DataFrame = self.rows.to_pandas()
+        return frame
+
+
+def read_shape_log(  # noqa: PLR0913  all but the first ones by name
+    log: str,
+    shape_id: str,
+    after: LogOffset | None = None,
+    source: str | None = None,
+    *,
+    snapshot: int | None = None,
+    shapes: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    even_if_ended: bool = False,
+) -> ShapeRead:
+    """The log of a shape: its rows after ``after``, or all of them, of whole transactions, in offset order.
+
+    ``log`` is the path or URI of the shape log, ``shapes`` that of the registry table, by default ``<log>_shapes`` if
+    that exists. The rows have the columns of the shape log; rows ``commit`` are among them. ``source`` may be left out
+    if the shape has only one. All rows are held in memory.
+
+    The log of a shape with a snapshot begins with that: inserts and one row ``snapshot``, up to ``(0, ∞)``. What it
+    contains of the transactions after it is left out. So whoever continues ``after`` the bound of an earlier read names
+    the ``snapshot`` of that one: if another one was taken since, and has later transactions, those are missing here.
+
+    Raises:
+        ShapeEndedError: the shape was removed or has ended; ``even_if_ended`` reads it as long as its log exists.
+        SnapshotMissingError: the log has not got its snapshot yet; after ``(0, ∞)`` it can be read.
+        ConfigError: there is no such shape, it has several sources, ``after`` is not within its log, or the shape's
+            snapshot is not ``snapshot`` any more and has transactions after ``after``.
+        SinkError: a table cannot be read.
+    """
+    reader = ShapeLogReader(log, shapes, storage_options)
+    return reader.read_log(shape_id, after, source, snapshot=snapshot, even_if_ended=even_if_ended)
+
+
+def read_shape(  # noqa: PLR0913  all but the first ones by name
+    log: str,
+    shape_id: str,
+    at: LogOffset | None = None,
+    source: str | None = None,
+    *,
+    typed: bool = False,
+    shapes: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    even_if_ended: bool = False,
+) -> ShapeRead:
+    """The rows of a shape after all transactions up to ``at``, or up to the last, in the order of their inserts.
+
+    The columns are those that the registry knows, otherwise those that the log names. A value is PostgreSQL's text;
+    with ``typed`` it has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction
+    that continues after ``at`` is left out, because nobody ever saw part of it. The rows of a shape with a snapshot are
+    known from the moment of that on.
+
+    Raises:
+        DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
+        ShapeEndedError, SnapshotMissingError, ConfigError, SinkError: as :func:`read_shape_log`; ``typed`` needs the
+            registry table, and ``at`` must not be before the snapshot.
+    """
+    reader = ShapeLogReader(log, shapes, storage_options)
+    return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+
+
+class ShapeLogReader:
+    """An open shape log with its registry table, if there is one. For one thread at a time, and many reads."""
+
+    def __init__(self, log: str, shapes: str | None = None, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open the tables; raises ``SinkError``."""
+        self._uri = log
+        self._table = open_shape_log(log, storage_options)
+        default = log.rstrip("/") + "_shapes"
+        if shapes is None and RegistryTable.exists(default, storage_options):
+            shapes = default
+        self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
+        self._version_read = -1
+
+    def has_changed(self) -> bool:
+        """Whether one of the tables has another version than the last read had; raises ``SinkError``."""
+        self._refresh()
+        registry_changed = self._registry is not None and self._registry.has_changed()
+        return registry_changed or self._table.version() != self._version_read
+
+    def _refresh(self) -> None:
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._uri, error) from error
+
+    def read_log(
+        self,
+        shape_id: str,
+        after: LogOffset | None = None,
+        source: str | None = None,
+        *,
+        snapshot: int | None = None,
+        even_if_ended: bool = False,
+    ) -> ShapeRead:
+        """See :func:`read_shape_log`."""
+        shape = self.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
+        rows = self._rows(SCHEMA.names, f"{shape.condition} AND {shape.counted(after)}")
+        begun_with = shape.attempt if snapshot is None else snapshot
+        return ShapeRead(shape.source, shape_id, rows, shape.bound, begun_with)
+
+    def read_rows(
+        self,
+        shape_id: str,
+        at: LogOffset | None = None,
+        source: str | None = None,
+        *,
+        typed: bool = False,
+        even_if_ended: bool = False,
+    ) -> ShapeRead:
+        """See :func:`read_shape`."""
+        shape = self.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        condition = f"{shape.condition} AND {shape.counted()} AND operation <> {literal(COMMIT)}"
+        items = self._rows(["operation", "key", "value"], condition)
+        rows = list(fold(_items(items)).values())
+        types = shape.columns
+        names = dict.fromkeys([*types, *(name for row in rows for name in row)])
+        columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
+        if typed:
+            columns = {
+                name: typed_column(name, texts, types[name]) if name in types else texts
+                for name, texts in columns.items()
+            }
+        return ShapeRead(shape.source, shape_id, pa.table(columns), shape.bound, shape.attempt)
+
+    def _rows(self, names: Sequence[str], condition: str) -> pa.Table:
+        """These columns of the rows for which ``condition`` is true, in offset order."""
+        query = f"SELECT {', '.join(names)} FROM rows WHERE {condition} ORDER BY tx_offset, op_offset"  # noqa: S608
+        try:
+            return query_rows(self._table, query)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._uri, error) from error
+
+    def find_log(
+        self, shape_id: str, after: LogOffset | None, source: str | None, snapshot: int | None, *, even_if_ended: bool
+    ) -> FoundShape:
+        """The shape in the table's newest version, whose log can be read; raises as :func:`read_shape_log`."""
+        shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+        if after is None or after < LogOffset.last_before_real_offsets():
+            shape.require_snapshot()
+        if after is not None:
+            shape.require_inside(after, "after")
+            if snapshot not in {None, shape.attempt}:
+                self._require_complete(shape, after)
+        return shape
+
+    def _require_complete(self, shape: FoundShape, after: LogOffset) -> None:
+        """Raise ``ConfigError`` if the log after ``after`` lacks transactions, because the snapshot contains them.
+
+        A merge may have deleted their items. It keeps the rows ``commit``.
+        """
+        condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.contained(after)}"
+        if self._rows(["tx_offset"], condition):
+            raise ConfigError(
+                f"after is {after}, but a snapshot of {shape.name} was taken since, which has later transactions; read "
+                "the shape again from its beginning"
+            )
+
+    def find_rows(
+        self, shape_id: str, at: LogOffset | None, source: str | None, *, typed: bool, even_if_ended: bool
+    ) -> FoundShape:
+        """The shape in the table's newest version, with its bound, at most ``at``; raises as :func:`read_shape`."""
+        shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+        shape.require_snapshot()
+        if at is not None:
+            shape.require_inside(at, "at")
+            last_commit = self._last_commit_at(shape, at)
+            shape.require_state(at, last_commit)
+            shape = replace(shape, last_commit=last_commit)
+        if typed:
+            shape.require_types()
+        return shape
+
+    def _find(self, shape_id: str, source: str | None, *, even_if_ended: bool) -> FoundShape:
+        self._refresh()
+        registry = Registry({}) if self._registry is None else self._registry.entries()
+        self._version_read = self._table.version()
+        ends = self._ends(shape_id, source)
+        known = {each for each in registry.sources_of(shape_id) | ends.keys() if source in {None, each}}
+        if not known:
+            of = "" if source is None else f" of source {source}"
+            raise ConfigError(
+                f"shape log {self._uri} has no shape {shape_id}{of}; check its id, and whether it is written"
+            )
+        if len(known) > 1:
+            raise ConfigError(f"shape {shape_id} has the sources {', '.join(sorted(known))}; name one as source")
+        (source,) = known
+        entry = registry.shape(source, shape_id)
+        if entry is not None and entry.removed_at is not None:
+            require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
+        table = None if entry is None else registry.table_of(entry)
+        last_commit, attempt = ends.get(source, (None, None))
+        shape = FoundShape(self._version_read, source, shape_id, last_commit, None, entry, table)
+        return shape if attempt is None else replace(shape, snapshot=self._snapshot(shape, attempt))
+
+    def _ends(self, shape_id: str, source: str | None) -> dict[str, tuple[int | None, int | None]]:
+        """Of each source that has rows of the shape, the last whole transaction, and the snapshot's attempt."""
+        condition = f"shape_id = {literal(shape_id)}"
+        if source is not None:
+            condition += f" AND source = {literal(source)}"
+        query = (
+            f"SELECT source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
+            f"MAX(CASE WHEN operation = {literal(SNAPSHOT)} THEN chunk END) AS attempt "
+            f"FROM rows WHERE {condition} GROUP BY source"
+        )
+        try:
+            found = query_rows(self._table, query).to_pylist()
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._uri, error) from error
+        return {row["source"]: (row["last"], row["attempt"]) for row in found}
+
+    def _snapshot(self, shape: FoundShape, attempt: int) -> ShapeSnapshot:
+        place = f"tx_offset = 0 AND op_offset = {OP_INFINITY:d} AND chunk = {attempt:d}"
+        (text,) = self._rows(["value"], f"{shape.condition} AND {place}")["value"].to_pylist()
+        return ShapeSnapshot.parse(attempt, text)
+
+    def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
+        """The last transaction all of whose items are at or before ``at``."""
+        tx, op = at
+        commits = self._rows(
+            ["tx_offset"], f"{shape.condition} AND operation = {literal(COMMIT)} AND tx_offset <= {tx:d}"
+        )
+        found: list[int] = commits["tx_offset"].to_pylist()
+        if found and found[-1] == tx and op < OP_INFINITY:
+            later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND operation <> {literal(COMMIT)}"
+            if self._rows(["op_offset"], f"{shape.condition} AND {later}"):
+                del found[-1]
+        return found[-1] if found else None
+
+
+def _items(rows: pa.Table) -> Iterator[Item]:
+    for batch in rows.select(["operation", "key", "value"]).to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,0 +1,174 @@
+"""Upkeep of a shape log while it is written: merging, deleting the logs of ended shapes, and deleting old files.
+
+Everything is decided from the table's own state. A merge leaves out the rows that no reader counts any more
+(:mod:`flushtracker.delta.log.uncounted_rows`). Files are replaced in commits that change nothing for a reader and
+conflict with no append; if another process replaces the same files first, this one leaves it so. Replaced files stay
+for the table's ``delta.deletedFileRetentionDuration``, so a read of one version may take that long. For one thread at a
+time.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+from deltalake import Transaction
+from deltalake.exceptions import DeltaError
+
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_files import LogFile, LogFiles, ShapeKey, by_run, chunks, without
+from flushtracker.delta.log.sorted_run import cut, merged, sort
+from flushtracker.delta.log.uncounted_rows import CurrentSnapshots, without_uncounted
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import SinkError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.merge_plan import Appended, Merge, MergeSettings, next_merge
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+
+logger = logging.getLogger(__name__)
+
+DELETED_APP_ID: Final = "flushtracker: logs of removed shapes deleted"
+"""Its version in the table's log says up to when, in µs since 1970, removed shapes have been deleted. Persisted."""
+
+VACUUM_EVERY: Final = 1000
+"""Versions of the table between two vacuums, each of which lists the whole folder."""
+
+_MOST_MERGES: Final = 16
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepReport:
+    """What one call of :meth:`ShapeLogUpkeep.run` has done."""
+
+    merges: int = 0
+    rewritten_bytes: int = 0
+    deleted_shapes: int = 0
+    vacuumed_files: int = 0
+
+
+class ShapeLogUpkeep:
+    """The upkeep of one shape log. A storage failure is a ``SinkError``; ``run`` may be called again after it."""
+
+    def __init__(
+        self,
+        log: str,
+        shapes: str | None = None,
+        *,
+        settings: MergeSettings | None = None,
+        delete_after: timedelta | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open the tables. ``delete_after`` a removal is in the registry table ``shapes``, a shape's log is deleted.
+
+        Without ``delete_after``, logs of removed shapes are kept.
+        """
+        self.uri = log
+        self._settings = settings or MergeSettings()
+        self._delete_after = delete_after
+        self._table = create_shape_log(log, storage_options)
+        self._files = LogFiles(self._table, dict(storage_options or {}))
+        self._snapshots = CurrentSnapshots()
+        self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
+
+    def run(self, now: datetime) -> UpkeepReport:
+        """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
+        try:
+            merges, rewritten_bytes, is_vacuum_due = self._merge_all()
+            deleted = self._delete_removed(now)
+            vacuumed = self._vacuum() if is_vacuum_due else 0
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise SinkError(f"shape log {self.uri} cannot be kept in order: {storage_reason(error)}") from error
+        return UpkeepReport(merges, rewritten_bytes, deleted, vacuumed)
+
+    def _merge_all(self) -> tuple[int, int, bool]:
+        """Merge what is due; returns the merges, their bytes, and whether a vacuum is due."""
+        count = rewritten_bytes = 0
+        is_vacuum_due = False
+        # The rest must have its turn, even if appends bring more than is merged meanwhile.
+        while count < _MOST_MERGES:
+            files = self._files.current()
+            runs = by_run(files)
+            appended = [Appended(file.path, file.bytes, file.modified_ms) for file in files if file.run is None]
+            plan = next_merge(
+                appended, {run: sum(f.bytes for f in parts) for run, parts in runs.items()}, self._settings
+            )
+            if plan is None:
+                break
+            # A run is numbered by the version that it is made from; the greatest number tells when that was last.
+            number, last = self._table.version() + 1, max(runs, default=0)
+            chosen = [file for file in files if file.path in plan.paths or file.run in plan.runs]
+            snapshots = self._snapshots.at(self._table, files)
+            if not self._merge(plan, chosen, snapshots, number):
+                logger.info("shape log not merged: another process was first uri=%s", self.uri)
+                break
+            count += 1
+            rewritten_bytes += sum(file.bytes for file in chosen)
+            is_vacuum_due = is_vacuum_due or number // VACUUM_EVERY > last // VACUUM_EVERY
+        return count, rewritten_bytes, is_vacuum_due
+
+    def _merge(
+        self, plan: Merge, chosen: list[LogFile], snapshots: Mapping[ShapeKey, ShapeSnapshot], number: int
+    ) -> bool:
+        """Write the chosen files' rows as run ``number``; false if another process has replaced one of the files."""
+        # Files of which a crash left no statistics count as one row: their rows are read anyway.
+        total_bytes, total_rows = sum(file.bytes for file in chosen), sum(max(file.rows, 1) for file in chosen)
+        rows_per_file = max(1, total_rows * self._settings.file_bytes(total_bytes) // total_bytes)
+        new = sort(pa.concat_tables([self._files.read(path) for path in plan.paths]))
+        runs = by_run(chosen)
+        sources = [iter([new]), *(chunks(runs[run], self._files) for run in sorted(runs))]
+        files = cut(without_uncounted(merged(sources), snapshots), rows_per_file)
+        added = [self._files.write(rows, (number, part)) for part, rows in enumerate(files)]
+        self._snapshots.add(action.path for action in added)
+        return self._files.replace(chosen, added)
+
+    def _delete_removed(self, now: datetime) -> int:
+        """Delete the logs of the shapes whose removal was known ``delete_after`` ago; returns the number of shapes."""
+        if self._registry is None or self._delete_after is None:
+            return 0
+        due_us = (now - self._delete_after - _EPOCH) // _MICROSECOND
+        done_us = self._table.transaction_version(DELETED_APP_ID) or 0
+        removed = {
+            key: written_us
+            for key, written_us in self._removed_us(self._registry).items()
+            if done_us < written_us <= due_us
+        }
+        if not removed:
+            return 0
+        shape_ids = {shape_id for _, shape_id in removed}
+        replaced, added = list[LogFile](), []
+        for file in self._files.current():
+            if not file.may_have(shape_ids):
+                continue
+            rows = self._files.read(file.path)
+            kept = without(rows, removed.keys())
+            if len(kept) < len(rows):
+                replaced.append(file)
+                added += [self._files.write(kept, file.place)] if len(kept) else []
+        mark = Transaction(DELETED_APP_ID, max(removed.values()))
+        if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
+            logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)
+            return 0
+        return len(removed)
+
+    @staticmethod
+    def _removed_us(registry: RegistryTable) -> dict[ShapeKey, int]:
+        """Every removed shape, and when its removal was written to the registry table, in µs since 1970."""
+        return {
+            (source, shape_id): (written.written_at - _EPOCH) // _MICROSECOND
+            for (source, _, shape_id), written in registry.entries().entries.items()
+            if isinstance(written.entry, ShapeEntry) and written.entry.removed_at is not None
+        }
+
+    def _vacuum(self) -> int:
+        """Delete files that are past the retention and not part of the table, and the log's own old files.
+
+        A *full* vacuum, which also deletes what a killed process wrote and never committed.
+        """
+        deleted = self._table.vacuum(dry_run=False, full=True)
+        self._table.cleanup_metadata()
+        return len(deleted)

@@ -1,0 +1,1 @@
+"""The Spark jobs, each in a room named as its command."""

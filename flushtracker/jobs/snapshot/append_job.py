@@ -1,0 +1,134 @@
+"""``AppendJob``: the Spark job of one attempt, which appends all rows of a plan to the shape log in one commit."""
+
+import logging
+from datetime import datetime, timezone
+from typing import Final
+
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from flushtracker.delta.log.shape_log import SCHEMA
+from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.jobs.snapshot.read_plan import ReadPlan
+from flushtracker.jobs.snapshot.read_ranges import SCHEMA as READ_SCHEMA
+from flushtracker.jobs.snapshot.read_ranges import range_failure, read_function
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
+from flushtracker.wal.log_offset import LogOffset
+
+logger = logging.getLogger(__name__)
+
+ROWS_PER_FILE: Final = 100_000
+"""As in the appends of the writers' job: upkeep holds a file in memory to sort it."""
+
+_TYPES: Final = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
+
+
+class ShapeReadError(Exception):
+    """The rows of one shape cannot be read, by its place in the plan; those of others can."""
+
+    def __init__(self, shape: int, reason: FlushtrackerError) -> None:
+        super().__init__(str(reason))
+        self.shape, self.reason = shape, reason
+
+
+class AppendJob:
+    """Runs in a thread of its own; ``rows`` is the number of rows, once it has ended."""
+
+    def __init__(
+        self, spark: SparkSession, log: str, plan: ReadPlan, snapshot: ShapeSnapshot, connections: int
+    ) -> None:
+        self._spark, self._log, self._plan, self._snapshot = spark, log, plan, snapshot
+        self._connections = connections
+        self._group = f"flushtracker snapshot {plan.attempt}"
+        self._count = spark.sparkContext.accumulator(0)
+        self._failure: Exception | None = None
+        self._thread = InheritableThread(target=self._run, name="snapshot-append", daemon=True)
+
+    @property
+    def rows(self) -> int:
+        return int(self._count.value)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the job has ended within this time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def cancel(self) -> None:
+        """End the job; nothing is appended, unless all of it already was."""
+        while not self.wait(0.5):
+            self._spark.sparkContext.cancelJobGroup(self._group)
+
+    def require_done(self) -> None:
+        """Raise the reason why an ended job has appended nothing.
+
+        Raises:
+            ShapeReadError: for one shape alone, ranges cannot be read.
+            FlushtrackerError: for all of them, or the log cannot be written.
+            Exception: any other, such as py4j's, if the JVM has gone.
+        """
+        if self._failure is None:
+            return
+        if not isinstance(self._failure, JAVA_ERRORS):
+            raise self._failure
+        failure = range_failure(java_text(self._failure))
+        if failure is None:
+            reason = java_reason(self._failure)
+            raise SinkError(f"shape log {self._log} cannot be written: {reason}") from self._failure
+        shape, error = failure
+        if shape is None:
+            raise error from self._failure
+        raise ShapeReadError(shape, error) from self._failure
+
+    def _run(self) -> None:
+        try:
+            self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
+            rows = self._items().unionByName(self._ends()).write.format("delta").mode("append")
+            rows.option("maxRecordsPerFile", ROWS_PER_FILE).save(self._log)
+        except Exception as error:  # noqa: BLE001  whatever it is, nothing is known to be appended
+            self._failure = error
+
+    def _items(self) -> DataFrame:
+        """The rows of all ranges; each connection reads neighbouring ones, so that rows of a shape stay together."""
+        tx_offset, _ = LogOffset.last_before_real_offsets()
+        tasks = self._plan.tasks
+        numbers = self._spark.range(0, tasks, 1, min(self._connections, max(1, tasks)))
+        read = numbers.mapInArrow(read_function(self._plan, self._count.add), READ_SCHEMA)
+        constants = {
+            "tx_offset": F.lit(tx_offset),
+            "operation": F.lit("insert"),
+            "xid": F.lit(0),
+            "chunk": F.lit(self._plan.attempt),
+        }
+        return _log_rows(read.withColumns(constants))
+
+    def _ends(self) -> DataFrame:
+        """The row that ends each shape's snapshot."""
+        shapes = [(shape.source, shape.shape_id) for shape in self._plan.shapes]
+        tx_offset, op_offset = LogOffset.last_before_real_offsets()
+        constants = {
+            "tx_offset": F.lit(tx_offset),
+            "op_offset": F.lit(op_offset),
+            "operation": F.lit(SNAPSHOT),
+            "value": F.lit(self._snapshot.to_json()),
+            "xid": F.lit(0),
+            "commit_timestamp": F.lit(datetime.now(timezone.utc)),
+            "chunk": F.lit(self._plan.attempt),
+        }
+        ends = self._spark.createDataFrame(shapes, "source string, shape_id string").coalesce(1)
+        return _log_rows(ends.withColumns(constants))
+
+
+def _log_rows(rows: DataFrame) -> DataFrame:
+    """The columns of the shape log, with their types; those that ``rows`` lack are null."""
+    columns = [
+        (F.col(field.name) if field.name in rows.columns else F.lit(None))
+        .cast(_TYPES[str(field.type)])
+        .alias(field.name)
+        for field in SCHEMA
+    ]
+    return rows.select(*columns)

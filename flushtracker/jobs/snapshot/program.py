@@ -1,0 +1,21 @@
+"""``flushtracker snapshot``: the snapshots' job as a program, from its arguments to its exit code."""
+
+import argparse
+
+from flushtracker.config.snapshot_config import load_snapshot_config
+from flushtracker.jobs.snapshot.snapshot_loop import SnapshotLoop
+from flushtracker.spark.job_run import run_job
+from flushtracker.spark.start_checks import check_start
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Take the snapshots that are missing, or go on until SIGTERM or Ctrl-C."""
+    config = load_snapshot_config(arguments.config)
+    return run_job(
+        "snapshot",
+        config.postgres.connections,
+        lambda spark, stop: SnapshotLoop(spark, config, stop, arguments.shapes, again=arguments.again).run(),
+        lambda: check_start(None, {"sink.log": config.sink.log}),
+        verbose=arguments.verbose,
+        log_format=arguments.log_format,
+    )

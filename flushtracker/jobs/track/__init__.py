@@ -1,0 +1,1 @@
+"""The tracking job: fragments and flushes in, acks out."""

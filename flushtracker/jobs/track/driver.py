@@ -1,0 +1,111 @@
+"""The driver's side of a micro-batch: the groups' rows in, one ack for each source out.
+
+Nothing is acknowledged before the whole batch is known to be free of errors, and the trackers change before the ack
+table does. If that raises, these trackers are discarded: the next driver rebuilds them from the committed state
+(``restore``). Whether or not an ack advances, the job's watch is told after each batch what holds it.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from pyspark.sql import DataFrame, Row
+
+from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.jobs.track.committed_reports import REMEDIES, CommittedReports
+from flushtracker.jobs.track.dead_letters import DeadLetters
+from flushtracker.jobs.track.group_state import DEAD_LETTER, REPORT, UNREADABLE
+from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.spark.batch_driver import BatchDriver
+from flushtracker.spark.group_errors import raise_first_error
+from flushtracker.tracking.source_tracker import Report, SourceTrackers
+from flushtracker.wal.lsn import format_lsn
+
+logger = logging.getLogger(__name__)
+
+
+class AckDriver(BatchDriver):
+    """Keeps a tracker for each source; ``watch`` tells others what they know."""
+
+    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters, watch: JobWatch) -> None:
+        super().__init__(REMEDIES)
+        self.trackers = SourceTrackers(ack_table.last_ack)
+        self._ack_table = ack_table
+        self._dead_letters = dead_letters
+        self._watch = watch
+
+    def restore(self, state: CommittedReports) -> None:
+        """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
+        self.trackers.apply(state.reports)
+        self.expected_batch_id = state.batch_id + 1
+        self._acknowledge({source: tracker.ack_lsn for source, tracker in self.trackers.items()}, state.batch_id)
+        self._watch.note_sources(self.trackers)
+
+    def require_not_fenced(self) -> None:
+        """Raise ``SinkError`` if another driver writes to the ack table."""
+        self._ack_table.require_not_fenced()
+
+    def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Let the watch tell since when: if the batch hangs, nothing else shows it."""
+        with self._watch.processing():
+            super().handle_batch(batch, batch_id)
+
+    def process(self, batch: DataFrame, batch_id: int) -> None:
+        """Acknowledge what the groups report, unless one reports an error."""
+        started = time.monotonic()
+        rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
+        raise_first_error(rows)
+        self._apply(rows, batch_id, started)
+        # Only now: they delay nothing but the next batch, and if they fail, the acks are right all the same.
+        if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
+            self._dead_letters.append(batch, batch_id, dead_letters)
+        events = sum(row["events"] for row in rows if row["kind"] == REPORT)
+        batch_ms = int((time.monotonic() - started) * 1000)
+        self._watch.note_batch(batch_id, batch_ms=batch_ms, events=events, dead_letters=dead_letters)
+
+    def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
+        reports = [row for row in rows if row["kind"] == REPORT]
+        acks = self.trackers.apply(Report(row["source"], row["shape_group"], row["report"]) for row in reports)
+        self._acknowledge(acks, batch_id)
+        self._watch.note_sources(self.trackers)
+        events: Counter[str] = Counter()
+        for row in reports:
+            events[row["source"]] += row["events"]
+        for source in sorted(events):
+            self._log_batch(source, batch_id, events[source], started)
+
+    def _acknowledge(self, acks: Mapping[str, int], batch_id: int) -> None:
+        """Append the acks of all sources in one commit."""
+        rows = [self._ack_row(source, ack_lsn, batch_id) for source, ack_lsn in sorted(acks.items()) if ack_lsn >= 0]
+        if rows:
+            self._ack_table.append(*rows)
+
+    def _ack_row(self, source: str, ack_lsn: int, batch_id: int) -> AckRow:
+        tracker = self.trackers[source]
+        last_seen_lsn, blocking = tracker.last_seen_offset.tx_offset, next(iter(tracker.holders), None)
+        return AckRow(
+            source=source,
+            batch_id=batch_id,
+            ack_lsn=ack_lsn,
+            last_seen_lsn=last_seen_lsn if last_seen_lsn >= 0 else None,
+            pending_shapes=tracker.pending_shapes,
+            blocking_shape=blocking.shape_id if blocking else None,
+            blocking_since=datetime.fromtimestamp(blocking.since_ms / 1000, timezone.utc) if blocking else None,
+            acked_at=datetime.now(timezone.utc),
+        )
+
+    def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:
+        tracker = self.trackers[source]
+        blocking = next(iter(tracker.holders), None)
+        logger.info(
+            "batch done batch_id=%d source=%s ack_lsn=%s pending_shapes=%d blocking_shape=%s events=%d ms=%d",
+            batch_id,
+            source,
+            format_lsn(tracker.ack_lsn) if tracker.ack_lsn >= 0 else "none",
+            tracker.pending_shapes,
+            blocking.shape_id if blocking else "none",
+            events,
+            (time.monotonic() - started) * 1000,
+        )

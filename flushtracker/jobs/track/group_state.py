@@ -1,0 +1,170 @@
+"""The state function: how an executor handles one group's part of a micro-batch.
+
+The state of a shape group is a packed ``ShapeGroup``, that of a source's chain a packed ``FragmentChain``. Each also
+stores the last report that it emitted, so that a starting driver can rebuild its trackers from the committed state.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+import pandas as pd
+from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
+from pyspark.sql.streaming.state import GroupState
+
+from flushtracker.config.streams import FRAGMENTS
+from flushtracker.errors import DecodeError, FlushtrackerError
+from flushtracker.jobs.track.rows import Unreadable
+from flushtracker.spark.group_errors import ERROR
+from flushtracker.spark.worker_garbage import spare_imports
+from flushtracker.tracking.chain_links import ChainLinks
+from flushtracker.tracking.fragment_chain import FragmentChain
+from flushtracker.tracking.group_report import GroupReport
+from flushtracker.tracking.shape_events import ShapeEvents
+from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.source_tracker import CHAIN, ChainReport
+from flushtracker.wal.log_offset import LogOffset
+
+# The kinds of output row.
+REPORT: Final = "report"
+DEAD_LETTER: Final = "dead_letter"
+UNREADABLE: Final = "unreadable"  # the number of dead letters
+
+OUTPUT_SCHEMA: Final = T.StructType(
+    [
+        T.StructField("kind", T.StringType()),
+        T.StructField("source", T.StringType()),
+        T.StructField("shape_group", T.StringType()),
+        T.StructField("report", T.StringType()),  # of a group or a chain; for an error, the name of its class
+        T.StructField("events", T.LongType()),
+        T.StructField("place", T.StringType()),
+        T.StructField("reason", T.StringType()),
+        T.StructField("value", T.StringType()),
+    ]
+)
+STATE_SCHEMA: Final = T.StructType(
+    [
+        T.StructField("packed", T.BinaryType()),
+        T.StructField("report", T.StringType()),
+        T.StructField("shape_groups", T.LongType()),  # the setting that the key was made with
+    ]
+)
+
+
+class OutputRow(NamedTuple):
+    """A row of :data:`OUTPUT_SCHEMA`."""
+
+    kind: str
+    source: str = ""
+    shape_group: str = ""
+    report: str | None = None
+    events: int = 0
+    place: str | None = None
+    reason: str | None = None
+    value: str | None = None
+
+
+_Frames = Iterable[pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What all groups share. ``last_acks`` has the ack table's last ack of each source when the job started.
+
+    A group without state starts there: what was acknowledged before is done, even if it is resent.
+    """
+
+    shape_groups: int
+    max_pending_transactions: int
+    last_acks: dict[str, int] = field(default_factory=dict)
+
+    def start_of(self, source: str) -> LogOffset | None:
+        ack_lsn = self.last_acks.get(source)
+        return None if ack_lsn is None else LogOffset.last_of(ack_lsn)
+
+
+def state_function(settings: GroupSettings) -> Callable[[Any, _Frames, GroupState], Iterator[pd.DataFrame]]:
+    """The function for ``applyInPandasWithState``, keyed by ``(source, shape_group)``."""
+
+    def handle(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+        spare_imports()
+        for rows in handle_group(key, frames, state, settings):
+            yield pd.DataFrame(rows, columns=OutputRow._fields)
+
+    return handle
+
+
+def handle_group(
+    key: tuple[str, str], frames: _Frames, state: GroupState, settings: GroupSettings
+) -> Iterator[list[OutputRow]]:
+    """Apply a group's rows to its state; yield the rows of its output."""
+    source, shape_group = key
+    if not source:
+        yield from _handle_unreadable(frames)
+        return
+    handle = _handle_chain if shape_group == CHAIN else _handle_shapes
+    try:
+        report, events = handle(source, frames, state, settings)
+        row = OutputRow(REPORT, source, shape_group, report, events)
+    except FlushtrackerError as error:
+        row = OutputRow(ERROR, source, shape_group, report=type(error).__name__, reason=str(error))
+    yield [row]
+
+
+def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
+    """The group's report, and the number of flushes: what a chain has, too."""
+    if state.exists:
+        group = ShapeGroup.unpack(bytes(state.get[0]))
+    else:
+        group = ShapeGroup(settings.start_of(source) or LogOffset.before_all())
+    parts: list[ShapeEvents] = []
+    for frame in frames:
+        parts += map(ShapeEvents.unpack, frame["packed"].tolist())
+    events = ShapeEvents.joined(parts)
+    now_ms = state.getCurrentProcessingTimeMs()
+    group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
+    report = group.report()
+    gone = events.removed
+    removed = GroupReport.from_json(state.get[1]).listed(gone) if gone and state.exists else ()
+    state.update((group.pack(), report.to_json(), settings.shape_groups))
+    # What was removed is told once: the state only says what is.
+    return replace(report, removed=removed).to_json(), events.flushes
+
+
+def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
+    if state.exists:
+        chain = FragmentChain.unpack(source, bytes(state.get[0]))
+    else:
+        chain = FragmentChain(source, settings.start_of(source))
+    links = ChainLinks.joined([ChainLinks.unpack(packed) for frame in frames for packed in frame["packed"].tolist()])
+    chain.extend(links)
+    report = ChainReport(chain.last_seen_offset).to_json()
+    state.update((chain.pack(), report, settings.shape_groups))
+    return report, len(links)
+
+
+def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
+    """Turn unreadable flush notifications into dead letters, and unreadable fragments into an error. No state."""
+    dead_letters = 0
+    first_error: str | None = None
+    for frame in frames:
+        letters = []
+        for stream, text, place, reason in map(Unreadable.unpack, frame["packed"].tolist()):
+            if stream == FRAGMENTS:
+                message = _unreadable_fragment(place, reason)
+                first_error = message if first_error is None else min(first_error, message)
+            else:
+                letters.append(OutputRow(DEAD_LETTER, place=place, reason=reason, value=text))
+        dead_letters += len(letters)
+        yield letters
+    rows = [OutputRow(UNREADABLE, events=dead_letters)]
+    if first_error is not None:
+        rows.append(OutputRow(ERROR, report=DecodeError.__name__, reason=first_error))
+    yield rows
+
+
+def _unreadable_fragment(place: str, reason: str) -> str:
+    return (
+        f"{place}: fragment cannot be read: {reason}; a transaction may be lost with it, so nothing past it is "
+        f"acknowledged"
+    )

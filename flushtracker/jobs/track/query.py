@@ -1,0 +1,110 @@
+"""The streaming query of ``flushtracker track``, from its start to its clean end."""
+
+import logging
+from contextlib import nullcontext
+from dataclasses import dataclass
+from threading import Event
+
+from pyspark.sql import SparkSession
+
+from flushtracker.config.job_config import JobConfig
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.delta.acks.ack_table import AckTable
+from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError
+from flushtracker.jobs.track.committed_reports import REMEDIES, read_committed_reports
+from flushtracker.jobs.track.dead_letters import DeadLetters
+from flushtracker.jobs.track.driver import AckDriver
+from flushtracker.jobs.track.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
+from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.jobs.track.recovery import read_recovery_plan
+from flushtracker.jobs.track.rows import to_rows
+from flushtracker.jobs.track.stall_watch import StallWatch
+from flushtracker.monitoring.status_server import StatusServer
+from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.spark.checkpoint_origin import CheckpointOrigin
+from flushtracker.spark.committed_state import last_commit
+from flushtracker.spark.event_streams import open_streams
+from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.kafka_streams import KafkaEventStreams
+from flushtracker.spark.query_run import await_end, start_query
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Start a new checkpoint from what capture sent last, and skip all existing fragments of ``abandoned`` sources."""
+
+    abandoned: tuple[str, ...] = ()
+
+
+def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None = None) -> None:
+    """Run until ``stop`` is set, or with ``available_now`` until all available events have been read.
+
+    An unavailable broker ends the query, which is restarted on its checkpoint once the broker answers.
+
+    Raises:
+        FlushtrackerError: the error that ended the query; nothing of the batch that failed is acknowledged.
+    """
+    watch = JobWatch(config.stall.grace_ms)
+    with nullcontext() if config.status is None else StatusServer(config.status, watch.read):
+        _track(spark, config, stop, recovery, watch)
+
+
+def _track(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, watch: JobWatch) -> None:
+    acks = AckTable(config.sink.acks, config.sink.storage_options)
+    retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
+    if recovery is not None:
+        retry.call(lambda: _recover(spark, config, acks, recovery))
+    checkpoint = checkpoint_path(config.state.checkpoint)
+    while True:
+        committed = last_commit(spark, checkpoint)
+        try:
+            return retry.call(lambda: _run(spark, config, stop, acks, retry, watch))
+        except FencedError:
+            # A fenced driver may complete one more batch before it notices. Then this driver continues from there. If
+            # nothing was committed in the meantime, something else is wrong.
+            acks.require_not_fenced()
+            if last_commit(spark, checkpoint) == committed:
+                raise
+            logger.warning("fenced driver committed one more batch, restarting after it")
+
+
+def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: Recovery) -> None:
+    if not isinstance(config.transport, KafkaTransport):
+        raise ConfigError(
+            "--recover needs source.format kafka, but it is files: remove the files from before capture's restart and "
+            "set state.checkpoint to a new path instead"
+        )
+    streams = KafkaEventStreams(spark, config.transport)
+    starts = read_recovery_plan(streams, config.transport, acks.last_acks(), recovery.abandoned)
+    acks.fence_others()
+    CheckpointOrigin(spark, checkpoint_path(config.state.checkpoint), REMEDIES).replace(streams.identity(), starts)
+
+
+def _run(
+    spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, retry: BrokerRetry, watch: JobWatch
+) -> None:
+    checkpoint = checkpoint_path(config.state.checkpoint)
+    streams = open_streams(spark, config.transport)
+    starts = CheckpointOrigin(spark, checkpoint, REMEDIES).open(streams.identity())
+    state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
+    acks.fence_others()
+    if last_commit(spark, checkpoint) != state.batch_id:
+        state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
+    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)), watch)
+    driver.restore(state)
+    settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
+    rows = to_rows(streams.read(starts), config.state.shape_groups)
+    reports = rows.groupBy("source", "shape_group").applyInPandasWithState(
+        state_function(settings), OUTPUT_SCHEMA, STATE_SCHEMA, "update", "NoTimeout"
+    )
+    query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
+    logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
+    try:
+        with watch.running(query), StallWatch(watch):
+            await_end(query, driver, stop, config, retry)
+    except (GapError, DecodeError) as error:
+        remedy = streams.remedies[type(error).__name__]
+        raise type(error)(f"{error}: {remedy}") from error
+    logger.info("query ended last_batch_id=%s", driver.last_batch_id)

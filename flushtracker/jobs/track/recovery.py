@@ -1,0 +1,99 @@
+"""``--recover``: where a new checkpoint begins, and what it skips."""
+
+import logging
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.config.streams import FRAGMENTS
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.errors import BrokerError
+from flushtracker.jobs.track.fragment_heads import HEAD_SCHEMA, parse_heads
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
+from flushtracker.spark.kafka_failures import kafka_failure, masked
+from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
+from flushtracker.spark.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
+
+logger = logging.getLogger(__name__)
+
+
+def read_recovery_plan(
+    source: KafkaEventStreams, transport: KafkaTransport, last_acks: Mapping[str, int], abandoned: Collection[str]
+) -> RecoveryPlan:
+    """Read the topic of fragments from its earliest record to its end, twice, and log what is skipped.
+
+    Raises:
+        GapError, ConfigError: as :func:`~flushtracker.spark.recovery_plan.plan_recovery`.
+        ConfigError: Kafka refuses the client.
+        BrokerError: the topic cannot be read to its end.
+        ConfigError: Kafka refuses to let it be read.
+    """
+    topic = transport.streams[FRAGMENTS]
+    logger.info("recovery: reading all of topic %s for the last start of each source", topic)
+    try:
+        rows = _summary(source)
+        ends = {
+            partition: max(row["end"] for row in rows if row["partition"] == partition)
+            for partition in {r["partition"] for r in rows}
+        }
+        starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
+        _log_skipped(source, starts)
+    except JAVA_ERRORS as error:
+        reason = masked(java_reason(error), transport)
+        raise kafka_failure(java_text(error), transport) or BrokerError(
+            f"topic {topic} cannot be read for the recovery: {reason}"
+        ) from error
+    return starts
+
+
+def _summary(streams: KafkaEventStreams) -> list[Row]:
+    """One row for each source and partition; the source is null for records that cannot be read."""
+    start = F.struct("offset", "timestamp_ms", "follows")
+    return (
+        _heads(streams)
+        .groupBy("source", "partition")
+        .agg(
+            (F.max("offset") + 1).alias("end"),
+            F.coalesce(F.max("lsn"), F.lit(-1)).alias("last_lsn"),
+            F.max(F.when(F.col("start"), start)).alias("start"),
+        )
+        .collect()
+    )
+
+
+def _heads(streams: KafkaEventStreams) -> DataFrame:
+    """What a recovery needs to know of each record of the fragments topic."""
+    records = streams.fragments().select("partition", "offset", F.unix_millis("timestamp"), "value")
+    return records.mapInArrow(parse_heads, HEAD_SCHEMA)
+
+
+def _source_records(rows: list[Row]) -> list[SourceRecords]:
+    return [
+        SourceRecords(
+            row["source"],
+            row["partition"],
+            row["last_lsn"],
+            None if row["start"] is None else Start(*row["start"]),
+        )
+        for row in rows
+        if row["source"] is not None
+    ]
+
+
+def _log_skipped(streams: KafkaEventStreams, starts: RecoveryPlan) -> None:
+    for partition, part in sorted(starts.by_partition.items()):
+        for name, kafka_offset in sorted(part.sources.items()):
+            logger.info(
+                "recovery: source=%s partition=%d begins at Kafka offset %d%s",
+                name,
+                partition,
+                kafka_offset,
+                ", after all existing records" if kafka_offset == part.end else "",
+            )
+    skipped = _heads(streams).where(~counts(starts, F.col("source"))).groupBy("source").count().collect()
+    for row in sorted(skipped, key=lambda row: row["source"] or ""):
+        if row["source"] is None:
+            logger.warning("recovery: skips %d records that cannot be read", row["count"])
+        else:
+            logger.info("recovery: source=%s skips %d fragments", row["source"], row["count"])

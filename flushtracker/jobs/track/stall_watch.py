@@ -1,0 +1,89 @@
+"""``StallWatch``: detects dead writers even on a quiet table, where no micro-batch runs."""
+
+import logging
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final, NamedTuple
+
+from flushtracker.jobs.track.job_watch import JobWatch, SourceView, now_ms
+from flushtracker.tracking.group_report import HOLDERS
+from flushtracker.wal.log_offset import LogOffset
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_TICK_S: Final = 0.1
+_LONGEST_TICK_S: Final = 10.0
+
+
+class _Stall(NamedTuple):
+    """A shape that has flushed up to there, and no further for the grace period; ordered as holders are."""
+
+    last_flushed: LogOffset
+    shape_id: str
+
+
+class StallWatch:
+    """A thread that logs the shapes that have made no progress for the grace period, of the ten that hold the most.
+
+    Each is logged again after each doubling: grace, 2 × grace, 4 × grace, …; and once when it ends. It only reads what
+    the job's watch knows. Use it as a context manager.
+    """
+
+    def __init__(self, watch: JobWatch, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._watch = watch
+        self._clock_ms = clock_ms
+        self._tick_s = min(max(watch.grace_ms / 4000, _SHORTEST_TICK_S), _LONGEST_TICK_S)
+        self._stop = Event()
+        self._logged: dict[str, dict[_Stall, int]] = {}
+        """By source, how often each stall was logged, or would have been had it been seen from the start."""
+        self._thread = Thread(target=self._run, name="stall-watch", daemon=True)
+
+    def __enter__(self) -> "StallWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._tick_s):
+            self.tick()
+
+    def tick(self) -> None:
+        """Log what has changed since the last call."""
+        for source, view in self._watch.sources.items():
+            logged = self._logged.setdefault(source, {})
+            self._log_stalled(source, view, logged)
+            self._log_ended(source, view, logged)
+
+    def _log_stalled(self, source: str, view: SourceView, logged: dict[_Stall, int]) -> None:
+        at_ms = self._clock_ms()
+        for shape, holder in zip(view.shapes, view.status.holders, strict=True):
+            stall, waited_ms = _Stall(shape.last_flushed, shape.shape_id), at_ms - shape.since_ms
+            # 1 from the grace period on, 2 from twice as long on, 3 from four times.
+            times = (waited_ms // self._watch.grace_ms).bit_length() if waited_ms > 0 else 0
+            if times > logged.get(stall, 0):
+                logged[stall] = times
+                logger.warning(
+                    "shape stalled source=%s shape_id=%s last_flushed=%s waited_ms=%d held_bytes=%d",
+                    source,
+                    shape.shape_id,
+                    shape.last_flushed,
+                    waited_ms,
+                    holder.held_bytes,
+                )
+
+    def _log_ended(self, source: str, view: SourceView, logged: dict[_Stall, int]) -> None:
+        listed = [_Stall(shape.last_flushed, shape.shape_id) for shape in view.shapes]
+        for stall in sorted(logged.keys() - set(listed)):
+            # A shape behind a full list may still be where it was.
+            if len(listed) < HOLDERS or stall < listed[-1]:
+                del logged[stall]
+                logger.info(
+                    "shape no longer stalled source=%s shape_id=%s was_at=%s cause=%s",
+                    source,
+                    stall.shape_id,
+                    stall.last_flushed,
+                    "removed" if stall.shape_id in view.removed else "flushed",
+                )

@@ -1,0 +1,104 @@
+"""The driver's side of the writers' micro-batch: rows appended in one commit, and only then the notifications.
+
+If anything raises, the batch is not committed. The next driver finds its rows in the log, if they got there
+(:mod:`flushtracker.delta.log.log_claim`), and the replayed batch notifies them.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.delta.log.log_claim import LogClaim
+from flushtracker.delta.log.shape_log import SCHEMA
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.jobs.write.group_state import ENTRY, LOG_ROW, SHAPE
+from flushtracker.jobs.write.notifier import Notifier
+from flushtracker.jobs.write.row_files import RowFiles
+from flushtracker.spark.batch_driver import BatchDriver
+from flushtracker.spark.committed_state import Remedies
+from flushtracker.spark.group_errors import raise_first_error
+from flushtracker.wal.log_offset import LogOffset
+
+logger = logging.getLogger(__name__)
+
+REMEDIES: Final = Remedies(
+    "change it back, or set state.checkpoint to a new path: the log itself says where to continue",
+    "set state.checkpoint to a new path: the log itself says where to continue",
+)
+
+
+class WriteDriver(BatchDriver):
+    """Appends ``files`` to the shape log, which ``claim`` has claimed; ``first_batch_id`` is the next batch."""
+
+    def __init__(
+        self, files: RowFiles, claim: LogClaim, registry: RegistryTable, notifier: Notifier, first_batch_id: int
+    ) -> None:
+        super().__init__(REMEDIES)
+        self.expected_batch_id = first_batch_id
+        self._files = files
+        self._claim = claim
+        self._registry = registry
+        self._notifier = notifier
+        self._gaps: dict[tuple[str, str], str] = {}
+
+    def require_not_fenced(self) -> None:
+        """Raise ``SinkError`` if another writer has claimed the log."""
+        self._claim.require()
+
+    def process(self, batch: DataFrame, batch_id: int) -> None:
+        """Write what the groups return, then notify it; nothing of either if a group returns an error."""
+        started = time.monotonic()
+        reports = batch.where(F.col("kind") != LOG_ROW).collect()
+        raise_first_error(reports)
+        shapes = [row for row in reports if row["kind"] == SHAPE]
+        entries = [row["value"] for row in reports if row["kind"] == ENTRY]
+        if entries:
+            self._registry.append(entries, datetime.now(timezone.utc))
+        rows = sum(row["rows"] for row in shapes)
+        if rows:
+            self.append(batch, batch_id, rows)
+        appended = time.monotonic()
+        notified = self.notify(shapes)
+        self._log_gaps(shapes)
+        logger.log(
+            # With `flush: hold` there are batches without events.
+            logging.INFO if shapes or entries else logging.DEBUG,
+            "batch done batch_id=%d rows=%d shapes=%d notified=%d entries=%d append_ms=%d ms=%d",
+            *(batch_id, rows, len(shapes), notified, len(entries)),
+            *((appended - started) * 1000, (time.monotonic() - started) * 1000),
+        )
+
+    def append(self, batch: DataFrame, batch_id: int, rows: int) -> None:
+        """Append the batch's rows; they are durable when this returns. Raises ``SinkError``."""
+        version = self._claim.version_of(batch_id)
+        timestamp = F.to_timestamp("commit_timestamp").alias("commit_timestamp")
+        columns = [timestamp if name == "commit_timestamp" else F.col(name) for name in SCHEMA.names]
+        written = batch.where(F.col("kind") == LOG_ROW).select(*columns)
+        self._claim.append(self._files.write(written, rows, version), version)
+
+    def notify(self, shapes: Iterable[Row]) -> int:
+        """Notify what is durable now; returns for how many shapes. Raises ``BrokerError``."""
+        durable = [row for row in shapes if row["tx_offset"] >= 0]
+        for row in durable:
+            self._notifier.flushed(row["source"], row["shape_id"], LogOffset(row["tx_offset"], row["op_offset"]))
+        self._notifier.flush()
+        return len(durable)
+
+    def _log_gaps(self, shapes: Iterable[Row]) -> None:
+        """Warn of each new gap once, and say when it has been closed."""
+        for row in shapes:
+            key, gap = (row["source"], row["shape_id"]), row["reason"]
+            if gap is not None and key not in self._gaps:
+                self._gaps[key] = gap
+                logger.warning(
+                    "gap in shape_changes source=%s shape=%s: %s; nothing past it is written or notified for this "
+                    "shape until capture is restarted, which sends it again",
+                    *(*key, gap),
+                )
+            elif gap is None and row["rows"] and self._gaps.pop(key, None) is not None:
+                logger.info("gap closed source=%s shape=%s", *key)

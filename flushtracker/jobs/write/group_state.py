@@ -1,0 +1,174 @@
+"""The writers' state function: how an executor handles one group's part of a micro-batch."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import pandas as pd
+from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
+from pyspark.sql.streaming.state import GroupState
+
+from flushtracker.config.streams import SHAPE_CHANGES
+from flushtracker.errors import DecodeError, FlushtrackerError
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.jobs.write.rows import NO_SHAPE
+from flushtracker.shape_log.log_row import require_timestamp
+from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
+from flushtracker.spark.group_errors import ERROR
+from flushtracker.spark.worker_garbage import spare_imports
+from flushtracker.wal.log_offset import LogOffset
+
+# The kinds of output row, besides ERROR.
+LOG_ROW: Final = "log_row"
+SHAPE: Final = "shape"  # what was done for a shape: (tx_offset, op_offset) is durable, -1 if nothing is said; `rows`
+ENTRY: Final = "entry"  # `value` is a registry entry
+
+OUTPUT_SCHEMA: Final = T.StructType(
+    [
+        T.StructField("kind", T.StringType()),
+        T.StructField("source", T.StringType()),
+        T.StructField("shape_id", T.StringType()),
+        T.StructField("tx_offset", T.LongType()),
+        T.StructField("op_offset", T.LongType()),
+        T.StructField("operation", T.StringType()),
+        T.StructField("key", T.StringType()),
+        T.StructField("value", T.StringType()),
+        T.StructField("old_value", T.StringType()),
+        T.StructField("xid", T.LongType()),
+        T.StructField("commit_timestamp", T.StringType()),
+        T.StructField("chunk", T.LongType()),
+        T.StructField("rows", T.LongType()),
+        T.StructField("report", T.StringType()),  # for an error, the name of its class
+        T.StructField("reason", T.StringType()),  # an error's message, or what a shape's gap is
+    ]
+)
+"""No number is ever null: pandas would turn the column into floats and round the LSNs."""
+
+STATE_SCHEMA: Final = T.StructType(
+    [
+        T.StructField("packed", T.BinaryType()),
+        T.StructField("shape_groups", T.LongType()),  # the setting that the key was made with
+    ]
+)
+_MAX_ROWS: Final = 10_000
+"""Of one frame."""
+
+_Row: TypeAlias = tuple[Any, ...]
+_Frames: TypeAlias = Iterable[pd.DataFrame]
+
+
+def write_function(
+    settings: WriterSettings, shape_groups: int
+) -> Callable[[Any, _Frames, GroupState], Iterator[pd.DataFrame]]:
+    """The function for ``applyInPandasWithState``, keyed by ``(source, shape_group)``."""
+
+    def handle_group(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+        spare_imports()
+        source, shape_group = key
+        try:
+            changes, entries = _read(frames)
+            if shape_group == NO_SHAPE:
+                rows = _handle_others(source, changes, entries)
+            else:
+                rows = _handle_shapes(source, changes, entries, state)
+        except FlushtrackerError as error:
+            rows = iter([_row(ERROR, source, report=type(error).__name__, reason=str(error))])
+        yield from _frames(rows)
+
+    def _handle_shapes(
+        source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, ShapeEntry]], state: GroupState
+    ) -> Iterator[_Row]:
+        if not all(isinstance(entry, ShapeEntry) for _, entry in entries):
+            raise _misread(source)
+        group = WriterGroup(source, settings, bytes(state.get[0]) if state.exists else None)
+        now_ms = state.getCurrentProcessingTimeMs()
+        batches = group.handle_batch(changes, [entry for _, entry in entries], now_ms)
+        state.update((group.pack(), shape_groups))
+        if settings.hold and (due_ms := group.next_due_ms()) is not None:
+            state.setTimeoutDuration(max(1, due_ms - now_ms))
+        # Only rows are made after this: what is raised while they are taken would not be reported with its class.
+        return chain(_entry_rows(source, entries), *(_batch_rows(source, batch) for batch in batches))
+
+    return handle_group
+
+
+def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any]]]:
+    """The events of all frames, entries in the order of their places.
+
+    Raises ``DecodeError`` for the first by place that cannot be read.
+    """
+    changes: list[ShapeChangesEvent] = []
+    entries: list[tuple[str, str, Any]] = []
+    failures: list[str] = []
+    for frame in frames:
+        columns = (frame[name].tolist() for name in ("stream", "value", "place"))
+        for stream, value, place in zip(*columns, strict=True):
+            if value is None and stream != SHAPE_CHANGES:
+                continue  # Compaction removes what is deleted from the registry.
+            try:
+                if stream == SHAPE_CHANGES:
+                    event = ShapeChangesEvent.from_json(value or b"")
+                    require_timestamp(event)
+                    changes.append(event)
+                else:
+                    entry = parse_registry_entry(value)
+                    entries.append((place, value.decode(), entry))
+            except DecodeError as error:
+                what = "shape changes" if stream == SHAPE_CHANGES else "registry entry"
+                failures.append(f"{place}: {what} cannot be read: {error}")
+    if failures:
+        raise DecodeError(f"{min(failures)}; nothing from this batch on is written or notified")
+    # Spark keeps no order between files, and the last entry of a key is the current one. In one file, or in one
+    # partition, a later place has the same length or is longer.
+    entries.sort(key=lambda each: (len(each[0]), each[0]))
+    return changes, [(text, entry) for _, text, entry in entries]
+
+
+def _handle_others(source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, Any]]) -> Iterator[_Row]:
+    """Pass entries on that concern no shape."""
+    if changes or any(isinstance(entry, ShapeEntry) for _, entry in entries):
+        raise _misread(source)
+    return _entry_rows(source, entries)
+
+
+def _entry_rows(source: str, entries: list[tuple[str, Any]]) -> Iterator[_Row]:
+    return (_row(ENTRY, source, value=text) for text, _ in entries)
+
+
+def _misread(source: str) -> DecodeError:
+    return DecodeError(f"source {source}: Spark and this program do not read the same shape_id in an event")
+
+
+def _batch_rows(source: str, batch: ShapeBatch) -> Iterator[_Row]:
+    shape_id = batch.shape_id
+    for row in batch.rows:
+        yield (LOG_ROW, source, shape_id, *row[:6], row.xid, row.commit_timestamp, row.chunk, 0, None, None)
+    yield _row(SHAPE, source, shape_id, batch.notified, rows=len(batch.rows), reason=batch.gap)
+
+
+def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
+    kind: str,
+    source: str,
+    shape_id: str | None = None,
+    offset: LogOffset | None = None,
+    *,
+    value: str | None = None,
+    rows: int = 0,
+    report: str | None = None,
+    reason: str | None = None,
+) -> _Row:
+    tx_offset, op_offset = (-1, -1) if offset is None else offset
+    return (kind, source, shape_id, tx_offset, op_offset, None, None, value, None, 0, None, 0, rows, report, reason)
+
+
+def _frames(rows: Iterator[_Row]) -> Iterator[pd.DataFrame]:
+    names = OUTPUT_SCHEMA.fieldNames()
+    pending: list[_Row] = []
+    for row in rows:
+        pending.append(row)
+        if len(pending) == _MAX_ROWS:
+            yield pd.DataFrame(dict(zip(names, zip(*pending, strict=True), strict=True)), copy=False)
+            pending = []
+    if pending:
+        yield pd.DataFrame(dict(zip(names, zip(*pending, strict=True), strict=True)), copy=False)

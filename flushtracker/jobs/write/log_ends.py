@@ -1,0 +1,115 @@
+"""Where the logs end, as far as a checkpoint's state may not know: read from the log, and kept in the checkpoint.
+
+The state of a batch is committed after its rows are appended, so after a crash the log may have rows of one batch more.
+With a new checkpoint, the state knows of no rows at all.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.delta.log.log_claim import LogRows
+from flushtracker.errors import SinkError, StateError
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.spark.hadoop_files import HadoopFiles
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.wal.log_offset import LogOffset
+
+_FILE: Final = "log_ends.json"
+
+LogEnds: TypeAlias = dict[tuple[str, str], LogEnd]
+"""By source and shape."""
+
+
+def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
+    """Where each shape's log ends; reads three columns of the whole log. Raises ``SinkError``."""
+    offset = F.struct("tx_offset", "op_offset")
+    try:
+        rows = (
+            spark.read.format("delta")
+            .load(log)
+            # Snapshots are appended beside the writers, and are no part of what they have written.
+            .where(F.col("tx_offset") > 0)
+            .groupBy("source", "shape_id")
+            .agg(
+                F.max(offset).alias("last"),
+                F.max(F.when(F.col("operation") == COMMIT, offset)).alias("last_txn"),
+                F.max("chunk").alias("chunk"),
+            )
+            .collect()
+        )
+    except JAVA_ERRORS as error:
+        raise SinkError(f"shape log {log} cannot be read: {java_reason(error)}") from error
+    return {
+        (row["source"], row["shape_id"]): LogEnd(
+            LogOffset(*row["last"]),
+            LogOffset.before_all() if row["last_txn"] is None else LogOffset(*row["last_txn"]),
+            row["chunk"],
+        )
+        for row in rows
+    }
+
+
+def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], LogOffset | None]) -> LogEnds:
+    """The ends past what the state knows to be durable. A shape that has been removed needs none."""
+
+    def is_unknown(key: tuple[str, str], end: LogEnd) -> bool:
+        known = durable.get(key, LogOffset.before_all())
+        return known is not None and end.last_offset > known
+
+    return {key: end for key, end in ends.items() if is_unknown(key, end)}
+
+
+def last_rows(durable: Mapping[tuple[str, str], LogOffset | None]) -> LogRows:
+    """For each source the last row that the state knows to be durable: a log that is older lacks it."""
+    last: dict[str, tuple[LogOffset, str]] = {}
+    for (source, shape_id), offset in durable.items():
+        if offset is not None and offset > LogOffset.before_all():
+            last[source] = max(last.get(source, (offset, shape_id)), (offset, shape_id))
+    return [(source, shape_id, offset) for source, (offset, shape_id) in sorted(last.items())]
+
+
+class KeptEnds:
+    """The claim of a checkpoint and the ends found after it, in a file of ``checkpoint``; raises ``StateError``."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        try:
+            self._files = HadoopFiles(spark, checkpoint)
+        except JAVA_ERRORS as error:
+            raise self._error(java_reason(error)) from error
+
+    def read(self) -> tuple[int | None, LogEnds]:
+        """The claim, ``None`` if this checkpoint has made none, and the ends."""
+        try:
+            content = self._files.read(_FILE)
+        except JAVA_ERRORS as error:
+            raise self._error(java_reason(error)) from error
+        if content is None:
+            return None, {}
+        try:
+            fields = json.loads(content)
+            ends = {
+                (source, shape_id): LogEnd(LogOffset(*last), LogOffset(*last_txn), chunk)
+                for source, shape_id, last, last_txn, chunk in fields["ends"]
+            }
+            return int(fields["claim"]), ends
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._error("it is malformed; remove it, and the log is read instead") from error
+
+    def write(self, claim: int, ends: LogEnds) -> None:
+        """Replace both."""
+        fields = {"claim": claim, "ends": [[*key, *end] for key, end in sorted(ends.items())]}
+        try:
+            is_written = self._files.write(_FILE, json.dumps(fields).encode())
+        except JAVA_ERRORS as error:
+            raise self._error(java_reason(error)) from error
+        if not is_written:
+            raise self._error("the storage refuses to rename a file to it")
+
+    def _error(self, reason: str) -> StateError:
+        return StateError(f"{self._checkpoint}/{_FILE} cannot be read or written: {reason}")

@@ -1,0 +1,150 @@
+"""The streaming query of ``flushtracker write``, from its start to its clean end."""
+
+import logging
+from contextlib import AbstractContextManager, closing, nullcontext
+from threading import Event
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from flushtracker.config.snapshot_config import SnapshotConfig
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import WriteConfig
+from flushtracker.delta.log.log_claim import LogClaim
+from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.shape_log_files import LogFiles
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.errors import ConfigError, DecodeError
+from flushtracker.jobs.write.driver import REMEDIES, WriteDriver
+from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
+from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
+from flushtracker.jobs.write.notifier import open_notifier
+from flushtracker.jobs.write.row_files import RowFiles
+from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
+from flushtracker.jobs.write.upkeep_thread import UpkeepThread
+from flushtracker.shape_log.write_loop import notifiable
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
+from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.spark.checkpoint_origin import CheckpointOrigin
+from flushtracker.spark.committed_state import read_state_rows
+from flushtracker.spark.event_streams import open_streams
+from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.query_run import await_end, start_query
+from flushtracker.spark.recovery_plan import RecoveryPlan
+from flushtracker.wal.log_offset import LogOffset
+
+logger = logging.getLogger(__name__)
+
+_KAFKA_OPTIONS: Final = {
+    # Each shape's events are a chain. One whose records have expired has a gap, and the others go on.
+    "failOnDataLoss": "false",
+    # An event has a hundred rows or more.
+    "maxOffsetsPerTrigger": "20000",
+}
+_UNREADABLE_RECORD: Final = (
+    "delete the records of its partition up to this one (kafka-delete-records.sh), restart capture, which sends again "
+    "what is not confirmed, and start again"
+)
+
+
+def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
+    """Run until ``stop`` is set, or with ``available_now`` until all available changes have been written.
+
+    An unavailable broker ends the query, which is restarted on its checkpoint once the broker answers.
+
+    Raises:
+        FlushtrackerError: the error that ended the query; nothing of the batch that failed is notified.
+    """
+    retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
+    # Spark's own timer flushes what shapes hold back, and needs batches without data.
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
+    # A batch is cached for a second; to choose how to compress it takes longer than to read it back.
+    spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
+    # Delta has no other type of timestamp.
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    retry.call(lambda: _run(spark, config, stop, retry))
+
+
+def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRetry) -> None:
+    checkpoint, log = checkpoint_path(config.state.checkpoint), spark_path(config.sink.log)
+    table = create_shape_log(config.sink.log, config.sink.storage_options)
+    registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
+    streams = open_streams(spark, config.transport, _KAFKA_OPTIONS)
+    # Spark keeps its timers in the state only with `flush: hold`, so it cannot read the one as the other.
+    identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
+    CheckpointOrigin(spark, checkpoint, REMEDIES).open(identity)
+    batch_id, durable = _committed_writers(spark, checkpoint, config)
+    claim = LogClaim(table)
+    ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
+    with closing(open_notifier(config)) as notifier:
+        # Each shape says again how far it is durable: the process before may not have said it.
+        last = durable | {key: end.last_offset for key, end in ends.items()}
+        known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
+        notifier.start({key: notifiable(offset) for key, offset in known.items()})
+        files = RowFiles(log, LogFiles(table, dict(config.sink.storage_options)))
+        driver = WriteDriver(files, claim, registry, notifier, batch_id + 1)
+        settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
+        rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
+        written = rows.groupBy("source", "shape_group").applyInPandasWithState(
+            write_function(settings, config.state.shape_groups),
+            *(OUTPUT_SCHEMA, STATE_SCHEMA, "update"),
+            "ProcessingTimeTimeout" if settings.hold else "NoTimeout",
+        )
+        query = start_query("write_shapes", written, driver, checkpoint, config.trigger_ms)
+        logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
+        try:
+            with UpkeepThread(config.sink), _snapshots(spark, config):
+                await_end(query, driver, stop, config, retry)
+        except DecodeError as error:
+            is_kafka = isinstance(config.transport, KafkaTransport)
+            remedy = _UNREADABLE_RECORD if is_kafka else streams.remedies[DecodeError.__name__]
+            raise DecodeError(f"{error}: {remedy}") from error
+    logger.info("query ended last_batch_id=%s", driver.last_batch_id)
+
+
+def _snapshots(spark: SparkSession, config: WriteConfig) -> AbstractContextManager[object]:
+    """What takes snapshots while the job writes; raises ``ConfigError`` if a package that it needs is missing."""
+    if config.tables is None:
+        return nullcontext()
+    try:
+        # Only this needs psycopg2, and a job that takes no snapshots works without.
+        from flushtracker.jobs.write.snapshot_thread import PERIOD_S, SnapshotThread  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"snapshot: auto needs {error.name}, which is not installed; run: pip install 'flushtracker[snapshot]'"
+        ) from error
+    return SnapshotThread(spark, SnapshotConfig(config.tables, config.sink, int(PERIOD_S * 1000)))
+
+
+def _committed_writers(
+    spark: SparkSession, checkpoint: str, config: WriteConfig
+) -> tuple[int, dict[tuple[str, str], LogOffset | None]]:
+    """The last committed batch, and how far each shape was durable then; ``None`` for a removed one."""
+    batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, ["packed"], REMEDIES)
+    settings = WriterSettings(config.write_unit)
+    durable: dict[tuple[str, str], LogOffset | None] = {}
+    for row in rows:
+        if row["shape_group"] != NO_SHAPE:
+            group = WriterGroup(row["source"], settings, bytes(row["packed"]))
+            durable |= {(row["source"], shape_id): offset for shape_id, offset in group.durable().items()}
+    return batch_id, durable
+
+
+def _claim_log(
+    spark: SparkSession,
+    checkpoint: str,
+    log: str,
+    claim: LogClaim,
+    batch_id: int,
+    durable: dict[tuple[str, str], LogOffset | None],
+) -> LogEnds:
+    """Claim the log; returns where shapes' logs end whose state does not know it."""
+    kept = KeptEnds(spark, checkpoint)
+    before, ends = kept.read()
+    number = claim.take(before, last_rows(durable))
+    if not claim.knows(before, batch_id):
+        logger.info("reading where the logs end log=%s", log)
+        ends = read_log_ends(spark, log)
+    ends = unknown_ends(ends, durable)
+    kept.write(number, ends)
+    return ends

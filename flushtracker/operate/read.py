@@ -1,0 +1,164 @@
+"""``flushtracker read``: prints a shape's rows or its log, once or as they are written.
+
+As a table, JSON lines or CSV.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Any, Final, TextIO
+
+import pyarrow as pa
+
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader, ShapeRead
+from flushtracker.errors import ShapeEndedError, printable
+from flushtracker.process.program import StopRequest, print_status
+from flushtracker.wal.log_offset import LogOffset
+
+_POLL_S: Final = 1.0
+_JSON_TEXTS: Final = ("value", "old_value")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what the arguments ask for; a reader of stdout may leave at any time."""
+    if arguments.follow:
+        StopRequest()
+    try:
+        _Printer(arguments).run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        if not arguments.follow:
+            raise
+    except BrokenPipeError:
+        # Python flushes stdout again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+class _Printer:
+    """Prints each read; of the log, only what follows the one before."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._reader = ShapeLogReader(arguments.log, arguments.shapes)
+        self._printed: ShapeRead | None = None
+
+    def run(self) -> None:
+        self._print(self._read(even_if_ended=self._arguments.even_if_ended))
+        while self._arguments.follow:
+            time.sleep(_POLL_S)
+            if not self._reader.has_changed():
+                continue
+            try:
+                self._print(self._read(even_if_ended=self._arguments.even_if_ended))
+            except ShapeEndedError:
+                # What was written before its end is still printed.
+                self._print(self._read(even_if_ended=True))
+                raise
+
+    def _read(self, *, even_if_ended: bool) -> ShapeRead:
+        arguments = self._arguments
+        if arguments.log_rows:
+            after: LogOffset | None = arguments.after
+            snapshot: int | None = None
+            if self._printed is not None and self._printed.bound is not None:
+                after, snapshot = self._printed.bound, self._printed.snapshot
+            return self._reader.read_log(
+                arguments.shape, after, arguments.source, snapshot=snapshot, even_if_ended=even_if_ended
+            )
+        return self._reader.read_rows(
+            arguments.shape, arguments.at, arguments.source, typed=arguments.typed, even_if_ended=even_if_ended
+        )
+
+    def _print(self, read: ShapeRead) -> None:
+        before, self._printed = self._printed, read
+        if before is not None and (before.bound, before.snapshot) == (read.bound, read.snapshot):
+            return
+        rows = log_rows(read) if self._arguments.log_rows else read.rows
+        self._write(rows, is_first=before is None)
+        sys.stdout.flush()
+        reached = "no whole transaction yet" if read.bound is None else f"up to {read.bound}"
+        subject = f"shape {read.shape_id} of source {read.source}"
+        print_status("flushtracker read", f"{subject}: {len(rows):,} rows, {reached}", self._arguments.log_format)
+
+    def _write(self, rows: pa.Table, *, is_first: bool) -> None:
+        is_log: bool = self._arguments.log_rows
+        header = is_first or not is_log
+        writers: dict[str, Callable[[], None]] = {
+            "table": lambda: write_table(rows, sys.stdout, header=header),
+            "csv": lambda: write_csv(rows, sys.stdout, header=header),
+            "jsonl": lambda: (write_log_jsonl if is_log else write_jsonl)(rows, sys.stdout),
+        }
+        writers[self._arguments.format]()
+
+
+def log_rows(read: ShapeRead) -> pa.Table:
+    """A shape's log with its offsets as text, and without what is the same in all rows."""
+    offsets = zip(read.rows["tx_offset"].to_pylist(), read.rows["op_offset"].to_pylist(), strict=True)
+    texts = pa.array([str(LogOffset(*offset)) for offset in offsets], pa.string())
+    rows = read.rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset"])
+    return rows.add_column(0, "offset", texts)
+
+
+def write_jsonl(rows: pa.Table, out: TextIO, json_texts: Sequence[str] = ()) -> None:
+    """One object per row; the columns ``json_texts`` are JSON already."""
+    for row in rows.to_pylist():
+        fields = {
+            name: json.loads(value) if name in json_texts and value is not None else _json_value(value)
+            for name, value in row.items()
+        }
+        out.write(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def write_log_jsonl(rows: pa.Table, out: TextIO) -> None:
+    write_jsonl(rows, out, _JSON_TEXTS)
+
+
+def write_csv(rows: pa.Table, out: TextIO, *, header: bool = True) -> None:
+    """CSV as RFC 4180 has it; NULL is an empty field, and an empty text a quoted one, as PostgreSQL's COPY does."""
+    if header:
+        out.write(",".join(map(_csv_field, rows.column_names)) + "\r\n")
+    for row in rows.to_pylist():
+        out.write(",".join(map(_csv_field, row.values())) + "\r\n")
+
+
+def _csv_field(value: object) -> str:
+    text = "" if value is None else _text(value)
+    quoted = value == "" or any(character in text for character in ',"\r\n')
+    return '"' + text.replace('"', '""') + '"' if quoted else text
+
+
+def write_table(rows: pa.Table, out: TextIO, *, header: bool = True) -> None:
+    """Columns side by side, for a terminal: characters that cannot be printed are escaped."""
+    lines = [[_cell(row, name) for name in rows.column_names] for row in rows.to_pylist()]
+    if header:
+        lines.insert(0, [printable(name) for name in rows.column_names])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        out.write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    return "NULL" if row[name] is None else printable(_text(row[name]))
+
+
+def _text(value: object) -> str:
+    match value:
+        case bytes():
+            return "\\x" + value.hex()
+        case bool():
+            return "t" if value else "f"
+        case date():  # also a datetime
+            return value.isoformat()
+    return str(value)
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else _text(value)

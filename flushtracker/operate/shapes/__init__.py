@@ -1,0 +1,1 @@
+"""`flushtracker add-shape` and `remove-shape`."""

@@ -1,0 +1,85 @@
+"""``flushtracker add-shape``: puts shapes into the shapes file, and looks whether capture has taken them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.yaml_items import Item, items_of, require_no_alias, require_same_items, with_items
+from flushtracker.config.yaml_tree import Place, read_text
+from flushtracker.errors import ConfigError, ShapeError, listed
+from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.remove_program import NOT_TAKEN
+from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shapes_file import ShapesFile
+
+_STDIN = Path("-")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Add the shapes to the file; then wait until the registry has them."""
+    config = load_capture_config(arguments.config)
+    items = read_items(arguments.file)
+    registry = RegistryLook(config.kafka, config.postgres.slot)
+    with edited(config.shapes) as file:
+        added = add(file, items, registry)
+    # A full disk under stdout is no failure of the edit.
+    names = listed([shape.id for shape in added], most=10)
+    print(f"added {'shape' if len(added) == 1 else 'shapes'} {names} to {file.path}")
+    if arguments.no_wait:
+        return 0
+    missing = registry.await_addition({shape.id for shape in added}, arguments.timeout)
+    if not missing:
+        print(f"capture has taken {'it' if len(added) == 1 else 'them'}")
+        return 0
+    print(
+        f"flushtracker add-shape: capture has not taken {listed(sorted(missing), most=10)} within "
+        f"{arguments.timeout:g} s. Does it run with this file? If its log has 'shapes not applied', that says why; "
+        "otherwise it takes the change when it starts",
+        file=sys.stderr,
+    )
+    return NOT_TAKEN
+
+
+def read_items(path: Path) -> tuple[Item, ...]:
+    """The shapes of a file, as text: a list ``shapes``, a list alone, or one shape; ``-`` is stdin."""
+    name = Path("standard input") if path == _STDIN else path
+    text = sys.stdin.read() if path == _STDIN else read_text(path, Place(str(path), {}))
+    items = items_of(text, str(name), "shapes")
+    require_no_alias(items, str(name))
+    if not items:
+        raise ConfigError(f"{name} has no shapes")
+    return items
+
+
+def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook) -> tuple[ShapeDefinition, ...]:
+    """Put the shapes at the end of the file's list, and change nothing else; returns them.
+
+    Raises:
+        ConfigError: one cannot be read, or its id is or was in use; nothing was changed.
+    """
+    before = file.shapes.definitions
+    text = with_items(file.text, str(file.path), "shapes", items)
+    old_items = items_of(file.text, str(file.path), "shapes")
+    require_same_items((*old_items, *items), items_of(text, str(file.path), "shapes"), str(file.path))
+    added: list[ShapeDefinition] = []
+
+    def verify(after: ShapesFile) -> None:
+        if after.definitions[: len(before)] != before or after.allow_removing != file.shapes.allow_removing:
+            raise ConfigError(f"{file.path}: adding the shapes would change others; edit it by hand")
+        added.extend(after.definitions[len(before) :])
+        for shape in added:
+            _require_unused(registry, shape.id)
+
+    file.replace(text, verify)
+    return tuple(added)
+
+
+def _require_unused(registry: RegistryLook, shape_id: str) -> None:
+    entry = registry.entry(shape_id)
+    if entry is None:
+        return
+    state = "is still live" if entry.removed_at is None else f"was removed or ended at {entry.removed_at}"
+    raise ShapeError(f"shape {shape_id!r} {state} in capture's registry; an id is never used twice, so use a new one")

@@ -1,0 +1,120 @@
+"""``flushtracker remove-shape``: takes a shape out of the shapes file, and looks whether capture has taken it."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable, Sequence, Set
+from pathlib import Path
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.shape_registry import must_be_allowed
+from flushtracker.config.yaml_items import with_number, without_item
+from flushtracker.errors import ConfigError, listed
+from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+
+NOT_TAKEN = 1
+"""The exit code if capture has not taken the change in time."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Remove the shape from the file; then wait until the registry shows it removed."""
+    config, shape_id = load_capture_config(arguments.config), arguments.shape
+    _require_known(config.shapes, shape_id, [shape.id for shape in read_shapes(config.shapes).definitions])
+    registry = RegistryLook(config.kafka, config.postgres.slot)
+    if not arguments.yes and not _is_confirmed(shape_id, config.shapes):
+        print("nothing was changed")
+        return NOT_TAKEN
+    with edited(config.shapes) as file:
+        allowed = remove(file, shape_id, registry.live_ids)
+    # A full disk under stdout is no failure of the edit.
+    print(f"removed shape {shape_id} from {file.path}")
+    if allowed:
+        print(
+            f"without {listed(sorted(allowed), most=10)} it lacks more than half of the live shapes, so it says "
+            f"'allow_removing: {len(allowed)}' now; take that line out again afterwards"
+        )
+    return 0 if arguments.no_wait else _wait(registry, shape_id, arguments.timeout)
+
+
+def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set[str]:
+    """Take the shape out of the file, and nothing else.
+
+    ``live_ids`` is the registry's. Shapes that were taken out before, and that capture has not removed yet, count: if
+    the file has to say how many it may remove, it is made to; returns the shapes that it then lacks, else nothing.
+
+    Raises:
+        ConfigError: it has no such shape, another one depends on it, capture would refuse the file as it is, or the
+            file does not allow it to be edited.
+    """
+    before = file.shapes.definitions
+    ids = [shape.id for shape in before]
+    _require_known(file.path, shape_id, ids)
+    index = ids.index(shape_id)
+    registered = tuple(live_ids)
+    _require_allowed(file, lacking(registered, frozenset(ids)))
+    text = without_item(file.text, str(file.path), "shapes", index)
+    gone = lacking(registered, frozenset(ids) - {shape_id})
+    allowed = max(file.shapes.allow_removing, len(gone))
+    has_changed = allowed != file.shapes.allow_removing
+    if has_changed:
+        text = with_number(text, str(file.path), "allow_removing", allowed, after="shapes")
+
+    def verify(after: ShapesFile) -> None:
+        expected = ShapesFile((*before[:index], *before[index + 1 :]), allowed)
+        if after != expected:
+            raise ConfigError(f"{file.path}: taking {shape_id!r} out would change more than that; edit it by hand")
+
+    file.replace(text, verify)
+    return gone if has_changed else frozenset()
+
+
+def lacking(live_ids: Iterable[Set[str]], left: Set[str]) -> Set[str]:
+    """The live shapes that a file with those ``left`` lacks, if it has to say how many they are; else nothing."""
+    missing = [(ids - left, len(ids)) for ids in live_ids]
+    return max((gone for gone, live in missing if must_be_allowed(len(gone), live)), key=len, default=frozenset())
+
+
+def _require_allowed(file: ShapesEdit, gone: Set[str]) -> None:
+    """The file may have been cut off, which no command must make good."""
+    if len(gone) > file.shapes.allow_removing:
+        raise ConfigError(
+            f"{file.path} lacks more than half of the live shapes already, so capture refuses it: "
+            f"{listed(sorted(gone), most=10)}. Complete it; or, if they are to be removed, add the line "
+            f"'allow_removing: {len(gone)}' to it"
+        )
+
+
+def _require_known(path: Path, shape_id: str, ids: Sequence[str]) -> None:
+    if shape_id not in ids:
+        near = difflib.get_close_matches(shape_id, ids, n=3)
+        advice = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ConfigError(f"{path} has no shape {shape_id!r}{advice}")
+
+
+def _is_confirmed(shape_id: str, path: Path) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError("removing a shape is final; say --yes where nobody can be asked")
+    print(f"Removing {shape_id} from {path} is final: its id is never used again.")
+    print("Nothing more is sent to its writer, and what it has not flushed holds back the slot no longer.")
+    return input("Remove it? [y/N] ").strip().lower() in {"y", "yes"}
+
+
+def _wait(registry: RegistryLook, shape_id: str, timeout_s: float) -> int:
+    entry = registry.entry(shape_id)
+    if entry is None:
+        print("capture had not registered it, so there is nothing more to do")
+        return 0
+    if entry.removed_at is not None:
+        print(f"capture had ended it before, at {entry.removed_at}, so there is nothing more to do")
+        return 0
+    if registry.await_removal(shape_id, timeout_s):
+        print("capture has taken it: the shape is removed")
+        return 0
+    print(
+        f"flushtracker remove-shape: capture has not taken it within {timeout_s:g} s. Does it run with this file? "
+        "If its log has 'shapes not applied', that says why; otherwise it takes the change when it starts",
+        file=sys.stderr,
+    )
+    return NOT_TAKEN

@@ -1,0 +1,1 @@
+"""`flushtracker status`: what holds the slot now."""

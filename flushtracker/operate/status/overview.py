@@ -1,0 +1,108 @@
+"""``Overview``: what PostgreSQL, the tracking job and the ack table said about one slot, each at its own time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.operate.status.question import Answer
+from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.job_status import JobStatus, SourceStatus
+from flushtracker.wal.source_name import server_and_slot
+
+_NO_TIMELINE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One look. ``server``, ``job_url`` and ``acks_table`` name those that were asked.
+
+    ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was asked. ``acks``
+    has no value and no error if the table has no ack of the source, or nobody can tell which source it is.
+    """
+
+    at_ms: int
+    slot_name: str
+    source: str | None
+    server: str
+    slot: Answer[SlotStatus]
+    job_url: str
+    job: Answer[JobStatus] | None
+    acks_table: str
+    acks: Answer[Ack]
+
+    @property
+    def job_status(self) -> JobStatus | None:
+        return None if self.job is None else self.job.value
+
+    @property
+    def job_source(self) -> SourceStatus | None:
+        """The source as the job has it now, ``None`` if the job did not say."""
+        status = self.job_status
+        if status is None or not status.is_ready:
+            return None
+        return next((source for source in status.sources if source.source == self.source), None)
+
+    @property
+    def last_row(self) -> Ack | None:
+        """The source's last row in the ack table: the truth of when it was written."""
+        return self.acks.value
+
+    @property
+    def ack_lsn(self) -> int | None:
+        """The ack, by whoever has told it."""
+        if self.job_source is not None:
+            return self.job_source.ack_lsn
+        return None if self.last_row is None else self.last_row.ack_lsn
+
+    def age_ms(self, since_ms: int | None) -> int | None:
+        """How long ago a time of the job's document was, by the clock that made it; ``None`` for ``None``."""
+        status = self.job_status
+        return None if status is None or since_ms is None else max(0, status.at_ms - since_ms)
+
+    @property
+    def waiting_ms(self) -> int | None:
+        """For how long the ack has not moved although something is pending: 0 if nothing is, ``None`` if unknown.
+
+        A row is written whenever the ack moves. So while there is no newer one, what was pending then still is, even
+        if the job does not answer.
+        """
+        if self.job_source is not None:
+            return self.age_ms(self.job_source.waiting_since_ms) or 0
+        row = self.last_row
+        return None if row is None or row.pending_shapes == 0 else max(0, self.at_ms - acked_at_ms(row))
+
+
+def acked_at_ms(row: Ack) -> int:
+    """When the row was written, in milliseconds since 1970."""
+    return round(row.acked_at.timestamp() * 1000)
+
+
+def source_of(slot: str, system_id: str | None, names: Iterable[str]) -> str | None:
+    """The source among ``names`` that capture reads from ``slot`` now: the greatest timeline, and its last epoch.
+
+    ``system_id`` is the server's, ``None`` if it does not answer; if several servers then have such a slot, nobody can
+    tell which one is meant, and the answer is ``None``.
+
+    >>> source_of("shapes", "7301", ["7301/1/shapes", "7301/2/shapes", "7301/2/shapes/3", "7302/9/shapes"])
+    '7301/2/shapes/3'
+    """
+    found = [parts for name in names if (parts := _parts(name)) is not None and parts[1] == slot]
+    if system_id is not None:
+        found = [parts for parts in found if parts[0] == system_id]
+    if len({system for system, *_ in found}) != 1:
+        return None
+    return max(found, key=lambda parts: parts[2:4])[4]
+
+
+def _parts(name: str) -> tuple[str, str, int, int, str] | None:
+    """The system identifier, slot, timeline and epoch of a source, and its name; ``None`` for another kind of name."""
+    try:
+        server, slot = server_and_slot(name)
+    except ValueError:
+        return None
+    system, _, timeline = server.partition("/")
+    epoch = name.removeprefix(f"{server}/{slot}").removeprefix("/")
+    if not (epoch.isdecimal() or not epoch):
+        return None
+    return system, slot, int(timeline) if timeline.isdecimal() else _NO_TIMELINE, int(epoch or 0), name

@@ -1,0 +1,201 @@
+"""An overview as lines of text: the slot, the ack, the shapes that hold it, and what to do."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Final
+
+from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.duration import seconds_text
+from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.errors import printable
+from flushtracker.operate.status.overview import Overview, acked_at_ms
+from flushtracker.operate.status.verdict import Part, Verdict
+from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.job_status import Holder, SourceStatus
+from flushtracker.wal.lsn import format_lsn
+
+_HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
+_GAP: Final = "  "
+_NOTHING: Final = "–"
+_DAY_MS: Final = 86_400_000
+_NAMED: Final = 3
+_PATIENCE_MS: Final = 60_000
+"""A shape that is pending for less is at work; there is nothing to do about it."""
+
+
+def overview_lines(
+    overview: Overview, verdict: Verdict, *, width: int | None = None, config_arguments: Sequence[str] = ()
+) -> list[str]:
+    """The lines, each printable; a row of the table that exceeds ``width`` becomes two.
+
+    ``config_arguments`` are those by which another command finds the same configuration.
+    """
+    slot = overview.slot.value
+    lines = [] if slot is None else [_slot_line(slot)]
+    lines.extend(_texts(verdict, "postgres"))
+    lines.extend(_job_and_ack(overview, verdict, width))
+    lines.extend(_texts(verdict, "limits"))
+    remedies = [_shapes_remedy(overview, verdict, config_arguments), *(each.remedy for each in verdict.problems)]
+    lines.extend(f"remedy: {remedy}" for remedy in dict.fromkeys(remedies) if remedy)
+    return [printable(line) for line in lines]
+
+
+def utc_text(at_ms: int, now_ms: int) -> str:
+    """A time, with its date unless it is within a day of now.
+
+    >>> utc_text(1_790_000_000_000, 1_790_000_090_000), utc_text(1_790_000_000_000, 1_799_000_000_000)
+    ('14:13:20Z', '2026-09-21 14:13:20Z')
+    """
+    at = datetime.fromtimestamp(at_ms / 1000, timezone.utc)
+    return at.strftime("%H:%M:%SZ" if abs(now_ms - at_ms) < _DAY_MS else "%Y-%m-%d %H:%M:%SZ")
+
+
+def _slot_line(slot: SlotStatus) -> str:
+    parts = [
+        f"slot {slot.name}",
+        "active" if slot.is_active else "inactive",
+        f"wal_status={slot.wal_status or 'unknown'}",
+        f"retained {bytes_text(slot.retained_bytes)}",
+    ]
+    if slot.safe_wal_bytes is not None:
+        parts.append(f"safe {bytes_text(slot.safe_wal_bytes)}")
+    elif slot.wal_status in {"reserved", "extended"}:
+        parts.append("no limit (max_slot_wal_keep_size)")
+    return _GAP.join(parts)
+
+
+def _job_and_ack(overview: Overview, verdict: Verdict, width: int | None) -> Iterator[str]:
+    source, row = overview.job_source, overview.last_row
+    job_lines = _texts(verdict, "job")
+    if source is not None:
+        yield _ack_line(overview, source)
+        yield from _table(overview, source, width)
+        yield from job_lines
+    elif row is not None:
+        yield f"{'; '.join(job_lines)}; below is what the ack table had at {_dated(overview, row)}"
+        yield from _durable_lines(overview, row)
+    else:
+        yield from job_lines
+        if overview.acks.error is None:
+            owner = f"source {overview.source}" if overview.source else f"a source of slot {overview.slot_name}"
+            yield f"ack table {overview.acks_table} has no ack of {owner}"
+    yield from _texts(verdict, "acks")
+
+
+def _ack_line(overview: Overview, source: SourceStatus) -> str:
+    parts = [
+        f"ack {_lsn(source.ack_lsn)}",
+        f"last seen {_lsn(source.last_seen_lsn)}",
+        f"{source.pending_shapes:,} pending" if source.pending_shapes else "nothing pending",
+    ]
+    behind = None if overview.job_status is None else overview.job_status.records_behind
+    if behind:
+        parts.append(f"{behind:,} records behind")
+    return "   ".join(parts)
+
+
+def _durable_lines(overview: Overview, row: Ack) -> Iterator[str]:
+    at = utc_text(acked_at_ms(row), overview.at_ms)
+    pending = f"{row.pending_shapes:,} pending" if row.pending_shapes else "nothing pending"
+    yield f"ack {format_lsn(row.ack_lsn)}   at {at}: last seen {format_lsn(row.last_seen_lsn)}   {pending}"
+    if row.blocking_shape is not None:
+        since = "" if row.blocking_since is None else f", since {utc_text(_ms(row.blocking_since), overview.at_ms)}"
+        yield f"at {at} it was held by {row.blocking_shape}{since}; which shape holds it now, only the job knows"
+
+
+def _table(overview: Overview, source: SourceStatus, width: int | None) -> Iterator[str]:
+    """The holders, left-aligned in columns. An id that leaves no room for the rest has a line of its own."""
+    if not source.holders:
+        return
+    rows = [_HEAD, *(_row(overview, source, holder) for holder in source.holders)]
+    rest = [max(len(row[column]) for row in rows) for column in (1, 2, 3)]
+    room = None if width is None else width - sum(rest) - 3 * len(_GAP)
+    ids = [len(row[0]) for row in rows]
+    first = max((size for size in ids if room is None or size <= room), default=len(_HEAD[0]))
+    for shape_id, *figures in rows:
+        columns = _GAP.join(f"{text:<{size}}" for text, size in zip(figures, rest, strict=True)).rstrip()
+        if len(shape_id) > first:
+            yield shape_id
+            yield " " * first + _GAP + columns
+        else:
+            yield f"{shape_id:<{first}}{_GAP}{columns}"
+    left = source.pending_shapes - len(source.holders)
+    if left > 0:
+        yield f"and {left:,} more, which hold no more than these"
+
+
+def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str, str, str, str]:
+    since = seconds_text((overview.age_ms(holder.since_ms) or 0) / 1000)
+    if holder.ack_if_removed is None:
+        effect = _NOTHING
+    else:
+        effect = format_lsn(holder.ack_if_removed) if _would_move(source, holder) else "no change"
+    return printable(holder.shape_id), since, bytes_text(holder.held_bytes), effect
+
+
+def _would_move(source: SourceStatus, holder: Holder) -> bool:
+    return holder.ack_if_removed is not None and (source.ack_lsn is None or holder.ack_if_removed > source.ack_lsn)
+
+
+def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
+    """What to do about the shapes that hold the ack, once they do for longer than they should."""
+    source = overview.job_source
+    if source is None or not source.holders:
+        return None
+    is_slow = (overview.waiting_ms or 0) >= _PATIENCE_MS or source.stalled_shapes > 0
+    if not (is_slow or verdict.exceeds_a_limit):
+        return None
+    holder = source.holders[0]
+    if holder.ack_if_removed is not None and not _would_move(source, holder):
+        return f"look after the writers of these shapes; removing one alone changes nothing{_together(source)}"
+    command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
+    # An id may begin like an option.
+    separator = "-- " if holder.shape_id.startswith("-") else ""
+    command = f"{command} {separator}{_shell_word(holder.shape_id)}"
+    return f"look after its writer, or: {command} (final: its id is never used again)"
+
+
+def _together(source: SourceStatus) -> str:
+    """How many of the first holders, which stand at the same place, would have to go for the ack to move."""
+    for number, holder in enumerate(source.holders, 1):
+        ack_lsn = holder.ack_if_all_removed
+        if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
+            names = [each.shape_id for each in source.holders[:number]]
+            which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
+            return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"
+    return ""
+
+
+def _shell_word(text: str) -> str:
+    """The text as a shell reads it; one with characters that cannot be seen, as bash and zsh do."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(character: str) -> str:
+    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be one byte and no character."""
+    if character in "\\'":
+        return f"\\{character}"
+    if "\x80" <= character <= "\xff" and not character.isprintable():
+        return f"\\u{ord(character):04x}"
+    return printable(character)
+
+
+def _texts(verdict: Verdict, part: Part) -> list[str]:
+    return [problem.text for problem in verdict.problems if problem.part == part]
+
+
+def _dated(overview: Overview, row: Ack) -> str:
+    at_ms = acked_at_ms(row)
+    age = seconds_text(max(0, overview.at_ms - at_ms) / 1000)
+    return f"{utc_text(at_ms, overview.at_ms)}, {age} ago"
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def _lsn(lsn: int | None) -> str:
+    return _NOTHING if lsn is None else format_lsn(lsn)

@@ -1,1 +1,0 @@
-"""``flushtracker read``: prints a shape's rows, or its log."""

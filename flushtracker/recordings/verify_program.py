@@ -1,0 +1,27 @@
+"""``flushtracker verify``: compares a shape log with its tables, from its arguments to its exit code."""
+
+import argparse
+import sys
+
+from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.recordings.comparison import differences
+from flushtracker.recordings.recorded_tables import RecordedTables
+from flushtracker.recordings.recording import read_recording
+from flushtracker.shapes.shapes_file import load_shapes
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare every shape; 1 if one differs."""
+    shapes = {definition.id: definition for definition in load_shapes(arguments.shapes)}
+    tables = RecordedTables(read_recording(arguments.recording))
+    log = ShapeLogReader(arguments.log)
+    count, failed = 0, 0
+    for shape_id, rows, difference in differences(log, shapes, tables.rows_of):
+        count += rows
+        if difference is not None:
+            failed += 1
+            print(f"shape {shape_id} differs: {difference}")
+    if not failed:
+        print(f"{len(shapes)} shapes: folding each log gives its query over the table, {count:,} rows in all")
+    sys.stdout.flush()
+    return 1 if failed else 0

@@ -1,1 +1,0 @@
-"""Replays a recording of WAL as the streams that capture would publish."""

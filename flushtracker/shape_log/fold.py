@@ -1,0 +1,65 @@
+"""Folding a shape's log: the rows that the shape has after some of the log's items.
+
+An insert sets a row, an update sets the columns that it names, a delete removes a row, and a truncate all of them. The
+items come in the order of their offsets. Values are PostgreSQL's text; a column that is absent from a row is unknown,
+an unchanged TOAST column that no item of the log has.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from flushtracker.errors import DecodeError
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT
+
+Item = tuple[str, str | None, str | None]
+"""Operation, key, and value as the text of a JSON object; rows ``commit`` and ``snapshot`` change nothing."""
+
+END_ROWS: Final = (COMMIT, SNAPSHOT)
+"""The operations of rows that are no items: they end a transaction, or a snapshot."""
+
+UPDATE_WITHOUT_INSERT: Final = (
+    "update of a row that the log has not inserted: the table had rows before the shape started, and the shape has no "
+    "snapshot of them; add it under a new id with snapshot: true, or read the log instead of the rows"
+)
+
+
+def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
+    """The rows by key.
+
+    >>> fold([("insert", "7", '{"id":"7","name":"a"}'), ("update", "7", '{"name":null}'), ("commit", None, None)])
+    {'7': {'id': '7', 'name': None}}
+
+    Raises:
+        DecodeError: an update names a row that the log has not inserted, or an item is not one of a shape's log.
+    """
+    rows: dict[str, dict[str, str | None]] = {}
+    for operation, key, value in items:
+        if operation == "truncate":
+            rows.clear()
+        elif operation in END_ROWS:
+            continue
+        elif key is None:
+            raise DecodeError(f"{operation} without a key in a shape's log")
+        elif operation == "insert":
+            rows[key] = _columns(value)
+        elif operation == "delete":
+            rows.pop(key, None)
+        elif operation != "update":
+            raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
+        elif key in rows:
+            rows[key].update(_columns(value))
+        else:
+            raise DecodeError(UPDATE_WITHOUT_INSERT)
+    return rows
+
+
+def _columns(value: str | None) -> dict[str, str | None]:
+    try:
+        columns = json.loads(value or "null")
+    except ValueError as error:
+        raise DecodeError("value of an insert or update in a shape's log is not JSON") from error
+    if not isinstance(columns, dict):
+        raise DecodeError("value of an insert or update in a shape's log is not a JSON object")
+    return columns

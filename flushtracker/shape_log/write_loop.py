@@ -1,0 +1,124 @@
+"""``WriteLoop``: what one shape's writer has seen, buffered and persisted, and when it flushes.
+
+- Readers may read up to ``last_persisted_txn_offset``, which advances only over whole transactions, all of whose rows
+  are persisted.
+- A flush notification says :func:`notifiable` of ``last_persisted_offset``: where a flush ends with a transaction, the
+  transaction's boundary, ``(tx_offset, ∞)``.
+- Offsets are those of the items; nothing is renumbered.
+- The buffer and the offsets change together: ``last_seen_offset`` is that of the last row in the buffer, and after a
+  flush both persisted offsets are those seen.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from flushtracker.shape_log.log_row import LogRow, commit_row, item_row
+from flushtracker.shape_log.transaction_builder import TransactionPart
+from flushtracker.shapes.definition import FlushPolicy
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+
+FLUSH_BYTES: Final = 64 << 10
+FLUSH_INTERVAL_MS: Final = 1_000
+CHUNK_BYTES: Final = 10 << 20
+
+
+def notifiable(persisted: LogOffset) -> LogOffset:
+    """What is notified of a log that ends at ``persisted``: inside a transaction, all but its last row.
+
+    The tracker takes a transaction as flushed with its last item, and its commit would not be sent again. But nobody
+    reads a transaction without its ``commit`` row.
+
+    >>> notifiable(LogOffset.last_of(90)) == LogOffset.last_of(90), notifiable(LogOffset(90, 4))
+    (True, LogOffset(tx_offset=90, op_offset=3))
+    """
+    tx, op = persisted
+    if op == OP_INFINITY or tx < 0:
+        return persisted
+    return LogOffset(tx, op - 1) if op else LogOffset.just_before(tx)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLimits:
+    """A flush is due when this much is buffered, after this time, and at the end of each chunk of the log."""
+
+    flush_bytes: int = FLUSH_BYTES
+    interval_ms: int = FLUSH_INTERVAL_MS
+    chunk_bytes: int = CHUNK_BYTES
+
+    @classmethod
+    def of(cls, policy: FlushPolicy) -> "FlushLimits":
+        """A shape's own limits, with the defaults for those that it does not set.
+
+        >>> FlushLimits.of(FlushPolicy(bytes=1000))
+        FlushLimits(flush_bytes=1000, interval_ms=1000, chunk_bytes=10485760)
+        """
+        return cls(
+            FLUSH_BYTES if policy.bytes is None else policy.bytes,
+            FLUSH_INTERVAL_MS if policy.interval_ms is None else policy.interval_ms,
+            CHUNK_BYTES if policy.chunk_bytes is None else policy.chunk_bytes,
+        )
+
+
+@dataclass(slots=True)
+class WriteLoop:
+    """One shape's loop. Time is the caller's: ``now_ms`` never goes back.
+
+    A flush returns rows, and counts them as persisted. If they cannot be appended, discard the loop, and start again
+    from what is persisted.
+    """
+
+    limits: FlushLimits = FlushLimits()
+    last_seen_offset: LogOffset = LogOffset.before_all()  # noqa: RUF009  immutable
+    last_seen_txn_offset: LogOffset = LogOffset.before_all()  # noqa: RUF009
+    last_persisted_offset: LogOffset = LogOffset.before_all()  # noqa: RUF009
+    last_persisted_txn_offset: LogOffset = LogOffset.before_all()  # noqa: RUF009
+    chunk: int = 0
+    chunk_bytes: int = 0
+    buffer: list[LogRow] = field(default_factory=list)
+    buffer_bytes: int = 0
+    buffered_since_ms: int = 0
+
+    @property
+    def offsets(self) -> tuple[LogOffset, LogOffset, LogOffset, LogOffset]:
+        """The two offsets seen, and the two persisted."""
+        return (
+            *(self.last_seen_offset, self.last_seen_txn_offset),
+            *(self.last_persisted_offset, self.last_persisted_txn_offset),
+        )
+
+    def handle_part(self, part: TransactionPart, now_ms: int) -> list[LogRow]:
+        """Buffer a part of a transaction; returns the rows of the flushes that it makes due."""
+        flushed: list[LogRow] = []
+        for item in part.items:
+            row = item_row(item, part.xid, self.chunk)
+            self._buffer(row, item.offset, now_ms)
+            self.chunk_bytes += row.payload_bytes
+            if self.chunk_bytes >= self.limits.chunk_bytes:
+                self.chunk, self.chunk_bytes = self.chunk + 1, 0
+                flushed += self.flush()
+        if part.commit is not None:
+            boundary = LogOffset.last_of(part.tx_offset)
+            self._buffer(commit_row(boundary, part.commit, part.xid, self.chunk), boundary, now_ms)
+            self.last_seen_txn_offset = boundary
+        if self.buffer_bytes >= self.limits.flush_bytes:
+            flushed += self.flush()
+        return flushed
+
+    def _buffer(self, row: LogRow, offset: LogOffset, now_ms: int) -> None:
+        if not self.buffer:
+            self.buffered_since_ms = now_ms
+        self.buffer.append(row)
+        self.buffer_bytes += row.payload_bytes
+        self.last_seen_offset = offset
+
+    def advance(self, now_ms: int) -> list[LogRow]:
+        """The rows of a flush that the interval makes due."""
+        is_due = self.buffer and now_ms - self.buffered_since_ms >= self.limits.interval_ms
+        return self.flush() if is_due else []
+
+    def flush(self) -> list[LogRow]:
+        """Everything buffered; it counts as persisted."""
+        flushed, self.buffer, self.buffer_bytes = self.buffer, [], 0
+        self.last_persisted_offset = self.last_seen_offset
+        self.last_persisted_txn_offset = self.last_seen_txn_offset
+        return flushed

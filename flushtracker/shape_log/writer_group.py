@@ -1,0 +1,140 @@
+"""``WriterGroup``: the writers of the shapes that share a group of Spark's state, through one micro-batch.
+
+Events of a batch may come in any order: a shape's are taken in the order of their offsets. What a writer has done by
+the end of the batch is one :class:`ShapeBatch` for each shape that an event reached, or whose interval has passed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.log_row import LogRow
+from flushtracker.shape_log.shape_writer import LogEnd, ShapeWriter
+from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
+from flushtracker.shape_log.write_loop import notifiable
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.packed_records import pack_records, unpack_records
+
+_VERSION = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """What all writers share.
+
+    With ``hold``, each shape keeps its own limits across batches; without, each batch is flushed as a whole. ``ends``:
+    where the logs ended when the job started, by source and shape, as far as the state may not know it.
+    """
+
+    write_unit: WriteUnit = "txn_fragment"
+    hold: bool = False
+    ends: Mapping[tuple[str, str], LogEnd] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ShapeBatch:
+    """What a batch does to a shape's log: ``rows`` are appended, then ``notified`` is, if there is one.
+
+    ``gap`` describes an event that left one: nothing from it on is taken.
+    """
+
+    shape_id: str
+    rows: list[LogRow] = field(default_factory=list)
+    notified: LogOffset | None = None
+    is_resend: bool = False
+    gap: str | None = None
+
+
+class WriterGroup:
+    """The writers of one group of a source, from the bytes that :meth:`pack` returned after the batch before."""
+
+    def __init__(self, source: str, settings: WriterSettings, packed: bytes | None = None) -> None:
+        self._source = source
+        self._settings = settings
+        self._records = {} if packed is None else unpack_records(packed, len(_VERSION))
+        self._writers: dict[str, ShapeWriter] = {}
+
+    def handle_batch(
+        self, changes: Iterable[ShapeChangesEvent], entries: Iterable[ShapeEntry], now_ms: int
+    ) -> list[ShapeBatch]:
+        """Take a batch's events; ``now_ms`` is the batch's time."""
+        batches: dict[str, ShapeBatch] = {}
+        for entry in entries:
+            self._writer(entry.definition.id).handle_entry(entry)
+        for event in sorted(changes, key=_offset):
+            writer = self._writer(event.shape_id)
+            if not writer.is_removed:
+                batch = batches.setdefault(event.shape_id, ShapeBatch(event.shape_id))
+                self._take(writer, event, batch, now_ms)
+        if self._settings.hold:
+            self._advance(batches, now_ms)
+        else:
+            for shape_id, batch in batches.items():
+                batch.rows += self._writer(shape_id).loop.flush()
+        for shape_id, batch in batches.items():
+            persisted = self._writer(shape_id).loop.last_persisted_offset
+            if (batch.rows or batch.is_resend) and persisted > LogOffset.before_all():
+                batch.notified = notifiable(persisted)
+        return [batch for _, batch in sorted(batches.items())]
+
+    def _take(self, writer: ShapeWriter, event: ShapeChangesEvent, batch: ShapeBatch, now_ms: int) -> None:
+        place, rows = writer.handle_changes(event, now_ms)
+        batch.rows += rows
+        if place == "resend":
+            batch.is_resend = True
+        elif place == "gap" and batch.gap is None:
+            batch.gap = (
+                f"an event up to {event.last_log_offset} follows {event.follows or 'an unknown offset'}, but the "
+                f"changes that were taken end at {writer.builder.cursor or 'none'}"
+            )
+
+    def next_due_ms(self) -> int | None:
+        """When the next interval passes, in the batch's time; ``None`` if nothing is held."""
+        loops = [self._writer(shape_id).loop for shape_id in self.held_shapes()]
+        return min((loop.buffered_since_ms + loop.limits.interval_ms for loop in loops), default=None)
+
+    def _advance(self, batches: dict[str, ShapeBatch], now_ms: int) -> None:
+        for shape_id in self.held_shapes():
+            rows = self._writer(shape_id).loop.advance(now_ms)
+            if rows:
+                batches.setdefault(shape_id, ShapeBatch(shape_id)).rows += rows
+
+    def held_shapes(self) -> list[str]:
+        """The shapes with rows that are not flushed yet."""
+        self._pack_all()
+        return [shape_id for shape_id, record in self._records.items() if record[:1] == b"\x01"]
+
+    def durable(self) -> dict[str, LogOffset | None]:
+        """The last durable row of each shape; ``None`` for one that has been removed."""
+        writers = {shape_id: self._writer(shape_id) for shape_id in self._records}
+        return {
+            shape_id: None if writer.is_removed else writer.loop.last_persisted_offset
+            for shape_id, writer in writers.items()
+        }
+
+    def pack(self) -> bytes:
+        """All writers as bytes."""
+        self._pack_all()
+        return _VERSION + pack_records(self._records)
+
+    def _writer(self, shape_id: str) -> ShapeWriter:
+        writer = self._writers.get(shape_id)
+        if writer is None:
+            record, unit = self._records.get(shape_id), self._settings.write_unit
+            writer = ShapeWriter(TransactionBuilder(unit)) if record is None else ShapeWriter.unpack(record[1:], unit)
+            end = self._settings.ends.get((self._source, shape_id))
+            if end is not None:
+                writer.resume_at(end)
+            self._writers[shape_id] = writer
+            self._records.setdefault(shape_id, b"")
+        return writer
+
+    def _pack_all(self) -> None:
+        for shape_id, writer in self._writers.items():
+            self._records[shape_id] = (b"\x01" if writer.loop.buffer else b"\x00") + writer.pack()
+        self._writers.clear()
+
+
+def _offset(event: ShapeChangesEvent) -> tuple[LogOffset, LogOffset]:
+    return event.last_log_offset, event.follows or LogOffset.before_all()

@@ -1,1 +1,0 @@
-"""Compares what folding each shape's log gives with the shape's query over its table."""
