@@ -131,7 +131,7 @@ class FragmentChain:
 
 
 def _furthest(offsets: OffsetColumns) -> Ints:
-    """For each offset, the place of the first that is the greatest up to there."""
+    """For each offset, the index of the first that is the greatest up to there."""
     tx, op = offsets
     order = np.lexsort((op, tx))
     rank = np.empty(len(order), np.int64)

@@ -38,7 +38,7 @@ def greatest(offsets: OffsetColumns) -> LogOffset:
 
 
 def least(offsets: OffsetColumns, count: int) -> tuple[Ints, Ints]:
-    """The places of the ``count`` least offsets: those below the last of them, and all that equal it; in any order.
+    """The indexes of the ``count`` least offsets: those below the last of them, and all that equal it; in any order.
 
     >>> below, equal = least((np.array([7, 9, 9, 9, 8]), np.array([5, 1, 0, 0, 3])), 3)
     >>> below.tolist(), equal.tolist()

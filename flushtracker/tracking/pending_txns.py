@@ -1,4 +1,14 @@
-"""``PendingTxns``: the committed transactions that some shapes have not flushed, as columns of numbers."""
+"""``PendingTxns``: the committed transactions that some shapes have not flushed, as columns of numbers.
+
+A shape is a number here, its ``index`` among the shapes of the caller. Two transactions of shape 0, the first of them
+merged from three, and one of shape 1::
+
+    index      0    0    1
+    first tx   100  400  400   the commit LSN of the first merged transaction, else that of this one
+    tx         300  400  400
+    last op    4    2    7     the last operation that the shape writes for it; 7 is the insert of a split update
+    op         6    6    6     the transaction's last operation
+"""
 
 from typing import Final
 
@@ -7,7 +17,7 @@ import numpy as np
 from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, ends_of_runs, starts_of_runs
 from flushtracker.tracking.packed_columns import Bools, Ints
 
-_SLOT, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
+_INDEX, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
 _ROWS: Final = 5
 
 NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0, 0]], np.int64).T
@@ -18,11 +28,10 @@ COUNT: Final = 3
 
 
 class PendingTxns:
-    """Transactions by shape, and of each shape in the order of their commits; a shape is its number, ``slot``.
+    """Transactions sorted by shape, and of each shape in the order of their commits.
 
-    ``columns`` has a row each for the slot; the commit LSN of the first of the transactions that were merged into this
-    one, else its own; its commit LSN; the last operation that the shape writes for it; and its boundary's. An update
-    that splits is written one past the boundary. ``behind`` has the heads of those that precede them, where there are.
+    A shape may have earlier transactions elsewhere, which nothing here changes. ``behind`` has their heads; it is
+    ``None`` if no shape has any.
     """
 
     __slots__ = ("behind", "columns")
@@ -32,9 +41,9 @@ class PendingTxns:
         self.behind = behind
 
     @property
-    def slots(self) -> Ints:
-        slots: Ints = self.columns[_SLOT]
-        return slots
+    def indexes(self) -> Ints:
+        indexes: Ints = self.columns[_INDEX]
+        return indexes
 
     @property
     def last_offsets(self) -> OffsetColumns:
@@ -42,47 +51,54 @@ class PendingTxns:
         return self.columns[_TX], self.columns[_LAST_OP]
 
     def heads(self, shapes: int) -> Ints:
-        """A column for each of ``shapes`` shapes.
+        """What the report needs of all transactions, those ``behind`` included: a column for each of ``shapes`` shapes.
 
-        Its rows: the commit LSN of the first transaction, how far the shape was sent (two), and the number of them.
+        Its rows: the commit LSN of the first transaction, the offset up to which the shape was sent (two rows), and the
+        number of transactions.
         """
         heads = np.repeat(NO_HEADS, shapes, axis=1) if self.behind is None else self.behind.copy()
-        first, last = starts_of_runs(self.slots), ends_of_runs(self.slots)
-        slots = self.slots[first]
-        first_tx = np.where(heads[0, slots] == NO_TX, self.columns[_FIRST_TX, first], heads[0, slots])
+        first, last = starts_of_runs(self.indexes), ends_of_runs(self.indexes)
+        indexes = self.indexes[first]
+        first_tx = np.where(heads[0, indexes] == NO_TX, self.columns[_FIRST_TX, first], heads[0, indexes])
         sent_op = np.maximum(self.columns[_LAST_OP, last], self.columns[_OP, last])
-        heads[:COUNT, slots] = first_tx, self.columns[_TX, last], sent_op
+        heads[:COUNT, indexes] = first_tx, self.columns[_TX, last], sent_op
         heads[COUNT] += self.counts(shapes)
         return heads
 
     def counts(self, shapes: int) -> Ints:
-        """How many each of ``shapes`` shapes has."""
-        return np.bincount(self.slots, minlength=shapes).astype(np.int64)
+        """How many each of ``shapes`` shapes has here."""
+        return np.bincount(self.indexes, minlength=shapes).astype(np.int64)
 
-    def add(self, slots: Ints, last_offsets: OffsetColumns, boundary_ops: Ints) -> None:
+    def add(self, indexes: Ints, last_offsets: OffsetColumns, boundary_ops: Ints) -> None:
         """Add transactions, each after all others of its shape, and in order."""
         tx, last_ops = last_offsets
-        columns = np.concatenate([self.columns, np.stack([slots, tx, tx, last_ops, boundary_ops])], axis=1)
-        self.columns = columns[:, np.argsort(columns[_SLOT], kind="stable")]
+        columns = np.concatenate([self.columns, np.stack([indexes, tx, tx, last_ops, boundary_ops])], axis=1)
+        self.columns = sorted_by_shape(columns)
 
     def keep(self, kept: Bools) -> None:
-        """Drop the others."""
+        """Drop all but the transactions that ``kept`` marks."""
         if not kept.all():
             self.columns = self.columns[:, kept]
 
     def merge_neighbours(self, counts: Ints, most: int) -> None:
-        """Merge adjacent pairs of the shapes that have more than ``most``, until half as many remain, so seldom.
+        """Merge adjacent pairs of the shapes that have more than ``most``, until at most ``most // 2`` (or one) remain.
 
-        A merged transaction is flushed when the last one is: never unsafe, only less exact.
+        Half, so that it happens seldom. A merged transaction is flushed when its last one is: safe, but less exact.
         """
+        # Of a shape that is halved n times, the transactions with the same ``position >> n`` become one.
         halvings = np.zeros(len(counts), np.int64)
         remaining = counts.copy()
         while len(over := np.flatnonzero((counts > most) & (remaining > max(1, most // 2)))):
             halvings[over] += 1
             remaining[over] = (remaining[over] + 1) // 2
-        slots = self.slots
-        place = np.arange(len(slots)) - (np.cumsum(counts) - counts)[slots]
-        block = place >> halvings[slots]
-        first_tx = self.columns[_FIRST_TX, starts_of_runs(slots, block)]
-        self.columns = self.columns[:, ends_of_runs(slots) | ends_of_runs(block)]
+        indexes = self.indexes
+        position = np.arange(len(indexes)) - (np.cumsum(counts) - counts)[indexes]
+        block = position >> halvings[indexes]
+        first_tx = self.columns[_FIRST_TX, starts_of_runs(indexes, block)]
+        self.columns = self.columns[:, ends_of_runs(indexes) | ends_of_runs(block)]
         self.columns[_FIRST_TX] = first_tx
+
+
+def sorted_by_shape(columns: Ints) -> Ints:
+    """The columns sorted by shape; those of one shape keep their order."""
+    return columns[:, np.argsort(columns[_INDEX], kind="stable")]

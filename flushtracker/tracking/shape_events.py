@@ -60,4 +60,4 @@ class ShapeEvents(LabelledColumns):
     @property
     def removed(self) -> frozenset[str]:
         """The shapes that are removed."""
-        return frozenset(self.labels[place] for place in np.flatnonzero(self.numbers[0] == REMOVED).tolist())
+        return frozenset(self.labels[index] for index in np.flatnonzero(self.numbers[0] == REMOVED).tolist())

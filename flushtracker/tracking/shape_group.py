@@ -3,8 +3,11 @@
 A group applies its part of a micro-batch in one call and reports one row to the driver, a :class:`GroupReport`: the
 number of pending shapes, the greatest ``last_sent``, and the shapes with the least ``last_flushed``. A minimum of
 minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among
-the first ten of each group. The rule is that of :class:`ShapeTable`, which gets the shapes that the micro-batch
-reaches, and no others.
+the first ten of each group.
+
+Each shape has an ``index``: that of its name and of its column of state. A micro-batch copies the columns of the shapes
+that it reaches into a :class:`ShapeTable`, which knows the rule, with those of their pending transactions that the rule
+needs, and then copies the columns back. Only forgetting shapes and the report go through the columns of all shapes.
 
 The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit. A fragment at or below it
 is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's state is
@@ -64,11 +67,12 @@ class ShapeGroup:
     def __init__(self, cursor: LogOffset) -> None:
         self.cursor = cursor
         self._names: list[str | None] = []
-        """By slot; ``None`` where no shape is, for the next new one."""
+        """By index; ``None`` where an index is free."""
         self._free: list[int] = []
-        self._slots: dict[str, int] | None = {}
-        """By name; ``None`` until it is needed."""
+        self._indexes: dict[str, int] | None = {}
+        """By name; ``None`` until a second micro-batch needs it, see :meth:`_known`."""
         self._is_unpacked = False
+        """Whether no micro-batch was applied since :meth:`unpack`."""
         self._shapes: Ints = np.empty((ROWS, 0), np.int64)
         self._txns = TxnStore()
 
@@ -87,17 +91,17 @@ class ShapeGroup:
         sent = (kind <= SENT_WITH_COMMIT) & ~at_most(reach, self.cursor)
         if sent.any():
             self.cursor = max(self.cursor, greatest((reach[0][sent], reach[1][sent])))
-        slots, places = np.unique(self._slots_of(events.shape_ids), return_inverse=True)
-        # The transactions that each shape may get; what is open may be one more.
-        parts = np.bincount(places[sent], minlength=len(slots)) + (self._shapes[OPEN.start, slots] != NO_TX)
-        is_flushed = np.bincount(places[kind > SENT_WITH_COMMIT], minlength=len(slots)) > 0
-        shapes = self._shapes[:, slots]
-        txns = self._txns.take(slots, shapes[HEADS], parts=parts, whole=is_flushed, most=max_pending)
+        indexes, positions = np.unique(self._indexes_of(events.shape_ids), return_inverse=True)
+        # At most so many transactions are added to each shape; an open one may be committed, too.
+        parts = np.bincount(positions[sent], minlength=len(indexes)) + (self._shapes[OPEN.start, indexes] != NO_TX)
+        is_flushed = np.bincount(positions[kind > SENT_WITH_COMMIT], minlength=len(indexes)) > 0
+        shapes = self._shapes[:, indexes]
+        txns = self._txns.take(indexes, shapes[HEADS], parts=parts, whole=is_flushed, most=max_pending)
         table = ShapeTable(shapes, txns)
-        table.apply(places, events.numbers, sent, now_ms=now_ms, max_pending=max_pending)
-        self._shapes[:, slots] = table.shapes
-        self._txns.put(table.txns, slots)
-        # Shapes without events, too: the cursor may have passed the flush or removal for which they were kept.
+        table.apply(positions, events.numbers, sent, now_ms=now_ms, max_pending=max_pending)
+        self._shapes[:, indexes] = table.shapes
+        self._txns.put(table.txns, indexes)
+        # Shapes without events, too: the cursor may have passed the flush or removal that they were kept for.
         self._forget(drop_passed(self._shapes, self.cursor))
 
     def report(self) -> GroupReport:
@@ -111,23 +115,23 @@ class ShapeGroup:
         if len(opened[0]):
             sent = np.concatenate([sent, opened], axis=1)
         last_sent = greatest((sent[0], sent[1]))
-        slots = self._first(pending, (flushed_tx[pending], flushed_op[pending]))
-        first = self._shapes[:, slots]
+        indexes = self._first(pending, (flushed_tx[pending], flushed_op[pending]))
+        first = self._shapes[:, indexes]
         first[TXNS, open_unflushed(first)[0]] += 1
-        columns = np.stack([slots, *first[ALIGNED], first[SINCE_MS], first[TXNS]])
+        columns = np.stack([indexes, *first[ALIGNED], first[SINCE_MS], first[TXNS]])
         holders = [
-            PendingShape(LogOffset(tx, op), str(self._names[slot]), since_ms, transactions)
-            for slot, tx, op, since_ms, transactions in columns.T.tolist()
+            PendingShape(LogOffset(tx, op), str(self._names[index]), since_ms, transactions)
+            for index, tx, op, since_ms, transactions in columns.T.tolist()
         ]
         return GroupReport(len(pending), last_sent, tuple(sorted(holders)))
 
-    def _first(self, slots: Ints, offsets: OffsetColumns) -> Ints:
-        """The first :data:`HOLDERS` of ``slots`` by their offsets, and of equals the first by id; in any order."""
+    def _first(self, indexes: Ints, offsets: OffsetColumns) -> Ints:
+        """The first :data:`HOLDERS` of ``indexes`` by their offsets, and of equals the first by id; in any order."""
         below, equal = least(offsets, HOLDERS)
         if len(below) + len(equal) > HOLDERS:
-            first = nsmallest(HOLDERS - len(below), slots[equal].tolist(), key=lambda slot: self._names[slot] or "")
-            return np.concatenate([slots[below], np.array(first, np.int64)])
-        found: Ints = slots[np.concatenate([below, equal])]
+            first = nsmallest(HOLDERS - len(below), indexes[equal].tolist(), key=lambda index: self._names[index] or "")
+            return np.concatenate([indexes[below], np.array(first, np.int64)])
+        found: Ints = indexes[np.concatenate([below, equal])]
         return found
 
     def pack(self) -> bytes:
@@ -147,7 +151,7 @@ class ShapeGroup:
         group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))
         shape_ids, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
         group._names += shape_ids
-        group._slots, group._is_unpacked = None, True
+        group._indexes, group._is_unpacked = None, True
         group._shapes = np.empty((ROWS, len(shape_ids)), np.int64)
         group._shapes[:STORED_ROWS], start = unpack_ints(packed, start, STORED_ROWS)
         group._txns, end = TxnStore.unpack(packed, start)
@@ -156,48 +160,50 @@ class ShapeGroup:
             raise cut_off()
         return group
 
-    def _slots_of(self, shape_ids: Sequence[str]) -> Ints:
-        """The number of each event's shape; a shape that is new gets one."""
+    def _indexes_of(self, shape_ids: Sequence[str]) -> Ints:
+        """The index of each event's shape; a new shape gets one."""
         known = self._known(shape_ids)
-        slots = np.array(list(map(known.get, shape_ids, repeat(-1))), np.int64)
-        for place in np.flatnonzero(slots < 0).tolist():
-            slot = known.get(shape_ids[place])
-            if slot is None:
-                slot = known[shape_ids[place]] = self._add(shape_ids[place])
-            slots[place] = slot
+        indexes = np.array(list(map(known.get, shape_ids, repeat(-1))), np.int64)
+        for position in np.flatnonzero(indexes < 0).tolist():
+            index = known.get(shape_ids[position])
+            if index is None:
+                index = known[shape_ids[position]] = self._add(shape_ids[position])
+            indexes[position] = index
         more = len(self._names) - self._shapes.shape[1]
         if more:
             self._shapes = np.concatenate([self._shapes, np.repeat(NEW_SHAPE, more, axis=1)], axis=1)
-        return slots
+        return indexes
 
     def _known(self, shape_ids: Sequence[str]) -> dict[str, int]:
-        """The numbers of all shapes, or of those among ``shape_ids``."""
+        """The indexes of all shapes, or at least of those among ``shape_ids``."""
         if self._is_unpacked:
-            # For one batch, which is all that the job has for it, a pass over the names costs less than a dictionary.
+            # The job unpacks a group for each micro-batch, and a pass over the names costs less than a dictionary.
             self._is_unpacked = False
             wanted = np.fromiter(map(set(shape_ids).__contains__, self._names), np.bool_, len(self._names))
-            return {name: slot for slot in np.flatnonzero(wanted).tolist() if (name := self._names[slot]) is not None}
-        if self._slots is None:
-            self._slots = {name: slot for slot, name in enumerate(self._names) if name is not None}
-        return self._slots
+            found = np.flatnonzero(wanted).tolist()
+            return {name: index for index in found if (name := self._names[index]) is not None}
+        if self._indexes is None:
+            self._indexes = {name: index for index, name in enumerate(self._names) if name is not None}
+        return self._indexes
 
     def _add(self, shape_id: str) -> int:
-        slot = self._free.pop() if self._free else len(self._names)
-        self._names[slot : slot + 1] = [shape_id]
-        return slot
+        """Give the shape the index that was freed last, or a new one; its column is free, or yet to be appended."""
+        index = self._free.pop() if self._free else len(self._names)
+        self._names[index : index + 1] = [shape_id]
+        return index
 
-    def _forget(self, slots: Ints) -> None:
-        """Forget the shapes that have nothing left to keep."""
-        self._shapes[:, slots] = NEW_SHAPE
-        for slot in slots.tolist():
-            name = self._names[slot]
+    def _forget(self, indexes: Ints) -> None:
+        """Free the indexes of shapes that have no state left."""
+        self._shapes[:, indexes] = NEW_SHAPE
+        for index in indexes.tolist():
+            name = self._names[index]
             if name is not None:
-                if self._slots is not None:
-                    del self._slots[name]
-                self._names[slot] = None
-                self._free.append(slot)
+                if self._indexes is not None:
+                    del self._indexes[name]
+                self._names[index] = None
+                self._free.append(index)
 
 
 def check_group_version(packed: bytes) -> None:
-    """Raise ``StateError`` unless packed state, of which the first byte is enough, is a group's of this format."""
+    """Raise ``StateError`` unless the first byte of ``packed`` is the version of a group's state."""
     check_version(packed, _VERSION)

@@ -80,27 +80,27 @@ def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     taken = copy._txns.take(
         np.arange(count), copy._shapes[HEADS], parts=np.zeros(count, np.int64), whole=whole, most=2**62
     )
-    for slot, *txn in taken.columns.T.tolist():
-        txns.setdefault(slot, []).append(txn)
+    for index, *txn in taken.columns.T.tolist():
+        txns.setdefault(index, []).append(txn)
     views = {}
-    for slot, shape_id in enumerate(copy.shape_ids):
-        numbers = copy._shapes[:, slot].tolist()
+    for index, shape_id in enumerate(copy.shape_ids):
+        numbers = copy._shapes[:, index].tolist()
         pairs = (numbers[OPEN], numbers[FLUSH], numbers[REMOVAL])
         opened, flushed, removed = (None if tx == NO_TX else (tx, op) for tx, op in pairs)
-        views[shape_id] = ShapeView(numbers[SINCE_MS], opened, flushed, removed, txns.get(slot, []))
+        views[shape_id] = ShapeView(numbers[SINCE_MS], opened, flushed, removed, txns.get(index, []))
     return views
 
 
 def group_of(cursor: LogOffset, shapes: dict[str, ShapeView]) -> ShapeGroup:
     """A group that keeps these."""
     group = ShapeGroup(cursor)
-    slots = group._slots_of(list(shapes))
+    indexes = group._indexes_of(list(shapes))
     none = (NO_TX, 0)
-    for slot, view in enumerate(shapes.values()):
+    for index, view in enumerate(shapes.values()):
         offsets = (*(view.opened or none), *(view.flushed or none), *(view.removed or none))
-        group._shapes[:STORED_ROWS, slot] = (*offsets, view.since_ms)
-    rows = [[slot, *txn] for slot, view in enumerate(shapes.values()) for txn in view.txns]
-    group._txns.put(PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy()), slots)
+        group._shapes[:STORED_ROWS, index] = (*offsets, view.since_ms)
+    rows = [[index, *txn] for index, view in enumerate(shapes.values()) for txn in view.txns]
+    group._txns.put(PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy()), indexes)
     derive(group._shapes, group._txns.heads(len(shapes)))
     return group
 
@@ -109,10 +109,10 @@ def rows_of(group: ShapeGroup) -> dict[str, list[int]]:
     """All rows of each shape, those that follow from others included; its transactions say the same of the heads."""
     heads = group._txns.heads(len(group._names))
     rows = {}
-    for slot, shape_id in enumerate(group._names):
+    for index, shape_id in enumerate(group._names):
         if shape_id is not None:
-            rows[shape_id] = group._shapes[:, slot].tolist()
-            assert heads[:, slot].tolist() == group._shapes[HEADS, slot].tolist(), shape_id
+            rows[shape_id] = group._shapes[:, index].tolist()
+            assert heads[:, index].tolist() == group._shapes[HEADS, index].tolist(), shape_id
     return rows
 
 

@@ -36,9 +36,9 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sent: list[int] = []
     unpack_queue = txn_store._unpack_queue
 
-    def noted(slot: int, queue: txn_store._Queue) -> Ints:
+    def noted(index: int, queue: txn_store._Queue) -> Ints:
         sent.append(queue.sent_tx)
-        return unpack_queue(slot, queue)
+        return unpack_queue(index, queue)
 
     monkeypatch.setattr(txn_store, "_unpack_queue", noted)
     return sent
@@ -126,8 +126,8 @@ def test_a_miscount_of_what_a_shape_gets_loses_nothing(monkeypatch: pytest.Monke
     group = stalled(1)
     take = TxnStore.take
 
-    def none_expected(self: TxnStore, slots: Ints, heads: Ints, **counts: Any) -> PendingTxns:
-        return take(self, slots, heads, **{**counts, "parts": np.zeros(len(slots), np.int64)})
+    def none_expected(self: TxnStore, indexes: Ints, heads: Ints, **counts: Any) -> PendingTxns:
+        return take(self, indexes, heads, **{**counts, "parts": np.zeros(len(indexes), np.int64)})
 
     monkeypatch.setattr(TxnStore, "take", none_expected)
     lsns = range(200 * TXNS + 200, 200 * (TXNS + MANY) + 401, 200)
