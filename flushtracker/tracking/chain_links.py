@@ -5,8 +5,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from flushtracker.tracking.labelled_columns import LabelledColumns
-from flushtracker.tracking.packed_columns import Ints
+from flushtracker.tracking.packed_columns import Ints, LabelledColumns
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 

@@ -1,12 +1,17 @@
 """Columns of numbers and of texts as bytes: what a group's state and its share of a micro-batch are made of.
 
-A column of numbers is stored as its least value and the distances to it, as narrow as the greatest of them allows; if
-all are equal, the distances take no space. All is little-endian.
+All numbers are little-endian. A column of numbers is stored as its least value and the distance of each number to it,
+in as many bytes as the greatest distance needs: 0, 1, 2, 4 or 8. So 7, 9, 8 takes three bytes and a head, and a column
+of equal numbers takes only the head::
+
+    count (4 bytes), then for each column: least (8), width (1), count distances (width)
+
+Texts are stored as one text, which NUL separates, after their number and its size in bytes.
 """
 
 from collections.abc import Sequence
 from struct import Struct, error
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +21,7 @@ from flushtracker.tracking.packed_state import START_OVER
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+_T = TypeVar("_T", bound="LabelledColumns")
 
 _COUNT: Final = Struct("<I")
 _COLUMN: Final = Struct("<qB")
@@ -30,7 +36,13 @@ _END: Final = "\0"
 
 
 def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
-    """Columns of one length, one after the other; the inverse of :func:`unpack_ints`."""
+    """Columns of one length, one after the other; the inverse of :func:`unpack_ints`.
+
+    >>> packed = pack_ints([np.array([7, 9, 8]), np.array([5, 5, 5])])
+    >>> columns, end = unpack_ints(packed, 0, 2)
+    >>> columns.tolist(), end == len(packed) == 4 + (9 + 3) + 9
+    ([[7, 9, 8], [5, 5, 5]], True)
+    """
     count = len(columns[0])
     pieces = [_COUNT.pack(count)]
     for column in columns if count else ():
@@ -38,7 +50,7 @@ def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
         width = next(width for width in _WIDTHS if most - least < 1 << 8 * width)
         pieces.append(_COLUMN.pack(least, width))
         if width:
-            # Of two distant values the distance wraps around, here and when it is added again.
+            # A distance of more than 63 bits wraps around, here and when it is added again.
             pieces.append((column - np.int64(least)).astype(f"<u{width}").tobytes())
     return b"".join(pieces)
 
@@ -89,6 +101,36 @@ def unpack_texts(packed: bytes, start: int) -> tuple[list[str], int]:
     return texts, end
 
 
+class LabelledColumns:
+    """``numbers`` has ``rows`` rows, and a column for each of ``labels``. A subclass says what they are."""
+
+    __slots__ = ("labels", "numbers")
+    rows: ClassVar[int]
+
+    def __init__(self, labels: Sequence[str], numbers: Ints) -> None:
+        self.labels = labels
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def joined(cls: type[_T], parts: Sequence[_T]) -> _T:
+        """All columns of ``parts``, at least one."""
+        labels = [label for part in parts for label in part.labels]
+        return cls(labels, np.concatenate([part.numbers for part in parts], axis=1))
+
+    def pack(self) -> bytes:
+        """The columns as bytes; the inverse of :meth:`unpack`."""
+        return pack_texts(self.labels) + pack_ints(self.numbers)
+
+    @classmethod
+    def unpack(cls: type[_T], packed: bytes) -> _T:
+        """Read the output of :meth:`pack`."""
+        labels, end = unpack_texts(packed, 0)
+        return cls(labels, unpack_ints(packed, end, cls.rows)[0])
+
+
 def cut_off() -> StateError:
-    """What to raise where packed state ends too early or too late."""
+    """The error for packed state that ends too early or too late."""
     return StateError(f"the checkpoint's state is cut off; restore it, or {START_OVER}")

@@ -24,15 +24,14 @@ def unpack(packed: bytes) -> Any:
     return json.loads(packed[1:])
 
 
-def check_version(packed: bytes, *readable: bytes) -> bytes:
-    """Return the version byte of ``packed``; raises ``StateError`` if it is not one of ``readable``."""
+def check_version(packed: bytes, readable: bytes) -> None:
+    """Raise ``StateError`` unless ``packed`` begins with the version byte ``readable``."""
     version = packed[:1]
-    if version not in readable:
+    if version != readable:
         raise StateError(
-            f"the checkpoint's state has version {version.hex() or 'none'}, this job reads version "
-            f"{' and '.join(each.hex() for each in readable)}; use the release that wrote it, or {START_OVER}"
+            f"the checkpoint's state has version {version.hex() or 'none'}, this job reads version {readable.hex()}; "
+            f"use the release that wrote it, or {START_OVER}"
         )
-    return version
 
 
 def offset_to_json(offset: LogOffset | None) -> list[int] | None:

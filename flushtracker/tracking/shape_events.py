@@ -5,7 +5,7 @@ from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from flushtracker.tracking.labelled_columns import LabelledColumns
+from flushtracker.tracking.packed_columns import LabelledColumns
 
 SENT: Final = 0
 """The shape's part of a fragment: its last operation in it, -1 for none."""
