@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from flushtracker.status.json_document import lsn_from_json, lsn_to_json
+from flushtracker.wal.lsn import format_lsn, parse_lsn
 
 TRACK: Final = "track"
 """The ``program`` of the document."""
@@ -20,15 +21,15 @@ class Holder:
     ``since_ms`` is when it became pending, or last made progress. ``pending_transactions`` counts merged ones as one.
     ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
     first holder are all that is not acknowledged. ``ack_if_removed`` is the ack if it alone were removed: the present
-    one for each but the first, at most the last commit seen, ``None`` where it is not known. ``ack_if_all_removed`` is
-    likewise the ack if it and all holders before it were removed: ``None`` also where the next shape is not listed.
+    one for each but the first, and at most the last commit seen. ``ack_if_all_removed`` is likewise the ack if it and
+    all holders before it were removed, ``None`` where it is not known because the next pending shape is not listed.
     """
 
     shape_id: str
     since_ms: int
     pending_transactions: int
     held_bytes: int
-    ack_if_removed: int | None
+    ack_if_removed: int
     ack_if_all_removed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +38,7 @@ class Holder:
             "since_ms": self.since_ms,
             "pending_transactions": self.pending_transactions,
             "held_bytes": self.held_bytes,
-            "ack_if_removed": lsn_to_json(self.ack_if_removed),
+            "ack_if_removed": format_lsn(self.ack_if_removed),
             "ack_if_all_removed": lsn_to_json(self.ack_if_all_removed),
         }
 
@@ -48,7 +49,7 @@ class Holder:
             fields["since_ms"],
             fields["pending_transactions"],
             fields["held_bytes"],
-            lsn_from_json(fields["ack_if_removed"]),
+            parse_lsn(fields["ack_if_removed"]),
             lsn_from_json(fields["ack_if_all_removed"]),
         )
 

@@ -12,7 +12,7 @@ takes it out as well. Only a commit moves ``last_seen_offset``.
 ``last_flushed``, its ``tx_offset − 1``: that transaction is not complete, but everything before it is. The −1 costs
 nothing, because a commit record is dozens of bytes long and no two commit LSNs are adjacent.
 
-**Invariants.** All offsets are aligned to transactions (``shape_offsets`` aligns them); with raw storage offsets the
+**Invariants.** All offsets are aligned to transactions (``shape_table`` aligns them); with raw storage offsets the
 tracker would wait for flushes that never arrive. The ack never moves back, even when an entry does. ``apply`` replaces
 the entries of a whole micro-batch *before* it computes the ack: seeing the commit first would acknowledge a transaction
 whose shapes are not in the mapping yet.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from flushtracker.tracking.flush_tracker import Pending
-from flushtracker.tracking.packed_state import offset_to_json
+from flushtracker.tracking.packed_state import offset_from_json, offset_to_json
 from flushtracker.wal.log_offset import LogOffset
 
 HOLDERS: Final = 10
@@ -17,7 +17,7 @@ class PendingShape(NamedTuple):
     """A pending shape; sorted, the one that holds the most is the first, and of equals the first by id.
 
     ``since_ms`` is when it became pending or last made progress. ``transactions`` is how many it has yet to flush, an
-    open one included; merged ones count as one, and so do all of a shape in a report of an earlier release.
+    open one included; merged ones count as one.
     """
 
     last_flushed: LogOffset
@@ -30,8 +30,8 @@ class PendingShape(NamedTuple):
 class GroupReport:
     """The state of one shape group: its pending shapes, and the greatest ``last_sent`` of them.
 
-    ``holders`` are the first :data:`HOLDERS` of them, in order; a report of an earlier release has only the first.
-    ``removed`` are shapes that the last report listed, and that the micro-batch has removed.
+    ``holders`` are the first :data:`HOLDERS` of them, in order. ``removed`` are shapes that the last report listed, and
+    that the micro-batch has removed.
     """
 
     pending_shapes: int = 0
@@ -56,36 +56,25 @@ class GroupReport:
         return tuple(shape.shape_id for shape in self.holders if shape.shape_id in shape_ids)
 
     def to_json(self) -> str:
-        # Earlier releases read this, too: they know the first holder, and neither of the keys that follow.
+        """Without the keys that would be empty: most reports are ``{}``."""
         fields: dict[str, Any] = {}
-        if self.holders:
-            first, *others = self.holders
+        if self.pending_shapes:
             fields = {
                 "pending_shapes": self.pending_shapes,
                 "last_sent": offset_to_json(self.last_sent),
-                "last_flushed": offset_to_json(first.last_flushed),
-                "since_ms": first.since_ms,
-                "blocking_shape": first.shape_id,
-                "transactions": first.transactions,
+                "holders": self.holders,
             }
-            if others:
-                fields["others"] = others
         if self.removed:
             fields["removed"] = self.removed
         return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str) -> "GroupReport":
-        """Read the output of :meth:`to_json`, also that of an earlier release."""
+        """Read the output of :meth:`to_json`."""
         fields = json.loads(text)
-        removed = tuple(fields.get("removed", ()))
-        if "pending_shapes" not in fields:
-            return cls(removed=removed)
-        first = PendingShape(
-            LogOffset(*fields["last_flushed"]),
-            fields["blocking_shape"],
-            fields["since_ms"],
-            fields.get("transactions", 1),
+        return cls(
+            fields.get("pending_shapes", 0),
+            offset_from_json(fields.get("last_sent")),
+            tuple(PendingShape(LogOffset(*offset), *rest) for offset, *rest in fields.get("holders", ())),
+            tuple(fields.get("removed", ())),
         )
-        others = (PendingShape(LogOffset(*offset), *rest) for offset, *rest in fields.get("others", ()))
-        return cls(fields["pending_shapes"], LogOffset(*fields["last_sent"]), (first, *others), removed)

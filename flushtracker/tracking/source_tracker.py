@@ -20,14 +20,14 @@ CHAIN: Final = ""
 """The ``shape_group`` of a source's chain of fragments; a shape id is never empty."""
 
 
-class Report(NamedTuple):
-    """The report of one group of a source, as JSON: a :class:`ChainReport` for :data:`CHAIN`, else a
+class ReportRow(NamedTuple):
+    """A row for the driver. ``report`` is JSON: a :class:`ChainReport` for :data:`CHAIN`, else a
     :class:`GroupReport`.
     """
 
     source: str
     shape_group: str
-    text: str
+    report: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,12 @@ class SourceTracker:
     """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report.
 
     ``holders`` are the first :data:`HOLDERS` of all pending shapes, in order; ``removed`` those that a group has listed
-    and that the last micro-batch has removed. Of a group that no event has reached since an earlier release, only the
-    first shape is known.
+    and that the last micro-batch has removed.
     """
 
     def __init__(self, ack_lsn: int = -1) -> None:
         self._tracker = FlushTracker(ack_lsn)
         self._reports: dict[str, GroupReport] = {}
-        self._partial: set[str] = set()
-        """The groups that have more shapes than their reports list: those of an earlier release."""
         self.pending_shapes = 0
         self.holders: tuple[PendingShape, ...] = ()
         self.removed: frozenset[str] = frozenset()
@@ -78,11 +75,8 @@ class SourceTracker:
         for shape_group, report in reports.items():
             previous = self._reports.pop(shape_group, None)
             self.pending_shapes += report.pending_shapes - (previous.pending_shapes if previous else 0)
-            self._partial.discard(shape_group)
             if entries[shape_group] is not None:
                 self._reports[shape_group] = report
-                if len(report.holders) < min(report.pending_shapes, HOLDERS):
-                    self._partial.add(shape_group)
         ack_lsn = self._tracker.apply(entries, chain.last_seen_offset if chain else None)
         # A shape among the first ten is in a group whose first shape is.
         groups = self._tracker.least_flushed(HOLDERS)
@@ -96,28 +90,31 @@ class SourceTracker:
         """
         return max(self.last_seen_offset.tx_offset - max(self.ack_lsn, shape.last_flushed.tx_offset - 1), 0)
 
-    def ack_if_removed(self, place: int) -> int | None:
-        """The ack if ``holders[place]`` alone were removed now, but at most the last commit seen or the present ack.
+    def ack_if_removed(self, rank: int) -> int:
+        """The ack if ``holders[rank]`` alone were removed now, but at most the last commit seen or the present ack.
 
-        It is the present ack where another shape holds as much, so for each but the first. ``None``: it is not known,
-        because the shape's group has told of no other since an earlier release.
+        It is the present ack for each but the first, because the first holds at least as much.
         """
-        return self.ack_lsn if place > 0 else self.ack_if_all_removed(0)
+        return self.ack_lsn if rank > 0 else self._ack_without_first(1)
 
-    def ack_if_all_removed(self, place: int) -> int | None:
-        """The ack if ``holders[place]`` and all before it were removed now, but at most the last commit seen or the
-        present ack. ``None``: it is not known, because the next shape is not listed, or as in :meth:`ack_if_removed`.
+    def ack_if_all_removed(self, rank: int) -> int | None:
+        """The ack if ``holders[rank]`` and all before it were removed now, with the same limits.
+
+        ``None`` where it is not known: it depends on the next pending shape, and only :data:`HOLDERS` are listed.
         """
-        removed = self.holders[: place + 1]
-        if any(self._reports[group].holders[0] in removed for group in self._partial):
-            return None
-        last_seen_lsn = self.last_seen_offset.tx_offset
-        if len(removed) < len(self.holders):
-            return max(self.ack_lsn, min(last_seen_lsn, self.holders[place + 1].last_flushed.tx_offset - 1))
-        return max(self.ack_lsn, last_seen_lsn) if self.pending_shapes == len(removed) else None
+        removed = rank + 1
+        is_known = removed < len(self.holders) or removed == self.pending_shapes
+        return self._ack_without_first(removed) if is_known else None
+
+    def _ack_without_first(self, removed: int) -> int:
+        """The ack without the first ``removed`` holders; the next pending shape is listed, or there is none."""
+        ack_lsn = self.last_seen_offset.tx_offset
+        if removed < len(self.holders):
+            ack_lsn = min(ack_lsn, self.holders[removed].last_flushed.tx_offset - 1)
+        return max(self.ack_lsn, ack_lsn)
 
     def pending_since_ms(self) -> list[int]:
-        """Since when the shapes that the groups list are pending without progress: all, but at most ten of a group."""
+        """Since when the shapes that the groups list are pending without progress; at most ten of each group."""
         return [shape.since_ms for report in self._reports.values() for shape in report.holders]
 
     def check_invariants(self) -> None:
@@ -141,9 +138,9 @@ class SourceTrackers(Mapping[str, SourceTracker]):
     >>> users = PendingShape(LogOffset(99, 0), "users", since_ms=0, transactions=1)
     >>> pending = GroupReport(1, LogOffset(100, 4), (users,))
     >>> seen = ChainReport(LogOffset(100, 4))
-    >>> trackers.apply([Report("7/1/s", "3", pending.to_json()), Report("7/1/s", CHAIN, seen.to_json())])
+    >>> trackers.apply([ReportRow("7/1/s", "3", pending.to_json()), ReportRow("7/1/s", CHAIN, seen.to_json())])
     {'7/1/s': 98}
-    >>> trackers.apply([Report("7/1/s", "3", GroupReport().to_json())])
+    >>> trackers.apply([ReportRow("7/1/s", "3", GroupReport().to_json())])
     {'7/1/s': 100}
     """
 
@@ -151,18 +148,18 @@ class SourceTrackers(Mapping[str, SourceTracker]):
         self._last_ack = last_ack
         self._trackers: dict[str, SourceTracker] = {}
 
-    def apply(self, reports: Iterable[Report]) -> dict[str, int]:
+    def apply(self, rows: Iterable[ReportRow]) -> dict[str, int]:
         """Apply the reports of one micro-batch, in any order; return the new ack of each source whose ack advanced."""
         for tracker in self._trackers.values():
-            # A source without a report in this micro-batch is not applied below, and nothing of it was removed.
+            # The loop below skips a source without a report, and this micro-batch removed nothing of it.
             tracker.removed = frozenset()
         groups: dict[str, dict[str, GroupReport]] = defaultdict(dict)
         chains: dict[str, ChainReport] = {}
-        for source, shape_group, text in reports:
+        for source, shape_group, report in rows:
             if shape_group == CHAIN:
-                chains[source] = ChainReport.from_json(text)
+                chains[source] = ChainReport.from_json(report)
             else:
-                groups[source][shape_group] = GroupReport.from_json(text)
+                groups[source][shape_group] = GroupReport.from_json(report)
         acks = {}
         for source in sorted({*groups, *chains}):
             ack_lsn = self._tracker(source).apply(groups[source], chains.get(source))

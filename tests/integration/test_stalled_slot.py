@@ -39,7 +39,8 @@ class Job:
         if self.capture is None or self.capture.loop.source is None:
             return JobStatus(now_ms, self.since_ms, is_ready=False)
         seen = self.capture.loop.status().published_lsn or 0
-        holders = tuple(Holder(name, self.since_ms, 1, seen - self.held_from, None) for name in self.holders)
+        ack_lsn = self.ack_lsn or 0
+        holders = tuple(Holder(name, self.since_ms, 1, seen - self.held_from, ack_lsn) for name in self.holders)
         source = SourceStatus(self.capture.loop.source, self.ack_lsn, seen, len(holders), 0, None, holders)
         return JobStatus(
             now_ms, self.since_ms, is_ready=True, sources=(source,), batch_id=self.batches, batch_at_ms=now_ms

@@ -71,7 +71,7 @@ def _source(rng: Random, name: str) -> SourceStatus:
             _time(rng),
             rng.randrange(1, 5_000),
             rng.randrange(10**12),
-            _maybe(rng, _lsn(rng)),
+            _lsn(rng),
             _maybe(rng, _lsn(rng)),
         )
         for shape in rng.sample(NAMES, rng.randrange(len(NAMES) + 1))

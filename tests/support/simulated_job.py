@@ -32,7 +32,7 @@ from flushtracker.jobs.track.group_state import DEAD_LETTER, GroupSettings, hand
 from flushtracker.jobs.track.job_watch import JobWatch
 from flushtracker.jobs.track.rows import ROW_SCHEMA, read_parts
 from flushtracker.tracking.shape_group import ShapeGroup
-from flushtracker.tracking.source_tracker import CHAIN, Report, SourceTrackers
+from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers
 from tests.support.ack_rows import AckRows, StoredAcks
 from tests.support.group_view import check_group
 from tests.support.wal_history import Event
@@ -73,7 +73,7 @@ class Checkpoint:
 
     def committed_reports(self) -> CommittedReports:
         """What a starting driver reads."""
-        return CommittedReports(self.batch_id, [Report(*key, report) for key, (_, report, _) in self.states.items()])
+        return CommittedReports(self.batch_id, [ReportRow(*key, report) for key, (_, report, _) in self.states.items()])
 
 
 @dataclass(slots=True)

@@ -35,8 +35,8 @@ class World:
     batches: int = 1
     evictions: tuple[Eviction, ...] = ()
     holders: tuple[Holder, ...] = (
-        Holder("dead", START_MS, 5, 0, None),
-        Holder("behind-it", START_MS, 5, 0, None),
+        Holder("dead", START_MS, 5, 0, ACK),
+        Holder("behind-it", START_MS, 5, 0, ACK),
     )
     capture: dict[str, Any] = field(default_factory=dict)
     slot: dict[str, Any] = field(default_factory=dict)
@@ -213,7 +213,7 @@ def test_a_shape_that_has_just_become_pending_has_its_own_time() -> None:
     world, policy = World(grows_by=1, holders=()), EvictionPolicy(RULE)
     world.run(10 * AFTER_MS, policy)
     pending_ms = world.now_ms
-    world.holders = (Holder("new", pending_ms, 1, 0, None),)
+    world.holders = (Holder("new", pending_ms, 1, 0, ACK),)
     assert world.run(2 * AFTER_MS, policy).shape_id == "new"
     assert world.now_ms - pending_ms == AFTER_MS + TICK_MS
 
@@ -373,7 +373,7 @@ def test_whatever_happens_only_a_shape_that_holds_the_slot_is_evicted(
             world.evictions += (Eviction(decision.shape_id, world.now_ms, decision.reason),)
             if are_seen:
                 world.holders = tuple(holder for holder in world.holders if holder.shape_id != decision.shape_id)
-                world.holders += (Holder(f"next-{len(world.evictions)}", world.now_ms, 1, 0, None),)
+                world.holders += (Holder(f"next-{len(world.evictions)}", world.now_ms, 1, 0, ACK),)
 
 
 def _happen(world: World, event: str) -> None:

@@ -101,8 +101,8 @@ def test_ack_if_removed_is_the_ack_without_that_shape(rng: Random, groups: int, 
         note(f"batch {batch}")
         source.apply(batch, now_ms)
         ack_lsn, last_seen, pending = source.tracker.ack_lsn, source.last_seen, source.pending()
-        for place, holder in enumerate(source.tracker.holders):
-            told = source.tracker.ack_if_removed(place)
+        for rank, holder in enumerate(source.tracker.holders):
+            told = source.tracker.ack_if_removed(rank)
             others = [shape for shape in pending if shape.shape_id != holder.shape_id]
             assert told == max(ack_lsn, min(allowed(others, last_seen), last_seen.tx_offset))
             assert told == min(source.ack_without(holder.shape_id), max(ack_lsn, last_seen.tx_offset))
@@ -120,12 +120,12 @@ def test_ack_if_all_removed_is_the_ack_without_the_first_shapes(rng: Random, gro
         source.apply(batch, now_ms)
         ack_lsn, last_seen, pending = source.tracker.ack_lsn, source.last_seen, source.pending()
         names = [holder.shape_id for holder in source.tracker.holders]
-        for place in range(len(names)):
-            told = source.tracker.ack_if_all_removed(place)
-            others = [shape for shape in pending if shape.shape_id not in names[: place + 1]]
+        for rank in range(len(names)):
+            told = source.tracker.ack_if_all_removed(rank)
+            others = [shape for shape in pending if shape.shape_id not in names[: rank + 1]]
             if told is None:
-                assert place == len(names) - 1 == HOLDERS - 1
+                assert rank == len(names) - 1 == HOLDERS - 1
                 assert others
                 continue
             assert told == max(ack_lsn, min(allowed(others, last_seen), last_seen.tx_offset))
-            assert told == min(source.ack_without(*names[: place + 1]), max(ack_lsn, last_seen.tx_offset))
+            assert told == min(source.ack_without(*names[: rank + 1]), max(ack_lsn, last_seen.tx_offset))

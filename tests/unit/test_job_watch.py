@@ -92,6 +92,15 @@ def test_the_holder_is_named_though_the_ack_does_not_move() -> None:
     assert status.unacknowledged_bytes == 2
 
 
+def test_removing_a_shape_before_the_first_ack_allows_none(story: Story) -> None:
+    """At the least LSN that there is: ``ack_if_removed`` is an LSN all the same."""
+    story.batch(0, shape(1, "a"), shape(1, "b"), last_seen=1)
+    status = story.source(0)
+    assert status.ack_lsn is None
+    assert [holder.ack_if_removed for holder in status.holders] == [0, 0]
+    assert JobStatus.from_json(story.watch.read().to_json()).sources == (status,)
+
+
 def test_sums_and_batches_are_counted() -> None:
     """Fragments, flushes and dead letters; an idle job stays as it is."""
     source, running = SampleSource(), job()

@@ -32,7 +32,7 @@ JOB: Final = JobStatus(
             2,
             1,
             NOW_MS - 60_000,
-            (Holder('a"b\\c\nd', NOW_MS - 90_000, 3, 137, 0x180), Holder("users", NOW_MS - 2_500, 1, 40, None)),
+            (Holder('a"b\\c\nd', NOW_MS - 90_000, 3, 137, 0x180), Holder("users", NOW_MS - 2_500, 1, 40, 0x100)),
         ),
         SourceStatus("7/2/s", 0x200, 0x200, 0, 0, None, ()),
     ),
@@ -232,7 +232,7 @@ def test_any_document_is_parsed_as_what_it_says(seed: int, accept: str) -> None:
 
 def test_a_stalled_clock_gives_no_negative_age() -> None:
     """Executors' clocks may be ahead of the server's."""
-    ahead = SourceStatus("s", 1, 2, 1, 0, NOW_MS + 5_000, (Holder(NAMES[0], NOW_MS + 5_000, 1, 1, None),))
+    ahead = SourceStatus("s", 1, 2, 1, 0, NOW_MS + 5_000, (Holder(NAMES[0], NOW_MS + 5_000, 1, 1, 1),))
     found = samples(JobStatus(1, 1, is_ready=True, sources=(ahead,)))
     assert list(named(found, "ack_age_seconds").values()) == [0]
     assert list(named(found, "shape_pending_seconds").values()) == [0]

@@ -11,7 +11,6 @@ from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
-from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
@@ -31,12 +30,7 @@ GROUP = bytes.fromhex(
 EMPTY_GROUP = bytes.fromhex("03 6300000000000000 0000000000000000" + 6 * "00000000")
 GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
-# Before the others were listed.
-OLD_REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "last_flushed": [7, 0], "since_ms": 5, "blocking_shape": "a"}'
-REPORT = (
-    '{"pending_shapes": 2, "last_sent": [9, 4], "last_flushed": [7, 0], "since_ms": 5, "blocking_shape": "a", '
-    '"transactions": 2, "others": [[[8, 1], "b", 6, 3]]}'
-)
+REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2], [[8, 1], "b", 6, 3]]}'
 # Before there were snapshots.
 OLD_SHAPE_ENTRY = (
     '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
@@ -88,19 +82,6 @@ def test_reports_in_the_state_are_read_and_written_unchanged() -> None:
     assert GroupReport().to_json() == "{}"
     assert ChainReport.from_json('{"last_seen_offset": null}') == ChainReport(None)
     assert ChainReport(LogOffset(9, 4)).to_json() == '{"last_seen_offset": [9, 4]}'
-
-
-def test_report_of_an_earlier_release_has_its_blocking_shape() -> None:
-    """It names no other, and its number of transactions is not known: at least one."""
-    old = GroupReport.from_json(OLD_REPORT)
-    assert old == GroupReport(2, LogOffset(9, 4), (PendingShape(LogOffset(7, 0), "a", 5, 1),))
-    assert old.pending == Pending(LogOffset(9, 4), LogOffset(7, 0), since_ms=5)
-
-
-def test_report_can_be_read_by_the_earlier_release() -> None:
-    """It takes these keys and ignores all others: whoever goes back needs no new checkpoint."""
-    report = json.loads(REPORT)
-    assert {key: report[key] for key in json.loads(OLD_REPORT)} == json.loads(OLD_REPORT)
 
 
 def test_state_store_keeps_its_columns() -> None:

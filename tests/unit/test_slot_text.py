@@ -158,14 +158,14 @@ def test_more_shapes_than_are_listed_are_counted() -> None:
 def test_long_ids_fit_a_terminal_of_80_columns_and_stay_whole() -> None:
     """An id of 60 characters has a line of its own, its figures are below, in their columns."""
     long = "orders-of-the-european-region-by-customer-and-day-of-the-year"[:60]
-    holders = (replace(HOLDER, shape_id=long), HOLDER, Holder("x", NOW_MS - 5_000, 2, 12_345_678, None))
+    holders = (replace(HOLDER, shape_id=long), HOLDER, Holder("x", NOW_MS - 5_000, 2, 12_345_678, ACK))
     lines = text(overview(job=source(holders=holders, pending_shapes=3)))
     assert lines[2:7] == [
         "SHAPE        SINCE    HOLDS    ACK IF REMOVED",
         long,
         "             2.6 min  137 B    0/37F1CE7",
         "orders-open  2.6 min  137 B    0/37F1CE7",
-        "x            5.0 s    12.3 MB  –",
+        "x            5.0 s    12.3 MB  no change",
     ]
     assert max(map(len, lines[:7])) <= 80
     # Without a terminal each shape is one line, for programs.

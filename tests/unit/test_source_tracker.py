@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
 from flushtracker.tracking.packed_state import offset_to_json
-from flushtracker.tracking.source_tracker import CHAIN, ChainReport, Report, SourceTracker, SourceTrackers
+from flushtracker.tracking.source_tracker import CHAIN, ChainReport, ReportRow, SourceTracker, SourceTrackers
 from flushtracker.wal.log_offset import LogOffset
 
 
@@ -88,14 +88,14 @@ def test_a_new_tracker_starts_from_its_sources_last_ack() -> None:
     """It neither returns nor reports an ack below the durable one, and asks for each source by its name."""
     trackers = SourceTrackers({"a": 150, "b": 90}.get)
     seen = ChainReport(LogOffset(100, 4)).to_json()
-    assert trackers.apply([Report("a", CHAIN, seen), Report("b", CHAIN, seen)]) == {"b": 100}
+    assert trackers.apply([ReportRow("a", CHAIN, seen), ReportRow("b", CHAIN, seen)]) == {"b": 100}
     assert {source: tracker.ack_lsn for source, tracker in trackers.items()} == {"a": 150, "b": 100}
 
 
 def test_nothing_is_acknowledged_before_the_first_commit() -> None:
     """Without an ack in the table, a chain without a commit returns none."""
     trackers = SourceTrackers(last_ack=lambda _source: None)
-    assert trackers.apply([Report("a", CHAIN, ChainReport(None).to_json())]) == {}
+    assert trackers.apply([ReportRow("a", CHAIN, ChainReport(None).to_json())]) == {}
     assert trackers["a"].ack_lsn == -1
 
 
@@ -144,7 +144,7 @@ def test_removing_the_first_holder_acknowledges_up_to_the_next() -> None:
     """The others' removal changes nothing as long as the first is there."""
     tracker = SourceTracker()
     tracker.apply({"0": report_of(shape(100, "a"), shape(150, "b"))}, chain_report(LogOffset(1_000, 0)))
-    assert [tracker.ack_if_removed(place) for place in (0, 1)] == [148, 98]
+    assert [tracker.ack_if_removed(rank) for rank in (0, 1)] == [148, 98]
 
 
 def test_removing_the_only_holder_acknowledges_all_that_was_seen() -> None:
@@ -159,7 +159,7 @@ def test_removing_one_of_equals_changes_nothing() -> None:
     """Another shape, of whichever group, stands at the same place."""
     tracker = SourceTracker()
     tracker.apply({"0": report(100, "a"), "1": report(100, "b")}, chain_report(LogOffset(1_000, 0)))
-    assert [tracker.ack_if_removed(place) for place in (0, 1)] == [98, 98]
+    assert [tracker.ack_if_removed(rank) for rank in (0, 1)] == [98, 98]
 
 
 def test_ack_if_removed_is_never_above_the_last_commit_seen() -> None:
@@ -167,17 +167,6 @@ def test_ack_if_removed_is_never_above_the_last_commit_seen() -> None:
     tracker = SourceTracker()
     tracker.apply({"0": report(100, "a"), "1": report(5_000, "open")}, chain_report(LogOffset(1_000, 0)))
     assert tracker.ack_if_removed(0) == 1_000
-
-
-def test_ack_if_removed_is_unknown_where_an_earlier_release_has_reported_one_shape() -> None:
-    """The shape's group has others, and any of them may stand at the same place."""
-    tracker = SourceTracker()
-    old, new = report(100, "a", pending_shapes=2), report_of(shape(100, "b"), shape(300, "c"))
-    tracker.apply({"0": old, "1": report(200, "d")}, chain_report(LogOffset(1_000, 0)))
-    assert [tracker.ack_if_removed(place) for place in (0, 1)] == [None, 98]
-    assert [tracker.ack_if_all_removed(place) for place in (0, 1)] == [None, None]
-    tracker.apply({"0": new}, None)
-    assert tracker.ack_if_removed(0) == 198
 
 
 def test_removed_shapes_are_those_of_the_last_batch() -> None:
@@ -192,7 +181,7 @@ def test_removed_shapes_are_those_of_the_last_batch() -> None:
 def test_a_source_without_a_report_has_removed_nothing_in_the_batch() -> None:
     """Another source's batches would tell its last removals again and again."""
     trackers = SourceTrackers(lambda _: None)
-    trackers.apply([Report("idle", "0", GroupReport(removed=("a",)).to_json())])
+    trackers.apply([ReportRow("idle", "0", GroupReport(removed=("a",)).to_json())])
     assert trackers["idle"].removed == {"a"}
-    trackers.apply([Report("busy", "0", GroupReport().to_json())])
+    trackers.apply([ReportRow("busy", "0", GroupReport().to_json())])
     assert trackers["idle"].removed == frozenset()

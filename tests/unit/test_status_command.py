@@ -254,7 +254,7 @@ def test_watch_in_a_terminal_redraws_in_place_and_leaves_the_last_look(command: 
     """With 80 columns and an id of 60, nothing goes beyond the last column. The screen is never cleared as a whole."""
     command.append()
     long = "orders-of-the-european-region-by-customer-and-day-of-the-year"[:60]
-    holders = (Holder(long, NOW_MS, 1, 12_345_678, None), HOLDER)
+    holders = (Holder(long, NOW_MS, 1, 12_345_678, HOLDER.ack_if_removed), HOLDER)
     with job_page(job_status(replace(HELD, holders=holders, pending_shapes=2))) as url:
         terminal = Terminal(*command.arguments("--watch", "1", "--job", url))
         terminal.read_until("orders-open  ", times=2)

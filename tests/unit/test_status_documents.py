@@ -5,8 +5,8 @@ from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 
 def test_job_status_is_read_as_it_was_written() -> None:
-    held = Holder("orders-open", 1_000, 3, 137, 0x37F1CE7)
-    gone = Holder("users", 2_000, 1, 40, None)
+    held = Holder("orders-open", 1_000, 3, 137, 0x37F1C5E)
+    gone = Holder("users", 2_000, 1, 40, 0x37F1C5E, 0x37F1CE7)
     source = SourceStatus("7301/1/shapes", 0x37F1C5E, 0x37F1CE7, 2, 1, 1_000, (held, gone))
     new = SourceStatus("7301/2/shapes", None, None, 0, 0, None, ())
     status = JobStatus(9_000, 500, is_ready=True, sources=(source, new), batch_id=4, batch_at_ms=8_000, batches=5)

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from flushtracker.spark.committed_state import Remedies, read_state_rows
 from flushtracker.tracking.packed_state import START_OVER
 from flushtracker.tracking.shape_group import check_group_version
-from flushtracker.tracking.source_tracker import CHAIN, Report
+from flushtracker.tracking.source_tracker import CHAIN, ReportRow
 
 REMEDIES: Final = Remedies(
     "change it back, set state.checkpoint to a new path, or start once with --recover",
@@ -21,7 +21,7 @@ class CommittedReports:
     """The last report of every group when ``batch_id`` was committed; -1 if no batch was."""
 
     batch_id: int = -1
-    reports: list[Report] = field(default_factory=list)
+    reports: list[ReportRow] = field(default_factory=list)
 
 
 def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: int) -> CommittedReports:
@@ -36,4 +36,4 @@ def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: i
     for row in rows:
         if row["shape_group"] != CHAIN:
             check_group_version(bytes(row["version"]))
-    return CommittedReports(batch_id, [Report(row["source"], row["shape_group"], row["report"]) for row in rows])
+    return CommittedReports(batch_id, [ReportRow(row["source"], row["shape_group"], row["report"]) for row in rows])

@@ -20,7 +20,7 @@ from flushtracker.jobs.track.group_state import DEAD_LETTER, REPORT, UNREADABLE
 from flushtracker.jobs.track.job_watch import JobWatch
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.group_errors import raise_first_error
-from flushtracker.tracking.source_tracker import Report, SourceTrackers
+from flushtracker.tracking.source_tracker import ReportRow, SourceTrackers
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class AckDriver(BatchDriver):
 
     def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
         reports = [row for row in rows if row["kind"] == REPORT]
-        acks = self.trackers.apply(Report(row["source"], row["shape_group"], row["report"]) for row in reports)
+        acks = self.trackers.apply(ReportRow(row["source"], row["shape_group"], row["report"]) for row in reports)
         self._acknowledge(acks, batch_id)
         self._watch.note_sources(self.trackers)
         events: Counter[str] = Counter()

@@ -75,7 +75,7 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
                 shape.since_ms,
                 shape.transactions,
                 tracker.held_bytes(shape),
-                _lsn(tracker.ack_if_removed(place)),
+                max(tracker.ack_if_removed(place), 0),
                 _lsn(tracker.ack_if_all_removed(place)),
             )
             for place, shape in enumerate(tracker.holders)

@@ -127,15 +127,12 @@ def _table(overview: Overview, source: SourceStatus, width: int | None) -> Itera
 
 def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str, str, str, str]:
     since = seconds_text((overview.age_ms(holder.since_ms) or 0) / 1000)
-    if holder.ack_if_removed is None:
-        effect = _NOTHING
-    else:
-        effect = format_lsn(holder.ack_if_removed) if _would_move(source, holder) else "no change"
+    effect = format_lsn(holder.ack_if_removed) if _would_move(source, holder) else "no change"
     return printable(holder.shape_id), since, bytes_text(holder.held_bytes), effect
 
 
 def _would_move(source: SourceStatus, holder: Holder) -> bool:
-    return holder.ack_if_removed is not None and (source.ack_lsn is None or holder.ack_if_removed > source.ack_lsn)
+    return holder.ack_if_removed > (source.ack_lsn or 0)
 
 
 def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
@@ -147,7 +144,7 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
     if not (is_slow or verdict.exceeds_a_limit):
         return None
     holder = source.holders[0]
-    if holder.ack_if_removed is not None and not _would_move(source, holder):
+    if not _would_move(source, holder):
         return f"look after the writers of these shapes; removing one alone changes nothing{_together(source)}"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
     # An id may begin like an option.
