@@ -1,9 +1,10 @@
-"""Reads fragments and flush notifications as this project writes them into names and numbers, without an object.
+"""A fast reader for fragments and flush notifications in the form in which this project writes them.
 
-:mod:`flushtracker.events.stream_events` says what an event is, and reads any. Most events are text that one of the
-patterns here matches as a whole: keys in the order in which they are written, no spaces, no escapes, ASCII, numbers far
-below 2**63. Then the pattern's groups are the event: no key can occur twice, and no value can be of another type. All
-else, and whatever contradicts itself, is ``None`` here, and for ``stream_events`` to read, or to say what is wrong.
+:mod:`flushtracker.events.stream_events` defines the events and reads them in any form. Most events match one of the
+patterns here as a whole: keys in the order in which they are written, no spaces, no escapes, ASCII, numbers far below
+2**63. Then the pattern's groups are the event: no key can occur twice, and no value can have another type. For all
+other text, and for an event that contradicts itself, these functions return ``None``; ``stream_events`` then reads it,
+or says what is wrong.
 """
 
 import re
@@ -32,11 +33,11 @@ _split_shapes: Final = re.compile(
     r"(?:,(?=\{)|\Z)"
 ).split
 _PARTS: Final = 4
-"""Of each shape: what is before it, which must be nothing, its id, and the numbers of its last offset."""
+"""For each shape: the text before it, which must be empty, its id, and the two numbers of its last offset."""
 
 
 class CanonicalFlush(NamedTuple):
-    """What a flush notification says."""
+    """The fields of a flush notification."""
 
     source: str
     kind: str
@@ -46,7 +47,7 @@ class CanonicalFlush(NamedTuple):
 
 
 class CanonicalFragment(NamedTuple):
-    """What a fragment says; it ends at ``(tx, op)``. A shape without a change in it has -1 in ``last_ops``."""
+    """The fields of a fragment, which ends at ``(tx, op)``. A shape without a change in it has -1 in ``last_ops``."""
 
     source: str
     tx: int
@@ -59,7 +60,7 @@ class CanonicalFragment(NamedTuple):
 
 
 def canonical_flush(text: str) -> CanonicalFlush | None:
-    """Read a flush notification.
+    """Read a flush notification; ``None`` if it is not in canonical form.
 
     >>> canonical_flush('{"v":1,"source":"a","type":"flushed","shape_id":"s","offset":{"tx_offset":7,"op_offset":2}}')
     CanonicalFlush(source='a', kind='flushed', shape_id='s', tx=7, op=2)
@@ -72,7 +73,7 @@ def canonical_flush(text: str) -> CanonicalFlush | None:
 
 
 def canonical_fragment(text: str) -> CanonicalFragment | None:
-    """Read a fragment."""
+    """Read a fragment; ``None`` if it is not in canonical form."""
     match = _fragment(text)
     if match is None:
         return None

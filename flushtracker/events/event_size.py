@@ -1,7 +1,7 @@
 """The largest JSON that a fragment's changes can become, whatever their values contain.
 
 ``max_event_bytes`` bounds one :class:`~flushtracker.events.stream_events.ShapeChangesEvent` by the fragment's
-:func:`~flushtracker.wal.change_size.change_bytes`. The worst case is 24 bytes of JSON for one byte of a row:
+:func:`~flushtracker.wal.changes.change_bytes`. The worst case is 24 bytes of JSON for one byte of a row:
 
 - JSON escapes a control character with six bytes (``\\u0001``). Nothing else takes that many for each byte: in a key, a
   double quote is doubled and both are escaped, which makes four; most characters take their UTF-8 bytes.

@@ -71,7 +71,7 @@ class ShapeEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What a table of the source's shapes was like when they were last right about it."""
+    """A table of the source's shapes, as it was when their logs were last known to match it."""
 
     source: str
     binding: TableBinding
@@ -86,7 +86,7 @@ class TableEntry:
 class SourceEntry:
     """The start of a source: its first fragment follows ``starts_after``.
 
-    ``publication`` identifies the publication as it was last seen; it changes whenever that is altered.
+    ``publication`` identifies the publication as it was last seen; it changes whenever the publication is altered.
     """
 
     source: str

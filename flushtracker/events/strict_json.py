@@ -1,8 +1,8 @@
 """Strict parsing of JSON events: a missing field or a wrong type raises a ``DecodeError`` that names the field.
 
 Every event is one object with ``v`` and ``source``, in JSON as RFC 8259 defines it, in UTF-8 without a byte order mark.
-What that leaves undefined is refused: a key that occurs twice in one object, and half a surrogate pair. So are Python's
-extensions, ``NaN`` and ``Infinity``. An integer is written without fraction and exponent, and is at most 2**63 − 1, to
+The parser refuses what the RFC leaves undefined, a key that occurs twice in one object and half a surrogate pair, and
+Python's extensions ``NaN`` and ``Infinity``. An integer has no fraction and no exponent, and is at most 2**63 − 1, to
 fit a Spark ``bigint``.
 """
 
@@ -27,7 +27,7 @@ def dump_event(source: str, **fields: object) -> str:
 
 def dump_json(value: object) -> str:
     """``value`` as JSON without spaces."""
-    import orjson  # noqa: PLC0415  not above: Spark's executors read events, write none, and lack compiled packages
+    import orjson  # noqa: PLC0415  Spark's executors import this module, only read events, and lack orjson.
 
     return orjson.dumps(value).decode()
 
@@ -57,7 +57,7 @@ def _parse(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object; of two equal keys, one reader would take the first and another the last."""
+    """The object. A duplicate key is an error, because one reader would take its first value and another its last."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         names = [name for name, _ in pairs]

@@ -61,7 +61,7 @@ class RecoveryPlan:
         for partition, plan in fields.items():
             end, sources = plan["end"], plan["sources"]
             if not all(type(kafka_offset) is int and kafka_offset >= 0 for kafka_offset in (end, *sources.values())):
-                raise ValueError(f"partition {partition} has a Kafka offset that is none")
+                raise ValueError(f"partition {partition} has a Kafka offset that is not an integer from 0 on")
             plans[int(partition)] = PartitionPlan(end, sources)
         return cls(plans)
 

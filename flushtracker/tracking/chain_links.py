@@ -20,7 +20,7 @@ class Link(NamedTuple):
 
     @property
     def predecessor(self) -> LogOffset:
-        """The offset that the chain must have reached before."""
+        """The offset that the chain must have reached before this fragment."""
         return LogOffset.last_of(self.follows.tx_offset) if self.start else self.follows
 
 
@@ -54,12 +54,12 @@ class ChainLinks(LabelledColumns):
         return int(np.lexsort((1 - start, op, tx))[0])
 
     def predecessors(self) -> tuple[Ints, Ints]:
-        """Of each link, the offset that the chain must have reached before it."""
+        """For each link, the offset that the chain must have reached before it."""
         tx, op, _, _, start, _ = self.numbers
         return tx, np.where(start == 1, OP_INFINITY, op)
 
     def reached(self) -> tuple[Ints, Ints]:
-        """Of each link, how far the stream has been read after it."""
+        """For each link, how far the stream has been read after it."""
         _, _, tx, op, _, is_commit = self.numbers
         return tx, np.where(is_commit == 1, OP_INFINITY, op)
 

@@ -72,7 +72,7 @@ class FlushTracker:
 
     @property
     def pending(self) -> Mapping[str, Pending]:
-        """The pending shapes; a view, do not modify it."""
+        """The pending shapes. This is the tracker's own mapping; do not modify it."""
         return self._pending
 
     def is_empty(self) -> bool:
@@ -113,7 +113,7 @@ class FlushTracker:
     def apply(self, entries: Mapping[str, Pending | None], last_seen_offset: LogOffset | None = None) -> int | None:
         """Apply one micro-batch: replace each entry (``None``: caught up), then the last commit seen, then ack once.
 
-        A shape group's entry may move back: one of its shapes may join a transaction that another has flushed in part.
+        A shape group's entry may move back: a second shape may join a transaction that the first has flushed in part.
         """
         for shape_id, entry in entries.items():
             if entry is None:

@@ -1,4 +1,4 @@
-"""Offsets as two columns of numbers, ``tx_offset`` and ``op_offset``: comparing and reducing many at once."""
+"""Offsets as two columns of numbers, ``tx_offset`` and ``op_offset``, so that many are compared and reduced at once."""
 
 from typing import Final, TypeAlias
 
@@ -21,7 +21,7 @@ def at_most(left: Offsets, right: Offsets) -> Bools:
 
 
 def greater_of(left: OffsetColumns, right: OffsetColumns) -> OffsetColumns:
-    """Of each two offsets the greater."""
+    """The greater of each two offsets."""
     is_left = at_most(right, left)
     return np.where(is_left, left[0], right[0]), np.where(is_left, left[1], right[1])
 

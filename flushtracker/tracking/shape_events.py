@@ -10,7 +10,7 @@ from flushtracker.tracking.packed_columns import LabelledColumns
 SENT: Final = 0
 """The shape's part of a fragment: its last operation in it, -1 for none."""
 SENT_WITH_COMMIT: Final = 1
-"""The same of a fragment that ends its transaction."""
+"""The same, for a fragment that ends its transaction."""
 FLUSHED: Final = 2
 REMOVED: Final = 3
 

@@ -74,8 +74,8 @@ class ShapeTable:
     def apply(self, indexes: Ints, events: Ints, sent: Bools, *, now_ms: int, max_pending: int) -> None:
         """Apply the flushes and removals among ``events``, and the parts of fragments that ``sent`` marks.
 
-        ``indexes`` has the shape of each event. The shapes that are flushed or removed have all their transactions in
-        ``txns``. What only the group's cursor makes superfluous stays, for :func:`drop_passed`.
+        ``indexes`` has the shape of each event. ``txns`` must have all transactions of a shape that is flushed or
+        removed. Flushes and removals that the group's cursor has passed stay until :func:`drop_passed`.
         """
         known = self.shapes[ALIGNED].copy()
         kind, tx, op, _ = events

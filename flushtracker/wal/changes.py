@@ -138,6 +138,42 @@ class Truncate:
 
 Change: TypeAlias = Insert | Update | Delete | Truncate
 
+CHANGE_BYTES: Final = 80
+"""Counted for each change, for its numbers, its operation, and the name of its table, which its key repeats."""
+
+
+def change_bytes(change: Change) -> int:
+    """The size by which transactions are cut into fragments.
+
+    It is the bytes of its values in UTF-8, ``relation_row_bytes`` for each of its rows, and :data:`CHANGE_BYTES`.
+    """
+    per_row = relation_row_bytes(change.relation)
+    match change:
+        case Insert():
+            return CHANGE_BYTES + per_row + values_bytes(change.new)
+        case Delete():
+            return CHANGE_BYTES + per_row + values_bytes(change.old)
+        case Update():
+            size = CHANGE_BYTES + per_row + values_bytes(change.new)
+            return size if change.old is None else size + per_row + values_bytes(change.old)
+        case Truncate():
+            return CHANGE_BYTES
+
+
+def relation_row_bytes(relation: Relation) -> int:
+    """The bytes counted for a row apart from its values: the name of each column, and one more."""
+    return sum(1 + utf8_bytes(column.name) for column in relation.columns)
+
+
+def utf8_bytes(text: str) -> int:
+    """The number of bytes of ``text`` in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def values_bytes(row: Row) -> int:
+    """The bytes of a row's values in UTF-8; NULL has none."""
+    return sum(utf8_bytes(text) for text in row.values() if text is not None)
+
 
 @value(frozen=True, slots=True)
 class Commit:

@@ -2,8 +2,8 @@
 
 The server sends a transaction once it has committed: Begin (which already carries the commit LSN), its changes, Commit.
 The converter cuts it into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes``, so that memory stays
-bounded, and so does the size of the events that a fragment becomes. Only a change that is larger by itself exceeds
-``max_batch_bytes``, in a fragment of its own.
+bounded, and so does the size of the events that a fragment becomes. Only a single change that is larger than
+``max_batch_bytes`` exceeds it, in a fragment of its own.
 
 - ``last_log_offset`` strictly increases from fragment to fragment, so the commit fragment needs a change of its own.
   A full fragment is therefore emitted only when the change *after* it arrives. That always leaves a change for the
@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
-from flushtracker.wal.change_size import change_bytes
-from flushtracker.wal.changes import Change, Commit, TransactionFragment, Truncate
+from flushtracker.wal.changes import Change, Commit, TransactionFragment, Truncate, change_bytes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.pgoutput import Begin, CommitMessage, Message, RelationMessage, RowMessage, TruncateMessage
@@ -35,7 +34,7 @@ _RECONNECT: Final = "reconnect, so that the server resends from the confirmed LS
 
 @dataclass(slots=True)
 class _TransactionBuffer:
-    """The open transaction: the number of its changes so far, and the changes not yet emitted, of ``byte_count``."""
+    """The open transaction: its number of changes so far, and those not yet emitted, ``byte_count`` bytes of them."""
 
     begin: Begin
     change_count: int = 0
@@ -62,9 +61,9 @@ class _TransactionBuffer:
 class FragmentConverter:
     """Cuts a stream of messages into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes`` each.
 
-    Bytes are those of :func:`~flushtracker.wal.change_size.change_bytes`. The converter keeps the relations described
-    so far, and of the open transaction no more changes than one fragment may have. Create a new converter after a
-    reconnect, because the server restarts its stream, and after any exception.
+    Bytes are those of :func:`~flushtracker.wal.changes.change_bytes`. The converter keeps the relations described so
+    far, and at most one fragment's changes of the open transaction. Create a new converter after a reconnect, because
+    the server restarts its stream, and after any exception.
 
     Raises:
         ValueError: a limit is below 1.
@@ -91,7 +90,7 @@ class FragmentConverter:
         self._readers: dict[int, RowReader] = {}
         self._transaction: _TransactionBuffer | None = None
         self.committed_changes = 0
-        """The changes of all transactions that have ended, with the rows that were skipped."""
+        """The number of changes of all transactions that have ended, including the rows that were skipped."""
 
     @property
     def in_transaction(self) -> bool:

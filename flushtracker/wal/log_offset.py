@@ -18,7 +18,7 @@ class _Offset(NamedTuple):
 class LogOffset(_Offset):
     """The commit LSN of a transaction and the index of one operation within it, ordered by both.
 
-    A named tuple, because every change has one: it is created and compared in a third of a data class's time.
+    A named tuple, because every change has one, and creating and comparing it takes a third of a data class's time.
     The text form is for messages and logs. ``parse`` and ``str`` are inverses for all but :meth:`before_all`.
 
     >>> LogOffset(23997288, 5) < LogOffset(23997288, 6) < LogOffset(23997300, 0)

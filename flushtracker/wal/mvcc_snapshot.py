@@ -14,8 +14,8 @@ _TEXT: Final = re.compile(r"(\d{1,20}):(\d{1,20}):((?:\d{1,20}(?:,\d{1,20})*)?)"
 class MvccSnapshot:
     """A snapshot as ``pg_current_snapshot()`` writes it; ids have 64 bits. ``parse`` and ``str`` are inverses.
 
-    All transactions below ``xmin`` had ended, those in ``xip`` (ascending) were in progress, and none from ``xmax`` on
-    had ended.
+    When it was taken, all transactions below ``xmin`` had ended, those in ``xip`` (ascending) were in progress, and
+    none from ``xmax`` on had ended.
 
     >>> snapshot = MvccSnapshot.parse("100:105:100,103")
     >>> [snapshot.sees(xid) for xid in (99, 100, 102, 103, 105, 106)]
@@ -61,5 +61,5 @@ class MvccSnapshot:
         full = self.xmax + (xid - self.xmax + _XIDS // 2) % _XIDS - _XIDS // 2
         if full >= self.xmax:
             return False
-        place = bisect_left(self.xip, full)
-        return place == len(self.xip) or self.xip[place] != full
+        index = bisect_left(self.xip, full)
+        return index == len(self.xip) or self.xip[index] != full

@@ -1,10 +1,10 @@
-"""What a name may contain: sources and shape ids become keys of records, and fields of log lines."""
+"""What a source's name or a shape id may contain; both become keys of records and fields of log lines."""
 
 import re
 from typing import Final
 
-# Unicode's control characters and line breaks (categories Cc, Zl and Zp), and what no UTF-8 text can hold. Not all that
-# cannot be printed: which characters these are differs between versions of Unicode, and so between readers of a stream.
+# Unicode's control characters and line breaks (categories Cc, Zl and Zp), and surrogates, which UTF-8 cannot encode.
+# Other unprintable characters are allowed: which ones these are depends on the version of Unicode that a reader has.
 _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 

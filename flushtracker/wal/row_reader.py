@@ -9,8 +9,17 @@ from struct import error as StructError  # noqa: N812  # a class, despite its lo
 from typing import Final
 
 from flushtracker.errors import DecodeError
-from flushtracker.wal.change_size import CHANGE_BYTES, relation_row_bytes, values_bytes
-from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Update
+from flushtracker.wal.changes import (
+    CHANGE_BYTES,
+    Change,
+    Delete,
+    Insert,
+    Relation,
+    Row,
+    Update,
+    relation_row_bytes,
+    values_bytes,
+)
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import RowMessage
 from flushtracker.wal.pgoutput_reader import MessageReader
@@ -23,7 +32,7 @@ _read_length: Final = Struct(">i").unpack_from
 
 
 class RowReader:
-    """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.change_size.change_bytes`."""
+    """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.changes.change_bytes`."""
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation

@@ -1,7 +1,7 @@
-"""``value``: ``dataclass``, for small immutable objects of which every change of the WAL needs several.
+"""``value``: ``dataclass`` for small immutable objects; every change of the WAL needs several of them.
 
-To mypy they are frozen, and it rejects an assignment. At run time they are plain data classes with a hash, because to
-create a frozen one takes six times as long (0.86 µs against 0.14 µs with five fields, on Python 3.11).
+mypy treats them as frozen and rejects an assignment. At run time they are plain data classes with a hash, because
+creating a frozen one takes six times as long (0.86 µs against 0.14 µs with five fields, on Python 3.11).
 """
 
 from typing import TYPE_CHECKING

@@ -36,7 +36,10 @@ def test_the_file_is_read_as_written() -> None:
         (json.dumps(_FIELDS | {"streams": {"format": None}}).encode(), "something that is not text"),
         (json.dumps(_FIELDS | {"starts": None}).encode(), "not what this program writes"),
         (json.dumps(_FIELDS | {"starts": {"x": {"end": 1, "sources": {}}}}).encode(), "invalid literal"),
-        (json.dumps(_FIELDS | {"starts": {"0": {"end": "1", "sources": {}}}}).encode(), "a Kafka offset that is none"),
+        (
+            json.dumps(_FIELDS | {"starts": {"0": {"end": "1", "sources": {}}}}).encode(),
+            "a Kafka offset that is not an integer",
+        ),
         (json.dumps(_FIELDS | {"starts": {"0": {"end": 1, "sources": []}}}).encode(), "not what this program writes"),
         (json.dumps(_FIELDS | {"starts": {"0": {"end": 1, "sources": {"a": -1}}}}).encode(), "a Kafka offset that is"),
     ],

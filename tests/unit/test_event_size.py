@@ -13,8 +13,18 @@ from flushtracker.events.event_size import fragment_bytes_within, max_event_byte
 from flushtracker.events.fragment_sequencer import FragmentSequencer, shape_changes
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.wal.change_size import change_bytes
-from flushtracker.wal.changes import Change, Column, Commit, Delete, Insert, Relation, Row, TransactionFragment, Update
+from flushtracker.wal.changes import (
+    Change,
+    Column,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    Row,
+    TransactionFragment,
+    Update,
+    change_bytes,
+)
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 from flushtracker.wal.log_offset import LogOffset
 

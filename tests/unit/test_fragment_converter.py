@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
-from flushtracker.wal.change_size import change_bytes
 from flushtracker.wal.changes import (
     Change,
     Column,
@@ -21,6 +20,7 @@ from flushtracker.wal.changes import (
     TransactionFragment,
     Truncate,
     Update,
+    change_bytes,
 )
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES, FragmentConverter
 from flushtracker.wal.log_offset import LogOffset

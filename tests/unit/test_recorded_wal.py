@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.recordings.recording import read_recording
-from flushtracker.wal.change_size import change_bytes
-from flushtracker.wal.changes import Change, Delete, Insert, Row, TransactionFragment, Truncate, Update
+from flushtracker.wal.changes import Change, Delete, Insert, Row, TransactionFragment, Truncate, Update, change_bytes
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode

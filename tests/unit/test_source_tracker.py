@@ -121,7 +121,7 @@ def test_check_invariants_detects_holders_that_differ_from_the_reports() -> None
 
 
 def test_holders_are_the_first_ten_of_all_groups() -> None:
-    """Whichever group has them, and of equals the first by id, not by group."""
+    """From all groups; equal ones are sorted by id, not by group."""
     tracker = SourceTracker()
     reports = {str(group): report_of(*(shape(100 + lsn, f"s{lsn}") for lsn in range(group, 40, 3))) for group in (0, 1)}
     reports["2"] = report_of(*(shape(100, f"a{number}") for number in (1, 2)))
@@ -132,7 +132,7 @@ def test_holders_are_the_first_ten_of_all_groups() -> None:
 
 
 def test_the_first_holder_holds_all_that_is_not_acknowledged() -> None:
-    """Each holds from where it would let the ack go; never less than nothing."""
+    """``held_bytes`` counts from the ack that the shape alone would allow, and is never negative."""
     tracker = SourceTracker()
     shapes = (shape(100, "a"), shape(150, "b"), shape(10_000, "of an open transaction"))
     tracker.apply({"0": report_of(*shapes)}, chain_report(LogOffset(1_000, 0)))
@@ -141,14 +141,14 @@ def test_the_first_holder_holds_all_that_is_not_acknowledged() -> None:
 
 
 def test_removing_the_first_holder_acknowledges_up_to_the_next() -> None:
-    """The others' removal changes nothing as long as the first is there."""
+    """Removing another shape changes nothing while the first is pending."""
     tracker = SourceTracker()
     tracker.apply({"0": report_of(shape(100, "a"), shape(150, "b"))}, chain_report(LogOffset(1_000, 0)))
     assert [tracker.ack_if_removed(rank) for rank in (0, 1)] == [148, 98]
 
 
 def test_removing_the_only_holder_acknowledges_all_that_was_seen() -> None:
-    """As in the issue's sample."""
+    """Then the ack is the last commit seen, and the shape holds all WAL up to it."""
     tracker = SourceTracker()
     tracker.apply({"0": report(0x37F1C60, "orders-open")}, chain_report(LogOffset(0x37F1CE7, 0)))
     assert (tracker.ack_lsn, tracker.ack_if_removed(0)) == (0x37F1C5E, 0x37F1CE7)
@@ -156,21 +156,21 @@ def test_removing_the_only_holder_acknowledges_all_that_was_seen() -> None:
 
 
 def test_removing_one_of_equals_changes_nothing() -> None:
-    """Another shape, of whichever group, stands at the same place."""
+    """Another shape, in any group, has the same ``last_flushed``."""
     tracker = SourceTracker()
     tracker.apply({"0": report(100, "a"), "1": report(100, "b")}, chain_report(LogOffset(1_000, 0)))
     assert [tracker.ack_if_removed(rank) for rank in (0, 1)] == [98, 98]
 
 
 def test_ack_if_removed_is_never_above_the_last_commit_seen() -> None:
-    """What stands behind the first holder is an open transaction, whose commit is still to come."""
+    """The second holder has an open transaction, whose commit is still to come."""
     tracker = SourceTracker()
     tracker.apply({"0": report(100, "a"), "1": report(5_000, "open")}, chain_report(LogOffset(1_000, 0)))
     assert tracker.ack_if_removed(0) == 1_000
 
 
 def test_removed_shapes_are_those_of_the_last_batch() -> None:
-    """They are told once."""
+    """The next batch does not report them again."""
     tracker = SourceTracker()
     tracker.apply({"0": GroupReport(removed=("a",)), "1": GroupReport(removed=("b",))}, None)
     assert tracker.removed == {"a", "b"}
@@ -179,7 +179,7 @@ def test_removed_shapes_are_those_of_the_last_batch() -> None:
 
 
 def test_a_source_without_a_report_has_removed_nothing_in_the_batch() -> None:
-    """Another source's batches would tell its last removals again and again."""
+    """Otherwise each batch of another source would report its last removals again."""
     trackers = SourceTrackers(lambda _: None)
     trackers.apply([ReportRow("idle", "0", GroupReport(removed=("a",)).to_json())])
     assert trackers["idle"].removed == {"a"}
