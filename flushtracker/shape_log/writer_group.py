@@ -6,7 +6,10 @@ the end of the batch is one :class:`ShapeBatch` for each shape that an event rea
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from struct import Struct, error
+from typing import Final
 
+from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.log_row import LogRow
@@ -14,9 +17,11 @@ from flushtracker.shape_log.shape_writer import LogEnd, ShapeWriter
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.packed_records import pack_records, unpack_records
 
-_VERSION = b"\x01"
+_VERSION: Final = b"\x01"
+_COUNT: Final = Struct("<I")
+_SIZES: Final = Struct("<II")
+"""Of a record's name in UTF-8, and of the record; both follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class WriterGroup:
     def __init__(self, source: str, settings: WriterSettings, packed: bytes | None = None) -> None:
         self._source = source
         self._settings = settings
-        self._records = {} if packed is None else unpack_records(packed, len(_VERSION))
+        self._records = {} if packed is None else _unpack_records(packed, len(_VERSION))
         self._writers: dict[str, ShapeWriter] = {}
 
     def handle_batch(
@@ -116,7 +121,7 @@ class WriterGroup:
     def pack(self) -> bytes:
         """All writers as bytes."""
         self._pack_all()
-        return _VERSION + pack_records(self._records)
+        return _VERSION + _pack_records(self._records)
 
     def _writer(self, shape_id: str) -> ShapeWriter:
         writer = self._writers.get(shape_id)
@@ -138,3 +143,36 @@ class WriterGroup:
 
 def _offset(event: ShapeChangesEvent) -> tuple[LogOffset, LogOffset]:
     return event.last_log_offset, event.follows or LogOffset.before_all()
+
+
+def _pack_records(records: Mapping[str, bytes]) -> bytes:
+    """The records of shapes with their ids, so that one is read without the others; see :func:`_unpack_records`."""
+    pieces = [_COUNT.pack(len(records))]
+    for name, record in records.items():
+        encoded = name.encode("utf-8", "surrogatepass")
+        pieces += [_SIZES.pack(len(encoded), len(record)), encoded, record]
+    return b"".join(pieces)
+
+
+def _unpack_records(packed: bytes, start: int) -> dict[str, bytes]:
+    """Read the output of :func:`_pack_records`, from ``start`` to the end; raises ``StateError`` if it ends elsewhere.
+
+    >>> _unpack_records(_pack_records({"users": b"12"}), 0)
+    {'users': b'12'}
+    """
+    records: dict[str, bytes] = {}
+    end = start
+    try:
+        (count,) = _COUNT.unpack_from(packed, start)
+        end += _COUNT.size
+        for _ in range(count):
+            name_size, size = _SIZES.unpack_from(packed, end)
+            name_start = end + _SIZES.size
+            name_end = name_start + name_size
+            end = name_end + size
+            records[packed[name_start:name_end].decode("utf-8", "surrogatepass")] = packed[name_end:end]
+    except (error, UnicodeDecodeError):
+        end = -1
+    if end != len(packed):
+        raise StateError("the checkpoint's state is cut off; restore it, or start with a new one and a resend")
+    return records
