@@ -56,9 +56,9 @@ def random_links(rng: Random, count: int) -> list[list[Link]]:
             stream.append(Link(offsets[at], offsets[end], is_start, is_commit, f"p{len(stream)}"))
         at = max(0, end - rng.randint(0, 3)) if rng.random() < 0.1 else end
     batches: list[list[Link]] = [[] for _ in range(rng.randint(1, 6))]
-    places = sorted(rng.randrange(len(batches)) for _ in stream)
-    for place, link in zip(places, stream, strict=True):
-        batches[place].append(link)
+    numbers = sorted(rng.randrange(len(batches)) for _ in stream)
+    for number, link in zip(numbers, stream, strict=True):
+        batches[number].append(link)
     for batch in batches:
         rng.shuffle(batch)
     return batches

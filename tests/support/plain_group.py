@@ -151,9 +151,9 @@ def random_group_batches(rng: Random, shapes: int, transactions: int) -> list[Ba
         stream += _fragments(rng, *txns[at])
         at = max(0, at - rng.randint(0, 3)) if rng.random() < 0.15 else at + 1
     batches: list[Batch] = [([], []) for _ in range(rng.randint(1, 12))]
-    places = sorted(rng.randrange(len(batches)) for _ in stream)
-    for place, fragment in zip(places, stream, strict=True):
-        batches[place][0].append(fragment)
+    numbers = sorted(rng.randrange(len(batches)) for _ in stream)
+    for number, fragment in zip(numbers, stream, strict=True):
+        batches[number][0].append(fragment)
     for _ in range(rng.randint(0, 3 * transactions)):
         lsn, step, operations = rng.choice(txns)
         offset = LogOffset(lsn, step * rng.randrange(len(operations)) + rng.choice([0, 0, 1]))
