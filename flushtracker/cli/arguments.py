@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from flushtracker.cli.print_example import PrintExample
 from flushtracker.config.byte_size import parse_bytes
 from flushtracker.config.duration import parse_duration_ms
 from flushtracker.process.log_format import LOG_FORMATS
@@ -15,7 +16,7 @@ Parser: TypeAlias = argparse.ArgumentParser
 
 def add_track(parser: Parser) -> None:
     """Add the arguments of ``flushtracker track``."""
-    _add_config(parser, "such as conf/track_flushes.yaml")
+    _add_config(parser, "track_flushes.yaml")
     parser.add_argument(
         "--recover",
         action="store_true",
@@ -38,13 +39,13 @@ def check_track(arguments: argparse.Namespace) -> str | None:
 
 def add_write(parser: Parser) -> None:
     """Add the arguments of ``flushtracker write``."""
-    _add_config(parser, "such as conf/write_shapes.yaml")
+    _add_config(parser, "write_shapes.yaml")
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
 def add_capture(parser: Parser) -> None:
     """Add the arguments of ``flushtracker capture``."""
-    _add_config(parser, "such as conf/capture.yaml")
+    _add_config(parser, "capture.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
     parser.add_argument(
         "--new-epoch", action="store_true", help="continue as a new source, after the server was restored"
@@ -64,6 +65,7 @@ def add_add_shape(parser: Parser) -> None:
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="YAML as in the shapes file: a list 'shapes', or one shape; - for stdin"
     )
+    _add_example(parser, "shapes.yaml", "a shapes file")
     _add_edit(parser)
 
 
@@ -79,7 +81,7 @@ def _add_edit(parser: Parser) -> None:
 
 def add_snapshot(parser: Parser) -> None:
     """Add the arguments of ``flushtracker snapshot``."""
-    _add_config(parser, "such as conf/snapshot_shapes.yaml")
+    _add_config(parser, "snapshot_shapes.yaml")
     parser.add_argument("shapes", nargs="*", type=_name, metavar="SHAPE", help="only these; default: all that lack one")
     parser.add_argument("--again", action="store_true", help="also if a shape has one, which is replaced")
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
@@ -92,7 +94,7 @@ def check_snapshot(arguments: argparse.Namespace) -> str | None:
 
 def add_topics(parser: Parser) -> None:
     """Add the arguments of ``flushtracker topics``."""
-    _add_config(parser, "such as conf/kafka.yaml")
+    _add_config(parser, "kafka.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics")
     _add_verbose(parser)
 
@@ -127,11 +129,10 @@ def add_replay(parser: Parser) -> None:
 
 def add_report(parser: Parser) -> None:
     """Add the arguments of ``flushtracker report``."""
-    _add_config(parser, "the configuration of `flushtracker track`")
-    parser.add_argument("--source", metavar="NAME", help="the source to report on, if the table has several")
-    parser.add_argument(
-        "--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s"
-    )
+    add = parser.add_argument
+    add("--config", type=Path, required=True, metavar="FILE", help="the configuration of `flushtracker track`")
+    add("--source", metavar="NAME", help="the source to report on, if the table has several")
+    add("--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s")
     _add_verbose(parser)
 
 
@@ -230,8 +231,13 @@ def add_demo(parser: Parser) -> None:
     _add_verbose(parser)
 
 
-def _add_config(parser: Parser, example: str) -> None:
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=example)
+def _add_config(parser: Parser, file: str) -> None:
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=f"such as conf/{file}")
+    _add_example(parser, file, "this file")
+
+
+def _add_example(parser: Parser, file: str, what: str) -> None:
+    parser.add_argument("--example", action=PrintExample, file=file, help=f"print an example of {what}, and stop")
 
 
 def _add_capture_config(parser: Parser) -> None:

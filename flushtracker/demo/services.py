@@ -65,8 +65,8 @@ class Demo:
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
-            # Before anything starts, since without them it could not finish.
-            jars.paths()
+            # Before anything starts; only the first demo on a machine has to fetch them.
+            jars.fetch()
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
             for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES):

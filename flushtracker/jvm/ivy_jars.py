@@ -1,9 +1,11 @@
 """Jars locked in an Ivy file, fetched once with the Ivy that pyspark includes.
 
-Two environment variables override where they come from:
+Three environment variables say where they are kept and come from:
 
 ``FLUSHTRACKER_JARS``
     a folder that already contains the jars, laid out like ``.jars``; nothing is fetched.
+``XDG_CACHE_HOME``
+    the user's cache, for an installed wheel; ``~/.cache`` by default. In a checkout the folder is ``.jars``.
 ``FLUSHTRACKER_MAVEN``
     the URL of another Maven repository to fetch from.
 """
@@ -142,12 +144,13 @@ class JarSet:
 
 
 def _jar_folder(environ: Mapping[str, str]) -> Path:
-    """``FLUSHTRACKER_JARS``, else ``.jars`` of the checkout, or of the current directory for an installed wheel."""
+    """``FLUSHTRACKER_JARS``, else ``.jars`` of the checkout, or the user's cache for an installed wheel."""
     named = environ.get("FLUSHTRACKER_JARS")
     if named:
         return Path(named).absolute()
-    home = _CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else Path.cwd()
-    return home / ".jars"
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return _CHECKOUT / ".jars"
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "flushtracker"
 
 
 def _run_ivy(ivy_xml: Path, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:

@@ -76,6 +76,26 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     assert re.findall(r"^    ([\w-]+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("track", "track_flushes"),
+        ("write", "write_shapes"),
+        ("capture", "capture"),
+        ("snapshot", "snapshot_shapes"),
+        ("topics", "kafka"),
+        ("add-shape", "shapes"),
+    ],
+)
+def test_example_is_the_file_in_conf(command: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is printed as it is, without the arguments that are required otherwise."""
+    with pytest.raises(SystemExit) as exited:
+        main([command, "--example"])
+    assert exited.value.code == 0
+    assert capsys.readouterr().out == (ROOT / "conf" / f"{file}.yaml").read_text()
+    assert f'"conf/{file}.yaml"' in (ROOT / "pyproject.toml").read_text(), "it is not in the wheel"
+
+
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     """It is defined only in the package itself."""
     with pytest.raises(SystemExit) as exited:

@@ -180,6 +180,17 @@ def test_jars_that_were_never_fetched_are_reported_with_the_command(checkout: Pa
     )
 
 
+def test_an_installed_wheel_keeps_its_jars_in_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All programs find them there, whatever the current directory is."""
+    monkeypatch.setattr(ivy_jars, "_CHECKOUT", tmp_path / "site-packages")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for environ, cache in (({}, "home/.cache"), ({"XDG_CACHE_HOME": str(tmp_path / "other")}, "other")):
+        put_jars(tmp_path / cache / "flushtracker")
+        assert {path.parent for path in SPARK_JARS.paths(environ)} == {tmp_path / cache / "flushtracker"}
+
+
 def test_a_folder_of_jars_is_used_as_it_is(tmp_path: Path) -> None:
     """Nothing is fetched into it; each jar that is missing or broken is named."""
     folder = tmp_path / "mine"
