@@ -15,6 +15,7 @@ ARG PIP_INDEX_URL
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY flushtracker flushtracker
+COPY conf conf
 RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture]'
 
 # Spark's extra jars go next to its own, where each driver and executor finds them without --jars.

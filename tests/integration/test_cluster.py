@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
 _TIMEOUT_S: Final = 240
-_README_LINE: Final = r"""spark-submit --master spark://HOST:7077 \
+_DOCUMENTED_LINE: Final = r"""spark-submit --master spark://HOST:7077 \
   --jars "$(echo dist/jars/*.jar | tr ' ' ,)" --py-files dist/flushtracker.zip \
   jobs/track_flushes.py --config conf/track_flushes.yaml
 """
@@ -31,9 +31,9 @@ def _ack_lsns(job: JobFolder) -> list[int]:
     return [ack_lsn for *_, ack_lsn in job.acks(SOURCE)] if (job.root / "acks" / "_delta_log").exists() else []
 
 
-def test_the_readmes_spark_submit_gives_the_acks_of_the_core_alone(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_the_documented_spark_submit_gives_the_acks_of_the_core_alone(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """In a folder like the checkout, with the example configuration and its relative paths, but another trigger."""
-    assert _README_LINE in (_ROOT / "README.md").read_text()
+    assert _DOCUMENTED_LINE in (_ROOT / "docs" / "deploying.md").read_text()
     for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
         (tmp_path / name).symlink_to(target)
     (tmp_path / "conf").mkdir()
@@ -43,13 +43,13 @@ def test_the_readmes_spark_submit_gives_the_acks_of_the_core_alone(cluster: Stan
     )
     job = JobFolder(tmp_path / "data")
     expected = write_recorded_workload(job, ticks_per_batch=100)
-    line = _README_LINE.replace("spark://HOST:7077", cluster.master_url)
+    line = _DOCUMENTED_LINE.replace("spark://HOST:7077", cluster.master_url)
     driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
     assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)
     assert _ack_lsns(job) == expected
 
 
-def test_the_readmes_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """The writers' job with the configuration of `make run`, but in larger batches; executors append to the log."""
     for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
         (tmp_path / name).symlink_to(target)
@@ -60,7 +60,7 @@ def test_the_readmes_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_
     (tmp_path / "conf" / "write_shapes.yaml").write_text(
         example.replace("max_files_per_trigger: 1 ", "max_files_per_trigger: 10 ")
     )
-    line = _README_LINE.replace("spark://HOST:7077", cluster.master_url).replace("track_flushes", "write_shapes")
+    line = _DOCUMENTED_LINE.replace("spark://HOST:7077", cluster.master_url).replace("track_flushes", "write_shapes")
     driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
     assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)
     assert main(["verify", "--log", str(tmp_path / "data" / "log"), *recording]) == 0

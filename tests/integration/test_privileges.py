@@ -1,4 +1,4 @@
-"""Least privilege: each program works with exactly what the README lists, and says which of it is missing."""
+"""Least privilege: each program works with exactly what docs/security.md lists, and says which of it is missing."""
 
 import subprocess
 import sys
@@ -168,7 +168,7 @@ def test_publisher_without_any_right_to_write_is_told_so(secured_broker: Secured
 def test_capture_names_what_its_role_lacks(
     secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, statement: str, message: str
 ) -> None:
-    """Each attribute and each grant of the README's statements."""
+    """Each attribute and each grant of the page's statements."""
     config = settings_of(acls_of("capture", topics_of(secured_rig))).write(tmp_path)
     secured_rig.server.execute(statement)
     try:

@@ -1,4 +1,4 @@
-"""The privileges that the README lists for each program."""
+"""The privileges that ``docs/security.md`` lists for each program."""
 
 import re
 from collections.abc import Mapping
@@ -7,14 +7,14 @@ from typing import Final
 
 from tests.support.secured_broker import Acl
 
-_README: Final = (Path(__file__).parents[2] / "README.md").read_text()
+_PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 _HEAD: Final = re.compile(r"^\| program \|(?P<cells>.*)\|$", re.MULTILINE)
 _SQL: Final = re.compile(r"```sql\n(?P<statements>CREATE ROLE capture.*?)```", re.DOTALL)
 
 
 def documented_acls(program: str) -> list[tuple[str, str]]:
     """Each operation with the role of its topic, such as ``("READ", "fragments")``."""
-    head, row = _HEAD.search(_README), re.search(rf"^\| `{program}` \|(?P<cells>.*)\|$", _README, re.MULTILINE)
+    head, row = _HEAD.search(_PAGE), re.search(rf"^\| `{program}` \|(?P<cells>.*)\|$", _PAGE, re.MULTILINE)
     assert head is not None
     assert row is not None
     cells = zip(_cells(head["cells"]), _cells(row["cells"]), strict=True)
@@ -28,7 +28,7 @@ def acls_of(program: str, topics: Mapping[str, str]) -> set[Acl]:
 
 def documented_role(password: str) -> list[str]:
     """The statements that create capture's role and its publication."""
-    found = _SQL.search(_README)
+    found = _SQL.search(_PAGE)
     assert found is not None
     lines = [line.partition("--")[0].strip() for line in found["statements"].splitlines()]
     return [line.replace("…", password) for line in lines]

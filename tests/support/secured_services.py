@@ -38,7 +38,7 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
 
 @pytest.fixture(scope="session")
 def secured_server() -> Iterator[SecuredPostgres]:
-    """With capture's role and the publication as the README says, and nothing for PUBLIC."""
+    """With capture's role and the publication as docs/security.md says, and nothing for PUBLIC."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         server = SecuredPostgres(Path(name) / "server")

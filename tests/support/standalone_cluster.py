@@ -113,7 +113,7 @@ class StandaloneCluster:
         return found[1]
 
     def submit(self, *arguments: str, cwd: Path, **environ: str) -> subprocess.Popen[bytes]:
-        """Start ``spark-submit`` with the README's flags, then ``arguments``: more flags, the job and its arguments.
+        """Start ``spark-submit`` as docs/deploying.md does, then ``arguments``: more flags, the job and its arguments.
 
         See :meth:`start_driver`.
         """
@@ -193,7 +193,7 @@ def _plain_environ() -> dict[str, str]:
 
 
 def _make_executor_python(folder: Path) -> Path:
-    """Create a Python with only the packages that the README requires of executors, linked from this one."""
+    """Create a Python with only the packages that docs/deploying.md requires of executors, linked from this one."""
     venv.create(folder, symlinks=True)
     ours = Path(pyspark.__file__).parents[1]
     theirs = next((folder / "lib").glob("python*/site-packages"))

@@ -77,13 +77,13 @@ def test_readers_see_whole_transactions_only(log: str) -> None:
     assert read_shape(log, "users").rows.to_pylist() == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
 
 
-def test_the_readme_reads_a_log(tmp_path: Path) -> None:
-    """Its block runs beside a folder `data` like that of `make run`."""
+def test_the_documented_program_reads_a_log(tmp_path: Path) -> None:
+    """The block of docs/shape_log.md runs beside a folder `data` like that of `make run`."""
     log = str(tmp_path / "data" / "log")
     create_shape_log(log)
     shape = {"shape_id": "orders-original"}
     append(log, [item((100, 0), "insert", "1", {"id": "1"}, **shape), commit(100, **shape)])
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "shape_log.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if "read_shape_log" in block]
     command = [sys.executable, "-c", f"{block}\nprint(later.rows.num_rows)"]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
