@@ -13,7 +13,7 @@ ARG FLUSHTRACKER_MAVEN
 ARG PIP_INDEX_URL
 
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY flushtracker flushtracker
 COPY conf conf
 RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture]'

@@ -1,6 +1,7 @@
-"""The links between README and docs lead to files and headings that exist."""
+"""The links between README and docs lead to files and headings that exist, and those of a package index to no file."""
 
 import re
+import runpy
 from pathlib import Path
 from typing import Final
 
@@ -29,3 +30,18 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+def test_package_index_gets_no_relative_links() -> None:
+    """They are absolute once there is a public repository; until then the files are named."""
+    for_index = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["for_index"]
+    readme = (
+        "See [deploying.md](docs/deploying.md#jars), [Spark](https://spark.apache.org).\n\n![Page](docs/a.png)\n\nEnd"
+    )
+    assert for_index(readme, "") == "See deploying.md, [Spark](https://spark.apache.org).\n\nEnd"
+    assert for_index(readme, "https://x/y").split("](")[1:] == [
+        "https://x/y/blob/HEAD/docs/deploying.md#jars), [Spark",
+        "https://spark.apache.org).\n\n![Page",
+        "https://x/y/raw/HEAD/docs/a.png)\n\nEnd",
+    ]
+    assert re.findall(r"\]\((?!\w+://)", for_index((ROOT / "README.md").read_text(), "")) == []

@@ -180,9 +180,7 @@ def test_jars_that_were_never_fetched_are_reported_with_the_command(checkout: Pa
     )
 
 
-def test_an_installed_wheel_keeps_its_jars_in_the_users_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_wheel_keeps_its_jars_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All programs find them there, whatever the current directory is."""
     monkeypatch.setattr(ivy_jars, "_CHECKOUT", tmp_path / "site-packages")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
