@@ -7,33 +7,30 @@ from pathlib import Path
 from typing import Final
 
 import flushtracker
+from flushtracker.kafka.topic_rules import ROLES
 
 ROOT: Final = Path(flushtracker.__file__).parent
 PAGE: Final = (ROOT.parent / "docs" / "configuration.md").read_text()
-TREES: Final = [
-    ast.parse(path.read_text())
-    for path in ROOT.rglob("*.py")
-    if "allow(" in path.read_text() or "ROLES" in path.read_text()
-]
 
 
 def allowed_keys() -> set[str]:
-    """The strings in all calls ``section.allow(…)``, and in the tuples that they unpack by name."""
-    keys, unpacked = set[str](), {"ROLES"}
-    for node in (node for tree in TREES for node in ast.walk(tree)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "allow":
-            keys |= {key for argument in node.args for key in strings(argument)}
-            unpacked |= {part.id for argument in node.args for part in ast.walk(argument) if isinstance(part, ast.Name)}
-    for node in (node for tree in TREES for node in ast.walk(tree)):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Tuple):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id in unpacked for target in targets):
+    """The strings in all calls ``section.allow(…)``, and in the tuples that they unpack."""
+    keys = set[str](ROLES)
+    for tree in (ast.parse(path.read_text()) for path in ROOT.rglob("*.py") if ".allow(" in path.read_text()):
+        unpacked = set[str]()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "allow":
+                keys |= set(strings(*node.args))
+                unpacked |= {getattr(part.value, "id", "") for part in node.args if isinstance(part, ast.Starred)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and {getattr(target, "id", "") for target in node.targets} & unpacked:
                 keys |= set(strings(node.value))
     return keys
 
 
-def strings(node: ast.expr) -> Iterator[str]:
-    return (part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str))
+def strings(*nodes: ast.expr) -> Iterator[str]:
+    parts = (part for node in nodes for part in ast.walk(node))
+    return (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
 
 
 def test_every_key_is_documented() -> None:
