@@ -73,10 +73,10 @@ class Demo:
                 shutil.copyfile(_CONF / name, self._folder / name)
             self._say(f"data and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
-            self._say(f"what the tracker knows will be on {self.status_url}")
+            self._say(f"the status page will be on {self.status_url}")
             for name, url in (("STATUS", self.status_url), ("CAPTURE", self.capture_url)):
                 os.environ[f"FLUSHTRACKER_DEMO_{name}_PORT"] = url.rpartition(":")[2]
-            self._say("everything runs after a minute or so, most of which Spark takes to start, twice")
+            self._say("it takes about a minute until everything runs, mostly for starting Spark twice")
             self._start_server(parts)
             self._start_broker(parts)
             self._startup.say("creating the topics")
