@@ -28,7 +28,7 @@ from flushtracker.delta.acks.ack_reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.monitoring.peer import Peer
+from flushtracker.monitoring.peers import StatusPeer
 from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
@@ -103,7 +103,7 @@ class CaptureLoop:
         watches.enter_context(StatusServer(status, self.status))
         watches.enter_context(self._slot_watch)
         if stall is not None:
-            self._evictor = watches.enter_context(Evictor(stall, [Peer(url) for url in status.peers], self.status))
+            self._evictor = watches.enter_context(Evictor(stall, list(map(StatusPeer, status.peers)), self.status))
 
     def _tell_of_lost_slot(self, error: LostSlotError) -> None:
         """Keep the status readable for a while: otherwise its last word would be that the slot is well."""

@@ -1,15 +1,22 @@
-"""``StatusApp``: the paths of a program's status, as a WSGI application. Each answer is made of the document alone."""
+"""``StatusApp``: the paths of a program's status as a WSGI application: metrics, health, readiness, document and page.
+
+Each response is derived from the document alone; the page also reads :class:`PageData`.
+"""
 
 import json
+import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flushtracker.errors import printable
-from flushtracker.monitoring.health import not_ready_because
-from flushtracker.monitoring.host_check import is_meant_for
+from flushtracker.monitoring.http_server import is_meant_for
 from flushtracker.monitoring.metrics import metrics
-from flushtracker.monitoring.page import PAGE, PAGE_POLICY
-from flushtracker.monitoring.program_status import ProgramStatus
+from flushtracker.process.clock import now_ms
+from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import ProgramStatus
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -34,21 +41,18 @@ class _Answer(NamedTuple):
 
 
 class StatusApp:
-    """``read`` returns the document, ``view`` what the page shows besides it, and ``now_ms`` the time.
-
-    It is served on ``listen_host``.
-    """
+    """``read`` returns the document, ``page_data`` what the page shows besides it; it is served on ``listen_host``."""
 
     def __init__(
         self,
         listen_host: str,
         read: Callable[[], ProgramStatus],
-        view: Callable[[], Mapping[str, Any]],
-        now_ms: Callable[[], int],
+        page_data: Callable[[], Mapping[str, Any]],
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._listen_host = listen_host
         self._read = read
-        self._view = view
+        self._page_data = page_data
         self._now_ms = now_ms
         self._paths: Final[Mapping[str, Callable[[WSGIEnvironment], _Answer]]] = {
             "/": lambda _: _Answer("200 OK", _HTML, PAGE, PAGE_POLICY),
@@ -79,7 +83,7 @@ class StatusApp:
             return _text("405 Method Not Allowed", f"The methods are {allowed}")._replace(headers=(("Allow", allowed),))
         try:
             return handler(environ)
-        except Exception as error:  # noqa: BLE001  the program goes on, whatever its status is worth
+        except Exception as error:  # noqa: BLE001  the program continues without its status
             return _text("503 Service Unavailable", f"The status cannot be read: {type(error).__name__}")
 
     def _metrics(self, environ: "WSGIEnvironment") -> _Answer:
@@ -97,7 +101,7 @@ class StatusApp:
         return _text("503 Service Unavailable", f"Not ready: {reason}")
 
     def _page_json(self, _environ: "WSGIEnvironment") -> _Answer:
-        return _json({"version": 1, "now_ms": self._now_ms(), "status": self._read().to_json(), **self._view()})
+        return _json({"version": 1, "now_ms": self._now_ms(), "status": self._read().to_json(), **self._page_data()})
 
 
 def _text(status: str, text: str) -> _Answer:
@@ -107,3 +111,35 @@ def _text(status: str, text: str) -> _Answer:
 def _json(fields: Mapping[str, Any]) -> _Answer:
     # ASCII: half a surrogate pair in a name becomes an escape, not an error.
     return _Answer("200 OK", _JSON, json.dumps(fields).encode())
+
+
+def not_ready_because(status: ProgramStatus) -> str | None:
+    """Why a program does not do its work yet; ``None`` if it is ready.
+
+    A job stays ready during a long batch: a restart would only make it longer. There is an alert for it.
+    """
+    if isinstance(status, JobStatus):
+        return None if status.is_ready else "the query is starting: it reads its state or runs its first batch"
+    if not status.is_connected:
+        return "there is no replication connection to PostgreSQL, or the shapes have not been read yet"
+    if status.slot is None:
+        return "the slot has not been read yet"
+    return None
+
+
+def _policy(page: bytes) -> str:
+    """A Content-Security-Policy that allows only the page's own script and style, by their hashes."""
+
+    def hashed(tag: bytes) -> str:
+        contents = re.findall(rb"<%b>(.*?)</%b>" % (tag, tag), page, re.DOTALL)
+        return " ".join(f"'sha256-{b64encode(sha256(content).digest()).decode()}'" for content in contents)
+
+    return (
+        f"default-src 'none'; script-src {hashed(b'script')}; style-src {hashed(b'style')}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+PAGE: Final = files("flushtracker.monitoring").joinpath("page.html").read_bytes()
+"""One file that loads nothing else."""
+PAGE_POLICY: Final = _policy(PAGE)

@@ -1,39 +1,39 @@
-"""``StatusServer``: what a program tells about itself over HTTP, while it runs."""
+"""``StatusServer``: serves the status of a running program over HTTP."""
 
 from collections.abc import Callable
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.monitoring.http_server import HttpServer
-from flushtracker.monitoring.program_status import ProgramStatus
+from flushtracker.monitoring.page_data import PageData
 from flushtracker.monitoring.status_app import StatusApp
-from flushtracker.monitoring.watch import Watch, now_ms
+from flushtracker.status.program_status import ProgramStatus
 
 
 class StatusServer:
     """Serves what ``read`` returns, from the start of the ``with`` block to its end.
 
-    ``read`` is called in threads of the server, several at once, at any time. It must return what is known without
-    waiting for the program: a reference to the last document, not a lock that a batch holds. An exception of ``read``
-    makes the program unhealthy and is not raised anywhere.
+    Several threads of the server call ``read`` at any time, also at once. It must return without waiting for the
+    program, such as for a lock that a batch holds. If it raises, the program counts as unhealthy, and nobody sees the
+    exception.
 
     Entering raises ``ConfigError`` if nothing can listen at ``status.listen``.
     """
 
     def __init__(self, config: StatusConfig, read: Callable[[], ProgramStatus]) -> None:
         self._config = config
-        self._watch = Watch(read, config.peers)
-        self._app = StatusApp(config.listen_host, read, self._watch.to_json, now_ms)
+        self._page_data = PageData(read, config.peers)
+        self._app = StatusApp(config.listen_host, read, self._page_data.to_json)
         self._http: HttpServer | None = None
 
     def __enter__(self) -> "StatusServer":
         self._http = HttpServer(self._config, self._app)
-        self._watch.start()
+        self._page_data.start()
         return self
 
     def __exit__(self, _kind: object, _error: object, _trace: object) -> None:
         if self._http is not None:
             self._http.close()
-            self._watch.close()
+            self._page_data.close()
 
     @property
     def port(self) -> int:

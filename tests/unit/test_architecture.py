@@ -24,7 +24,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "events": frozenset({"errors", "shapes", "wal"}),
     "tracking": frozenset({"errors", "wal"}),
     "shape_log": frozenset({"errors", "events", "shapes", "wal"}),
-    "status": frozenset({"wal"}),
+    "status": frozenset({"errors", "wal"}),
 }
 """Room → our rooms that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
 
@@ -38,7 +38,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "tls": frozenset(),
     "postgres": frozenset({"errors", "shapes", "status", "tls", "wal"}),
     "kafka": frozenset({"config", "errors", "events", "tls", "wal"}),
-    "monitoring": frozenset({"config", "errors", "status"}),
+    "monitoring": frozenset({"config", "errors", "process", "status"}),
     "spark": frozenset({"config", "delta.log", "errors", "jvm", "kafka", "process", "shape_log", "shapes", "wal"}),
 }
 """Each wraps one outside system. What it imports besides pure rooms is below it: Spark reads the tables of Delta."""
@@ -46,7 +46,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
 PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta.acks", "postgres", "kafka", "monitoring"}),
     "jobs": frozenset(),
-    "jobs.track": frozenset({*PURE, "delta.acks", "monitoring", "spark"}),
+    "jobs.track": frozenset({*PURE, "delta.acks", "monitoring", "process", "spark"}),
     "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "postgres", "spark"}),
     "jobs.write": frozenset({*PURE, "delta", "delta.log", "event_files", "jobs.snapshot", "kafka", "spark"}),
     "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
@@ -103,6 +103,7 @@ PURE_LIBRARY: Final = frozenset(
         "operator",
         "re",
         "struct",
+        "types",
         "typing",
         "unicodedata",
     ]

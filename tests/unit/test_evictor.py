@@ -9,7 +9,7 @@ import pytest
 from flushtracker.capture.eviction.config import StallRule
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.monitoring.peer import PeerAnswer
+from flushtracker.monitoring.peers import PeerAnswer
 from flushtracker.status.capture_status import CaptureStatus
 from tests.support.waiting import wait_until
 from tests.unit.test_eviction_policy import ACK, MB, SOURCE, World

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from flushtracker.monitoring.history import History
-from flushtracker.monitoring.program_status import ProgramStatus
-from flushtracker.monitoring.watch import Watch
+from flushtracker.monitoring.page_data import LsnHistory, PageData
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
+from flushtracker.status.program_status import ProgramStatus
 
 SLOT: Final = SlotStatus(
     "s",
@@ -29,7 +28,7 @@ def test_a_point_has_what_both_programs_say_of_the_source() -> None:
     """Written and confirmed by capture, seen and acknowledged by the job; in whichever order they come."""
     orders: list[list[ProgramStatus]] = [[job("a", "b"), CAPTURE], [CAPTURE, job("a", "b")]]
     for statuses in orders:
-        history = History()
+        history = LsnHistory()
         history.add(1_000, statuses)
         assert history.to_json() == {
             "a": [[1_000, "0/40", "0/30", "0/20", "0/10"]],
@@ -38,13 +37,13 @@ def test_a_point_has_what_both_programs_say_of_the_source() -> None:
 
 
 def test_capture_alone_knows_the_ack_that_it_has_read() -> None:
-    history = History()
+    history = LsnHistory()
     history.add(1_000, [CAPTURE, CaptureStatus(1, 1, None, is_connected=False)])
     assert history.to_json() == {"a": [[1_000, "0/40", None, "0/1F", "0/10"]]}
 
 
 def test_an_hour_is_kept() -> None:
-    history = History()
+    history = LsnHistory()
     for at_ms in range(0, 5_000_000, 10_000):
         history.add(at_ms, [job("a")])
     times = [point[0] for point in history.to_json()["a"]]
@@ -52,7 +51,7 @@ def test_an_hour_is_kept() -> None:
 
 
 def test_a_source_is_forgotten_an_hour_after_its_last_point() -> None:
-    history = History()
+    history = LsnHistory()
     history.add(0, [job("a")])
     history.add(3_600_000, [job("b")])
     assert set(history.to_json()) == {"a", "b"}
@@ -62,7 +61,7 @@ def test_a_source_is_forgotten_an_hour_after_its_last_point() -> None:
 
 def test_sources_beyond_the_limit_are_left_out() -> None:
     """Memory is bounded, and the sources that are there stay."""
-    history = History()
+    history = LsnHistory()
     history.add(0, [job("first")])
     history.add(1, [job(*map(str, range(100)), "first")])
     assert len(history.to_json()) == 8
@@ -71,8 +70,8 @@ def test_sources_beyond_the_limit_are_left_out() -> None:
 
 def test_a_program_that_cannot_be_read_leaves_a_hole_and_not_an_error() -> None:
     known: list[JobStatus] = []
-    watch = Watch(lambda: known[0], ())
-    watch.take_point()
+    data = PageData(lambda: known[0], ())
+    data.add_point()
     known.append(job("a"))
-    watch.take_point()
-    assert len(watch.to_json()["history"]["a"]) == 1
+    data.add_point()
+    assert len(data.to_json()["history"]["a"]) == 1

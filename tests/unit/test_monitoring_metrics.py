@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from flushtracker import __version__
 from flushtracker.monitoring.metrics import metrics
-from flushtracker.monitoring.program_status import ProgramStatus
 from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.program_status import ProgramStatus
 from tests.support.random_status import NAMES, random_capture, random_job
 
 NOW_MS: Final = 1_800_000_100_000

@@ -6,7 +6,7 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Final
 
-from flushtracker.monitoring.page import PAGE, PAGE_POLICY
+from flushtracker.monitoring.status_app import PAGE, PAGE_POLICY
 
 TEXT: Final = PAGE.decode()
 SCRIPT: Final = re.findall(r"<script>(.*?)</script>", TEXT, re.DOTALL)[0]

@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.monitoring.host_check import is_meant_for
-from flushtracker.monitoring.page import PAGE
-from flushtracker.monitoring.program_status import ProgramStatus
-from flushtracker.monitoring.status_app import StatusApp
+from flushtracker.monitoring.http_server import is_meant_for
+from flushtracker.monitoring.status_app import PAGE, StatusApp
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import ProgramStatus
 
 NOW_MS: Final = 1_800_000_000_000
 READY_JOB: Final = JobStatus(NOW_MS - 1_500, 1, is_ready=True)
@@ -83,11 +82,11 @@ def test_a_status_that_cannot_be_read_is_unavailable(path: str) -> None:
     ("status", "expected"),
     [
         (READY_JOB, "Ready\n"),
-        (NEW_JOB, "Not ready: the query does not run yet: its state is being read, or its first batch runs\n"),
+        (NEW_JOB, "Not ready: the query is starting: it reads its state or runs its first batch\n"),
         (CaptureStatus(1, 1, "s", is_connected=True, slot=SLOT), "Ready\n"),
         (
             CaptureStatus(1, 1, "s", is_connected=False, slot=SLOT),
-            "Not ready: there is no replication connection to PostgreSQL, or the shapes are not read yet\n",
+            "Not ready: there is no replication connection to PostgreSQL, or the shapes have not been read yet\n",
         ),
         (CaptureStatus(1, 1, "s", is_connected=True), "Not ready: the slot has not been read yet\n"),
     ],

@@ -12,14 +12,13 @@ import pytest
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import DecodeError
-from flushtracker.monitoring import peer as peer_module
-from flushtracker.monitoring.http_client import fetch
-from flushtracker.monitoring.peer import Peer
-from flushtracker.monitoring.program_status import parse_status
+from flushtracker.monitoring import peers
+from flushtracker.monitoring.peers import StatusPeer, fetch
 from flushtracker.monitoring.status_server import StatusServer
-from flushtracker.monitoring.watch import now_ms
+from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
+from flushtracker.status.program_status import parse_status
 from tests.support.status_pages import raw_server
 from tests.support.waiting import wait_until
 
@@ -55,7 +54,7 @@ def answering(body: bytes, status: int = 200, **headers: str) -> Iterator[str]:
 
 def test_a_peers_document_is_kept_with_its_date() -> None:
     with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as server:
-        peer = Peer(server.url.rstrip("/"))
+        peer = StatusPeer(server.url.rstrip("/"))
         before = now_ms()
         peer.ask()
     answer = peer.answer
@@ -69,7 +68,7 @@ def test_a_peers_document_is_kept_with_its_date() -> None:
 def test_a_peer_that_ends_leaves_what_it_said_last() -> None:
     """The page shows it with its date."""
     with StatusServer(StatusConfig("127.0.0.1", 0), lambda: JOB) as server:
-        peer = Peer(server.url.rstrip("/"))
+        peer = StatusPeer(server.url.rstrip("/"))
         peer.ask()
         known = peer.answer
     peer.ask()
@@ -88,7 +87,7 @@ def test_a_peer_that_ends_leaves_what_it_said_last() -> None:
 )
 def test_another_answer_is_an_error(body: bytes, status: int, error: str) -> None:
     with answering(body, status) as url:
-        peer = Peer(url)
+        peer = StatusPeer(url)
         peer.ask()
     assert (peer.answer.status, peer.answer.error) == (None, error)
 
@@ -96,7 +95,7 @@ def test_another_answer_is_an_error(body: bytes, status: int, error: str) -> Non
 def test_a_redirect_is_not_followed() -> None:
     """A peer cannot make the program ask something else."""
     with answering(json.dumps(JOB.to_json()).encode()) as target, answering(b"", 302, Location=target) as url:
-        peer = Peer(url)
+        peer = StatusPeer(url)
         peer.ask()
     assert peer.answer.status is None
     assert peer.answer.error == "Found"
@@ -106,14 +105,14 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
     with answering(json.dumps(JOB.to_json()).encode()) as url:
-        peer = Peer(url)
+        peer = StatusPeer(url)
         peer.ask()
     assert peer.answer.status == JOB
 
 
 def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, but not the answer."""
-    monkeypatch.setattr(peer_module, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(peers, "_TIMEOUT_S", 0.3)
     stop = Event()
 
     class Slow(BaseHTTPRequestHandler):
@@ -130,7 +129,7 @@ def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch)
     server = HTTPServer(("127.0.0.1", 0), Slow)
     thread = Thread(target=server.handle_request)
     thread.start()
-    peer = Peer(f"http://127.0.0.1:{server.server_port}")
+    peer = StatusPeer(f"http://127.0.0.1:{server.server_port}")
     started = time.monotonic()
     peer.ask()
     assert time.monotonic() - started < 5
@@ -142,12 +141,12 @@ def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_peer_whose_header_never_ends_is_told_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, so nothing was wrong, and the page gave no reason for figures that grew old."""
-    monkeypatch.setattr(peer_module, "_FRESH_MS", 1_000)
+    monkeypatch.setattr(peers, "_FRESH_MS", 1_000)
     head = b"HTTP/1.1 200 OK\r\nX: "
     with raw_server(head, byte_every_s=0.05) as port:
         config = StatusConfig("127.0.0.1", 0, (f"http://127.0.0.1:{port}",))
         with StatusServer(config, lambda: JOB) as server:
-            page = Peer(server.url.rstrip("/"))
+            page = StatusPeer(server.url.rstrip("/"))
 
             def error() -> object:
                 return json.loads(fetch(f"{page.answer.url}/page.json", 5))["peers"][0]["error"]
@@ -158,7 +157,7 @@ def test_a_peer_whose_header_never_ends_is_told_on_the_page(monkeypatch: pytest.
 def test_a_peer_that_has_answered_has_no_error() -> None:
     """However long ago it did: it is asked again in between."""
     with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as server:
-        peer = Peer(server.url.rstrip("/"))
+        peer = StatusPeer(server.url.rstrip("/"))
         peer.ask()
     assert peer.answer_at(now_ms() + 60_000) == peer.answer
     assert peer.answer.error is None
@@ -170,7 +169,7 @@ def test_a_silent_peer_does_not_delay_the_start_the_page_and_the_end() -> None:
         config = StatusConfig("127.0.0.1", 0, (f"http://127.0.0.1:{silent.server_port}",))
         started = time.monotonic()
         with StatusServer(config, lambda: JOB) as server, answering(b"") as _:
-            peer = Peer(server.url.rstrip("/"))
+            peer = StatusPeer(server.url.rstrip("/"))
             peer.ask()
             assert peer.answer.status == JOB
         assert time.monotonic() - started < 2
@@ -188,7 +187,7 @@ def test_jobs_page_has_the_document_of_capture() -> None:
 
 
 def _peer(server: StatusServer) -> dict[str, Any] | None:
-    page = Peer(server.url.rstrip("/"))
+    page = StatusPeer(server.url.rstrip("/"))
     fields = json.loads(fetch(f"{page.answer.url}/page.json", 5))
     answer: dict[str, Any] = fields["peers"][0]
     return answer if answer["status"] is not None else None

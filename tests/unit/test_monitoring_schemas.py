@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from flushtracker.monitoring.metrics import metrics
-from flushtracker.monitoring.program_status import ProgramStatus, parse_status
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import ProgramStatus, parse_status
 from tests.support.random_status import random_capture, random_job
 
 DOCS: Final = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from flushtracker.monitoring.program_status import ProgramStatus
+from flushtracker.status.program_status import ProgramStatus
 from tests.support.prometheus_server import faster_rules
 from tests.support.sample_status import capturing, idle_job, stalled_job
 from tests.support.status_program import StatusProgram

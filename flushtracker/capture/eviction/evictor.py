@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from flushtracker.capture.eviction.config import StallRule
 from flushtracker.capture.eviction.policy import Decision, EvictionPolicy
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.monitoring.peer import PeerAnswer
+from flushtracker.monitoring.peers import PeerAnswer
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
 
@@ -25,7 +25,7 @@ _STOP_TIMEOUT_S: Final = 1.0
 
 
 class Peer(Protocol):
-    """The part of :class:`flushtracker.monitoring.peer.Peer` that is used here."""
+    """The part of :class:`flushtracker.monitoring.peers.StatusPeer` that is used here."""
 
     answer: PeerAnswer
 

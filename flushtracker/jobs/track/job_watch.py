@@ -5,7 +5,6 @@ each batch. What it notes is replaced and never changed, so a reader takes a ref
 for a batch.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,17 +12,13 @@ from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flushtracker.process.clock import now_ms
 from flushtracker.spark.query_progress import QueryProgress, read_progress
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.source_tracker import SourceTracker
 
 _MOST_REMOVED: Final = 1000
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return int(time.time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)

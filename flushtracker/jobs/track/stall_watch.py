@@ -5,7 +5,8 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final, NamedTuple
 
-from flushtracker.jobs.track.job_watch import JobWatch, SourceView, now_ms
+from flushtracker.jobs.track.job_watch import JobWatch, SourceView
+from flushtracker.process.clock import now_ms
 from flushtracker.tracking.group_report import HOLDERS
 from flushtracker.wal.log_offset import LogOffset
 

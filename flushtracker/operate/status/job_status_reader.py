@@ -5,9 +5,9 @@ from typing import Final
 from urllib.error import HTTPError
 
 from flushtracker.errors import DecodeError, StatusError
-from flushtracker.monitoring.http_client import fetch, fetch_failure
-from flushtracker.monitoring.program_status import parse_status
+from flushtracker.monitoring.peers import fetch, fetch_failure
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import parse_status
 
 _SHOWN_LENGTH: Final = 200
 

@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Generic, TypeVar
 
 from flushtracker.errors import FlushtrackerError
+from flushtracker.process.clock import now_ms
 
 T = TypeVar("T")
 
@@ -76,8 +77,3 @@ class _Asked(Thread, Generic[T]):
         except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
             self.failure = error
         self.ended_at_ms = now_ms()
-
-
-def now_ms() -> int:
-    """The time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""``ProgramStatus``: the document of either program, and how it is read from another one's ``/status.json``."""
+"""``ProgramStatus``: the document of either program, and its strict reader."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ ProgramStatus: TypeAlias = JobStatus | CaptureStatus
 _VERSION: Final = 1
 _KINDS: Final[Mapping[str, type[JobStatus] | type[CaptureStatus]]] = {TRACK: JobStatus, CAPTURE: CaptureStatus}
 _INTEGERS: Final = range(-(2**63), 2**64)
-"""JSON's have no limit, but arithmetic has. LSNs go up to the end; ``safe_wal_size`` may be negative."""
+"""JSON has no limit, but our arithmetic has. LSNs have 64 bits; ``safe_wal_size`` may be negative."""
 _SUBJECT: Final = "the status of a flushtracker program, version"
 
 
@@ -35,7 +35,7 @@ def parse_status(data: bytes) -> ProgramStatus:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a document's value has the type that its field declares, which a dataclass does not check, in 64 bits."""
+    """Whether a value has the type that its field declares, which a dataclass does not check, and fits in 64 bits."""
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(_has_type(item, get_args(hint)[0]) for item in value)
     if isinstance(hint, UnionType):

@@ -1,0 +1,124 @@
+"""``StatusPeer``: the last status of another program, requested again every two seconds by its own thread.
+
+``fetch`` is the HTTP client: the server at the other end may return anything, slowly, or nothing.
+"""
+
+import time
+import urllib.request
+from dataclasses import dataclass, replace
+from http.client import HTTPException
+from threading import Event, Thread
+from typing import Final
+
+from flushtracker.errors import DecodeError
+from flushtracker.process.clock import now_ms
+from flushtracker.status.program_status import ProgramStatus, parse_status
+
+_PERIOD_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
+_FRESH_MS: Final = 10_000
+_MAX_BYTES: Final = 1_048_576
+_CHUNK_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """The last ``status`` of a peer, and its time; ``error`` says why the last request returned none."""
+
+    url: str
+    status: ProgramStatus | None = None
+    at_ms: int | None = None
+    error: str | None = None
+
+    def fresh(self, at_ms: int) -> ProgramStatus | None:
+        """The status, or ``None`` if it is older than ten seconds."""
+        return self.status if self.at_ms is not None and at_ms - self.at_ms < _FRESH_MS else None
+
+
+class StatusPeer:
+    """The program at the base URL ``url``, from :meth:`start` to :meth:`close`.
+
+    ``answer`` is replaced as a whole, so any thread may read it. A peer that is silent, slow or wrong only lets it age.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.answer = PeerAnswer(url)
+        self._asked_at_ms: int | None = None
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="status-peer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking. A request that is under way ends by itself, at the latest with its timeout."""
+        self._stopping.set()
+
+    def ask(self) -> None:
+        """Ask once, and keep the answer."""
+        last, self._asked_at_ms = self.answer, now_ms()
+        try:
+            status = parse_status(fetch(f"{last.url}/status.json", _TIMEOUT_S))
+        except (OSError, HTTPException, DecodeError, ValueError) as error:
+            self.answer = PeerAnswer(last.url, last.status, last.at_ms, fetch_failure(error))
+        else:
+            self.answer = PeerAnswer(last.url, status, now_ms())
+        self._asked_at_ms = None
+
+    def answer_at(self, at_ms: int) -> PeerAnswer:
+        """The last answer; it has an error, too, if the present request has taken longer than ten seconds."""
+        asked_at_ms = self._asked_at_ms
+        if asked_at_ms is None or at_ms - asked_at_ms < _FRESH_MS:
+            return self.answer
+        return replace(self.answer, error=f"its answer takes longer than {_FRESH_MS // 1_000} s")
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.ask()
+            self._stopping.wait(_PERIOD_S)
+
+
+def fetch(url: str, timeout_s: float) -> bytes:
+    """The body of the response. Each step may take ``timeout_s``, and so may the body as a whole.
+
+    A header that arrives byte by byte is not limited; a caller that must not wait for it asks in a thread.
+
+    HTTP and HTTPS only. It ignores the environment's proxies and follows no redirects.
+
+    Raises:
+        OSError: no answer in time, or the response is an HTTP error.
+        HTTPException: the server does not speak HTTP.
+        ValueError: the body is too large.
+    """
+    deadline = time.monotonic() + timeout_s
+    body = b""
+    with _OPENER.open(url, timeout=timeout_s) as response:
+        while chunk := response.read1(_CHUNK_BYTES):
+            body += chunk
+            if len(body) > _MAX_BYTES:
+                raise ValueError(f"its answer is larger than {_MAX_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"its answer took longer than {timeout_s:g} s")
+    return body
+
+
+def fetch_failure(error: Exception) -> str:
+    """Why :func:`fetch` failed, in a few words."""
+    reason = getattr(error, "reason", None) or error
+    return str(getattr(reason, "strerror", None) or reason) or type(reason).__name__
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+_OPENER: Final = _opener()
