@@ -310,9 +310,9 @@ Kafka is unavailable, or refuses a request
 Run everything on this machine, with a live view: a PostgreSQL server, a Kafka
 broker, capture, tracker, writers and a workload.
 
-The view shows how far the WAL is written, received, acknowledged and confirmed,
-how much of it the slot retains, and which shape holds back the ack. Ctrl-C
-stops everything.
+The view is the output of `flushtracker status`: how much WAL the slot retains,
+the ack, and the shapes that hold it. Ctrl-C stops everything, and then compares
+each shape's log with its table.
 """,
         """0 stopped by Ctrl-C, SIGTERM or --seconds; 2 the arguments or the
 machine; otherwise the exit code of the part that failed

@@ -9,8 +9,8 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.delta.log.shape_log_reader import ShapeLogReader
-from flushtracker.demo.samples import SlotWatch
 from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.recordings.comparison import differences
@@ -20,16 +20,24 @@ _TIMEOUT_S: Final = 90.0
 _POLL_S: Final = 0.2
 
 
-def await_ack(watch: SlotWatch, raise_failure: Callable[[], None]) -> None:
+def await_ack(view: SlotView, raise_failure: Callable[[], None]) -> None:
     """Wait until everything that the server has written by now is acknowledged; raises ``FlushtrackerError``."""
-    written_lsn = watch.sample().written_lsn
+    written_lsn: int | None = None
     deadline = time.monotonic() + _TIMEOUT_S
-    while (sample := watch.sample()).ack_lsn is None or sample.ack_lsn < written_lsn - 1:
+    while True:
+        overview = view.look()
+        if overview.slot.error is not None:
+            raise overview.slot.error
+        # Capture may not have created the slot yet.
+        if written_lsn is None and overview.slot.value is not None:
+            written_lsn = overview.slot.value.written_lsn
+        if written_lsn is not None and overview.ack_lsn is not None and overview.ack_lsn >= written_lsn - 1:
+            return
         raise_failure()
         if time.monotonic() > deadline:
-            raise FlushtrackerError(
-                f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s; held back by {sample.blocking}"
-            )
+            holders = () if overview.job_source is None else overview.job_source.holders
+            held = f"; held back by {holders[0].shape_id}" if holders else ""
+            raise FlushtrackerError(f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s{held}")
         time.sleep(_POLL_S)
 
 

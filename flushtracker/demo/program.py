@@ -1,19 +1,19 @@
 """``flushtracker demo``: runs the demo with a live view, from its arguments to its exit code."""
 
 import argparse
+import math
 import time
-from contextlib import closing
 from typing import Final
 
 from rich.console import Console
 
 from flushtracker.demo.final_check import await_ack, await_snapshots, check_shapes
-from flushtracker.demo.samples import SlotWatch
 from flushtracker.demo.services import Demo
 from flushtracker.demo.view import view
+from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.process.program import StopRequest
 
-_PERIOD_S: Final = 0.5
+_PERIOD_S: Final = 1.0
 _ADD_SHAPE_AFTER_S: Final = 20.0
 
 
@@ -26,14 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
         with Demo(arguments.data, _print_status, arguments.log_format) as demo:
             stop.interrupts = False
             config = demo.config
-            watch = SlotWatch(config.postgres.connection, config.postgres.slot, config.acks, demo.status_url)
-            with closing(watch) as slot:
-                _watch(demo, slot, stop, console, arguments.seconds)
-                step = "the check"
-                stop = StopRequest()
-                demo.stop_workload()
-                _print_status("waiting until everything is acknowledged; Ctrl-C skips the check")
-                await_ack(slot, demo.raise_failure)
+            slot = SlotView(config, [demo.status_url])
+            _watch(demo, slot, stop, console, math.inf if arguments.seconds is None else arguments.seconds)
+            step = "the check"
+            stop = StopRequest()
+            demo.stop_workload()
+            _print_status("waiting until everything is acknowledged; Ctrl-C skips the check")
+            await_ack(slot, demo.raise_failure)
             await_snapshots(config, demo.log, demo.raise_failure)
             _print_status(check_shapes(config, demo.log))
     except KeyboardInterrupt:
@@ -42,22 +41,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(demo: Demo, slot: SlotWatch, stop: StopRequest, console: Console, seconds: float | None) -> None:
-    """Show samples until a stop is requested, the time is up, or a part fails; a shape is added on the way."""
+def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seconds: float) -> None:
+    """Show the slot until a stop is requested, a part fails, or for ``seconds`` once everything runs.
+
+    On the way it adds a shape.
+    """
     started = time.monotonic()
-    end = None if seconds is None else started + seconds
+    end: float | None = None
     is_added = False
-    with view(console) as show:
+    with view(console, demo.config_file) as show:
         while not stop.is_made and (end is None or time.monotonic() < end):
             demo.raise_failure()
             # Not before capture has the others: a new source takes all at once.
             if not is_added and time.monotonic() - started > _ADD_SHAPE_AFTER_S:
                 demo.add_shape()
                 is_added = True
-            sample = slot.sample()
-            demo.check_startup(has_ack=sample.ack_lsn is not None)
-            show(sample)
+            overview = slot.look()
+            if demo.check_startup(has_ack=overview.ack_lsn is not None):
+                if end is None:
+                    end = time.monotonic() + seconds
+                    _explain(demo)
+                show(overview)
             time.sleep(_PERIOD_S)
+
+
+def _explain(demo: Demo) -> None:
+    """Say what the view shows, before it does so for the first time."""
+    _print_status(f"below is what this prints: flushtracker status --config {demo.config_file}")
+    _print_status("the shapes listed have not flushed everything; the first holds the ack, and so the retained WAL")
+    _print_status(f"the same on a page: {demo.status_url}; Ctrl-C stops everything and compares logs and tables")
 
 
 def _print_status(line: str) -> None:

@@ -1,20 +1,22 @@
 """``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse."""
 
+import fcntl
+import json
 import os
 import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from string import Template
+from typing import IO, Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
-from flushtracker.demo.demo_folder import demo_folder
-from flushtracker.demo.startup import Startup
+from flushtracker.demo.view import Startup
 from flushtracker.demo.workload import TABLES
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
@@ -35,6 +37,8 @@ _NEW_SHAPE: Final = """\
     where: region = 'us'
 """
 _CONNECT_TIMEOUT_SECONDS: Final = 10
+_LOCK: Final = "demo.lock"
+"""Marks the folder of a demo, and is locked while the demo runs."""
 _CHILDREN: Final = (  # name, module and arguments, configuration
     ("tracker", ("flushtracker", "track"), _TRACKER),
     ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
@@ -62,6 +66,8 @@ class Demo:
         """Of the tracker: its status, metrics and page."""
         self.capture_url = f"http://127.0.0.1:{free_port()}"
         """The same of capture."""
+        self.config_file = self._folder / _CAPTURE
+        """Capture's configuration, by which other commands find the slot, too."""
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
@@ -69,16 +75,15 @@ class Demo:
             jars.fetch()
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
-            for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES):
-                shutil.copyfile(_CONF / name, self._folder / name)
-            self._say(f"data and logs are in {self._folder}")
+            server = LocalPostgres(self._folder / "server")
+            broker = LocalBroker(self._folder / "broker")
+            self._write_configuration(server, broker)
+            self._say(f"data, configuration and logs are in {self._folder}")
             self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
             self._say(f"the status page will be on {self.status_url}")
-            for name, url in (("STATUS", self.status_url), ("CAPTURE", self.capture_url)):
-                os.environ[f"FLUSHTRACKER_DEMO_{name}_PORT"] = url.rpartition(":")[2]
             self._say("it takes about a minute until everything runs, mostly for starting Spark twice")
-            self._start_server(parts)
-            self._start_broker(parts)
+            self._start_server(parts, server)
+            self._start_broker(parts, broker)
             self._startup.say("creating the topics")
             TopicAdmin(self.config.kafka).create(ROLES)
             for name, command, config in _CHILDREN:
@@ -95,7 +100,7 @@ class Demo:
     @property
     def config(self) -> CaptureConfig:
         """Capture's configuration (server, slot, topics, ack table); readable once server and broker run."""
-        return load_capture_config(self._folder / _CAPTURE)
+        return load_capture_config(self.config_file)
 
     @property
     def log(self) -> Path:
@@ -110,9 +115,9 @@ class Demo:
         new.rename(path)
         self._say(f"added the shape orders-us to {path}; a snapshot gives it the rows that orders has")
 
-    def check_startup(self, *, has_ack: bool) -> None:
-        """Say what has started since the last call, or is still waited for."""
-        self._startup.check(has_ack=has_ack)
+    def check_startup(self, *, has_ack: bool) -> bool:
+        """Say what has started since the last call, or is still waited for; whether everything has started."""
+        return self._startup.check(has_ack=has_ack)
 
     def stop_workload(self) -> None:
         """Stop the workload, and leave everything else running."""
@@ -137,8 +142,19 @@ class Demo:
                 f"Kafka on {host}:{port} has exited; its log is {self._folder}/broker/broker.log"
             ) from error
 
-    def _start_server(self, parts: ExitStack) -> None:
-        server = LocalPostgres(self._folder / "server")
+    def _write_configuration(self, server: LocalPostgres, broker: LocalBroker) -> None:
+        """Write the files without variables, so that a command in another terminal can use them."""
+        variables = {
+            "FLUSHTRACKER_DEMO": str(self._folder),
+            "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port),
+            "FLUSHTRACKER_DEMO_KAFKA": broker.bootstrap_servers,
+            "FLUSHTRACKER_DEMO_STATUS_PORT": self.status_url.rpartition(":")[2],
+            "FLUSHTRACKER_DEMO_CAPTURE_PORT": self.capture_url.rpartition(":")[2],
+        }
+        for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES):
+            (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))
+
+    def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:
         self._startup.say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
         # Both are registered before the server starts, so that an interrupted start leaves nothing behind. On SIGQUIT
         # the server exits at once, with all of its processes.
@@ -146,16 +162,12 @@ class Demo:
         parts.callback(Guard(f"kill -s QUIT $(head -n 1 {pid_file})").dismiss)
         parts.callback(self._stop, "PostgreSQL", server.stop)
         server.start()
-        # The configuration refers to these variables; the children read it too.
-        os.environ |= {"FLUSHTRACKER_DEMO": str(self._folder), "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port)}
         server.execute(*TABLES)
 
-    def _start_broker(self, parts: ExitStack) -> None:
-        broker = LocalBroker(self._folder / "broker")
+    def _start_broker(self, parts: ExitStack, broker: LocalBroker) -> None:
         self._startup.say(f"starting Kafka on {broker.bootstrap_servers}")
         parts.callback(self._stop, "Kafka", broker.stop)
         broker.start()
-        os.environ["FLUSHTRACKER_DEMO_KAFKA"] = broker.bootstrap_servers
 
     def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
         log = self._folder / f"{name}.log"
@@ -167,3 +179,49 @@ class Demo:
     def _stop(self, name: str, stop: Callable[[], None]) -> None:
         self._say(f"stopping {name}")
         stop()
+
+
+def filled(text: str, variables: Mapping[str, str]) -> str:
+    """A configuration with the values of its variables, which are in double quotes there.
+
+    >>> filled('acks: "${DEMO}/acks"', {"DEMO": 'a "b"'})
+    'acks: "a \\\\"b\\\\"/acks"'
+    """
+    # What a JSON string has between its quotes means the same in YAML.
+    return Template(text).substitute({name: json.dumps(value)[1:-1] for name, value in variables.items()})
+
+
+@contextmanager
+def demo_folder(folder: Path) -> Iterator[None]:
+    """Create or empty ``folder``, and lock it against other demos while the block runs.
+
+    Raises:
+        ConfigError: another demo runs in it, it has files that are not a demo's, or it cannot be written.
+    """
+    try:
+        lock = _lock_and_empty(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"the demo cannot use {folder}: {error.strerror or error}; name another folder with --data"
+        ) from error
+    with lock:
+        yield
+
+
+def _lock_and_empty(folder: Path) -> IO[str]:
+    mark = folder / _LOCK
+    if folder.exists() and not mark.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} has files that are not from a demo; name another folder with --data")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = mark.open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(f"another demo is running in {folder}; stop it, or name another folder with --data") from None
+    for path in list(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != mark:
+            path.unlink()
+    return lock

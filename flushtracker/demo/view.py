@@ -1,103 +1,137 @@
-"""The demo's view: a table that is redrawn in a terminal, plain lines elsewhere. Needs ``rich``."""
+"""What the demo shows: its start, then the output of ``flushtracker status`` with the last minute. Needs ``rich``."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from pathlib import Path
 from typing import Final, TypeAlias
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from flushtracker.config.byte_size import bytes_text
-from flushtracker.config.duration import seconds_text
-from flushtracker.demo.samples import NOTHING, Sample, bars, lsn_text
+from flushtracker.operate.status.overview import Overview
+from flushtracker.operate.status.overview_text import overview_lines
+from flushtracker.operate.status.verdict import Limits, judge
+from flushtracker.status.capture_status import SlotStatus
 
-Show: TypeAlias = Callable[[Sample], None]
+Show: TypeAlias = Callable[[Overview], None]
 
-_BARS_SHOWN: Final = 60
-_SECONDS_BETWEEN_LINES: Final = 1.0
-_SECONDS_BETWEEN_BARS: Final = 1.0
+_STEPS: Final = {  # part, what its log has once it has started, and the line for that
+    "capture": ("capturing source=", "capture reads the slot"),
+    "tracker": ("query started", "the tracker's Spark has started, and reads from Kafka"),
+    "writers": ("query started", "the writers' Spark has started, and reads from Kafka"),
+}
+_FIRST_ACK: Final = "the first ack"
+_REPEATED_AFTER_S: Final = 10.0
+_LOOKS: Final = 60
+_MS_BETWEEN_BLOCKS: Final = 5_000
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+class Startup:
+    """The start of the demo in ``folder``, whose parts log to files there; ``say`` is called with each line."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._say = say
+        self._clock = clock
+        self._started_s = self._said_s = clock()
+        self._waits_for = [*_STEPS, _FIRST_ACK]
+
+    def say(self, line: str) -> None:
+        """Say the line, after the seconds since the beginning."""
+        self._said_s = self._clock()
+        self._say(f"[{self._said_s - self._started_s:.0f} s] {line}")
+
+    def check(self, *, has_ack: bool) -> bool:
+        """Say which parts have started since the last call, or every ten seconds which have not; whether all have."""
+        if not self._waits_for:
+            return True
+        for part, (mark, line) in _STEPS.items():
+            if part in self._waits_for and mark in self._log(part):
+                self._waits_for.remove(part)
+                self.say(line)
+        if has_ack and _FIRST_ACK in self._waits_for:
+            self._waits_for.remove(_FIRST_ACK)
+            self.say("first ack: from here on, the slot is confirmed")
+        if not self._waits_for:
+            self.say("everything runs")
+        elif self._clock() - self._said_s >= _REPEATED_AFTER_S:
+            self.say(f"waiting for {', '.join(self._waits_for)}")
+        return not self._waits_for
+
+    def _log(self, part: str) -> str:
+        path = self._folder / f"{part}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
 
 @contextmanager
-def view(console: Console) -> Iterator[Show]:
-    """Yield a function that shows one sample for each call."""
+def view(console: Console, config: Path) -> Iterator[Show]:
+    """Yield a function that shows an overview: in a terminal over the last one, elsewhere below it every five seconds.
+
+    ``config`` is capture's configuration, for the commands among the lines.
+    """
+    last_minute = LastMinute()
+
+    def lines(overview: Overview, width: int | None) -> list[str]:
+        arguments = ("--config", str(config))
+        status = overview_lines(overview, judge(overview, Limits()), width=width, config_arguments=arguments)
+        return ["", *status, "", *last_minute.lines()]
+
     if console.is_terminal and not console.is_dumb_terminal:
-        history = History()
         with Live(console=console, auto_refresh=False) as live:
 
-            def draw(sample: Sample) -> None:
-                history.add(sample)
-                live.update(render(history), refresh=True)
+            def draw(overview: Overview) -> None:
+                last_minute.add(overview.slot.value)
+                live.update(Text("\n".join(lines(overview, console.width))), refresh=True)
 
             yield draw
     else:
-        yield _Lines(console).show
+        shown_at_ms = -_MS_BETWEEN_BLOCKS
+
+        def print_block(overview: Overview) -> None:
+            nonlocal shown_at_ms
+            last_minute.add(overview.slot.value)
+            if overview.at_ms - shown_at_ms >= _MS_BETWEEN_BLOCKS:
+                shown_at_ms = overview.at_ms
+                # Plain text: no wrapping, no colours.
+                console.out("\n".join(lines(overview, None)), highlight=False)
+
+        yield print_block
 
 
-class _Lines:
-    """Shows one line a second."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._last: datetime | None = None
-
-    def show(self, sample: Sample) -> None:
-        if self._last is None or (sample.at - self._last).total_seconds() >= _SECONDS_BETWEEN_LINES:
-            self._last = sample.at
-            # Plain text: no wrapping, no colours.
-            self._console.out(sample.line(), highlight=False)
-
-
-class History:
-    """The samples that the table needs: the first, the last, and the retained bytes of the last minute."""
+class LastMinute:
+    """The slot at the last sixty looks, one each second."""
 
     def __init__(self) -> None:
-        self.first: Sample | None = None
-        self.last: Sample | None = None
-        self.retained_bytes: deque[int] = deque(maxlen=_BARS_SHOWN)
-        self._bar_at: datetime | None = None
+        self._slots: deque[SlotStatus] = deque(maxlen=_LOOKS)
 
-    def add(self, sample: Sample) -> None:
-        """Add the next sample."""
-        self.first = self.first or sample
-        self.last = sample
-        if self._bar_at is None or (sample.at - self._bar_at).total_seconds() >= _SECONDS_BETWEEN_BARS:
-            self._bar_at = sample.at
-            self.retained_bytes.append(sample.retained_bytes)
+    def add(self, slot: SlotStatus | None) -> None:
+        """Add the next look, unless it did not find the slot."""
+        if slot is not None:
+            self._slots.append(slot)
+
+    def lines(self) -> list[str]:
+        """How much WAL the slot retained, and how fast the workload writes it; none before the second look."""
+        if len(self._slots) < 2:
+            return []
+        first, last = self._slots[0], self._slots[-1]
+        retained = [slot.retained_bytes for slot in self._slots]
+        bytes_per_s = (last.written_lsn - first.written_lsn) * 1_000 // max(1, last.at_ms - first.at_ms)
+        return [
+            f"retained WAL in the last minute: {bars(retained)}  at most {bytes_text(max(retained))}",
+            f"the workload writes {bytes_text(bytes_per_s)} of WAL each second",
+        ]
 
 
-def render(history: History) -> Group:
-    """The table and the lines below it; ``history`` has at least one sample."""
-    first, last = history.first, history.last
-    if first is None or last is None:
-        raise ValueError("there is no sample to show")
-    seconds = (last.at - first.at).total_seconds()
-    written_bytes = last.written_lsn - first.written_lsn
-    table = Table(box=SIMPLE_HEAD, show_edge=False)
-    table.add_column("WAL")
-    table.add_column("LSN", justify="right", no_wrap=True, min_width=10)
-    table.add_column("behind", justify="right", no_wrap=True, min_width=8)
-    for name, lsn in (
-        ("written by the server", last.written_lsn),
-        ("received by capture", last.received_lsn),
-        ("acknowledged by the tracker", last.ack_lsn),
-        ("confirmed_flush_lsn of the slot", last.confirmed_lsn),
-        ("restart_lsn: retained from here", last.restart_lsn),
-    ):
-        behind = NOTHING if lsn is None else bytes_text(max(0, last.written_lsn - lsn))
-        table.add_row(name, lsn_text(lsn), behind)
-    pending = "the tracker is starting" if last.tracked is None else f"{last.tracked.pending_shapes} pending"
-    return Group(
-        table,
-        "",
-        f"blocking shape  [bold]{escape(last.blocking)}[/] ({pending})",
-        f"retained WAL    [bold]{bytes_text(last.retained_bytes)}[/], "
-        f"at most {bytes_text(max(last.retained_bytes, *history.retained_bytes))} in the last minute",
-        f"[cyan]{bars(list(history.retained_bytes))}[/]",
-        f"[dim]{bytes_text(written_bytes)} written in {seconds_text(seconds)}; Ctrl-C stops everything[/]",
-    )
+def bars(values: list[int]) -> str:
+    """One character for each value, its height in proportion to the greatest.
+
+    >>> bars([0, 1, 4, 8, 2])
+    '▁▂▅█▃'
+    """
+    top = max(values, default=0) or 1
+    return "".join(_BARS[round(max(0, value) / top * (len(_BARS) - 1))] for value in values)

@@ -9,18 +9,17 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
+from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
 _DEADLINE_S = 240
-_LINE = re.compile(
-    r"written=(?P<written>\S+) received=(?P<received>\S+) acknowledged=(?P<acknowledged>\S+) "
-    r"confirmed_flush_lsn=(?P<confirmed>\S+) retained=(?P<retained>.+) blocking_shape=(?P<blocking>.+)"
-)
 
 
 class RunningDemo:
@@ -45,12 +44,23 @@ class RunningDemo:
     def output(self) -> str:
         return self._output.read_text()
 
-    def samples(self) -> list[dict[str, str]]:
-        return [found.groupdict() for line in self.output().splitlines() if (found := _LINE.fullmatch(line))]
+    def capture(self) -> dict[str, Any]:
+        """What capture reports; nothing before it has read its slot."""
+        status = load_capture_config(self.folder / "capture.yaml").status
+        assert status is not None
+        with suppress(OSError):
+            found = get_json(f"http://{status.listen}/status.json")
+            return found if found["slot"] is not None else {}
+        return {}
+
+    def status(self) -> "subprocess.CompletedProcess[str]":
+        """``flushtracker status`` in another terminal."""
+        command = [sys.executable, "-m", "flushtracker", "status", "--config", str(self.folder / "capture.yaml")]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
 
     def blocking(self) -> set[str]:
         """The shapes that have held the slot back so far."""
-        return {sample["blocking"].partition(" for ")[0] for sample in self.samples()}
+        return set(re.findall(r"^SHAPE +SINCE +HOLDS .*\n(\S+) ", self.output(), re.MULTILINE))
 
     def wait_for(self, text: str) -> None:
         """Wait until the demo has printed ``text``."""
@@ -96,15 +106,20 @@ def demo(postgres_folder: Path) -> Iterator[RunningDemo]:
 def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(demo: RunningDemo) -> None:
     """The whole loop: what had been written when capture started is acknowledged, then confirmed to the server."""
 
-    def is_confirmed() -> bool:
+    def captured() -> dict[str, Any]:
         assert demo.process.poll() is None, demo.output()
-        received = [sample for sample in demo.samples() if sample["received"] != "–"]
-        if not received or received[-1]["acknowledged"] == "–":
-            return False
-        first, last = parse_lsn(received[0]["written"]), received[-1]
-        return first < parse_lsn(last["acknowledged"]) and first < parse_lsn(last["confirmed"])
+        return demo.capture()
 
+    def is_confirmed() -> bool:
+        last = captured()
+        if not last or last["acknowledged_lsn"] is None or last["slot"]["confirmed_lsn"] is None:
+            return False
+        return first < parse_lsn(last["acknowledged_lsn"]) and first < parse_lsn(last["slot"]["confirmed_lsn"])
+
+    demo.wait_for("starting workload")
+    first = parse_lsn(wait_until(captured, "capture's status", _DEADLINE_S)["slot"]["written_lsn"])
     wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
+    demo.wait_for("everything runs")
     said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
     assert [line.split()[1] for line in said[:7]] == [
         *("PostgreSQL", "Kafka", "the", "tracker,", "capture,", "writers,", "workload,"),
@@ -112,6 +127,10 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert {"capture reads the slot", "first ack: from here on, the slot is confirmed"} <= set(said)
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
+    assert "the workload writes " in demo.output()
+    status = demo.status()
+    assert (status.returncode, status.stderr) == (0, "")
+    assert status.stdout.startswith("slot shapes  active ")
     assert len(demo.processes()) > 8
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
@@ -133,7 +152,7 @@ def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:
 
 def test_part_that_fails_ends_the_demo_with_its_last_line_and_its_exit_code(demo: RunningDemo) -> None:
     """Here capture is killed; the other parts are stopped in order."""
-    demo.wait_for("written=")
+    demo.wait_for("starting workload")
     os.kill(demo.pid_of("flushtracker capture"), signal.SIGKILL)
     assert demo.process.wait(_DEADLINE_S) == 137, demo.output()
     assert demo.processes() == {}

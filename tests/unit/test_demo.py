@@ -3,9 +3,10 @@
 import random
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,20 +14,22 @@ from rich.console import Console
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
 from flushtracker.config.status_config import StatusConfig
-from flushtracker.demo.demo_folder import demo_folder
-from flushtracker.demo.samples import Sample, bars
-from flushtracker.demo.startup import Startup
-from flushtracker.demo.view import History, render, view
+from flushtracker.config.write_config import load_write_config
+from flushtracker.demo.services import demo_folder, filled
+from flushtracker.demo.view import LastMinute, Startup, bars, view
 from flushtracker.demo.workload import transactions
 from flushtracker.errors import ConfigError
+from flushtracker.operate.status.overview import Overview
+from flushtracker.operate.status.overview_text import overview_lines
+from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.status.job_status import Holder, SourceStatus
 from tests.support.processes import has_ended
+from tests.support.slot_overviews import overview, slot, source
+from tests.support.status_pages import HELD, NOW_MS, SEEN
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 
 
 def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
@@ -56,34 +59,6 @@ def test_tracker_and_capture_of_the_demo_show_each_other(monkeypatch: pytest.Mon
     capture = load_capture_config(ROOT / "flushtracker/demo/conf/capture.yaml").status
     assert tracker == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465",))
     assert capture == StatusConfig("127.0.0.1", 9465, ("http://127.0.0.1:9464",))
-
-
-def sample(**fields: object) -> Sample:
-    since = NOW - timedelta(seconds=90)
-    holder = Holder("a[b]", int(since.timestamp() * 1000), 1, held_bytes=0x1000, ack_if_removed=0x2000)
-    tracked = SourceStatus("s", 0x1000, 0x2000, 2, 1, 0, (holder,))
-    known = {
-        "received_lsn": 0x2F00,
-        "confirmed_lsn": 0x1001,
-        "restart_lsn": 0x800,
-        "ack_lsn": 0x1000,
-        "tracked": tracked,
-    }
-    return Sample(**{"at": NOW, "written_lsn": 0x3000, **known, **fields})  # type: ignore[arg-type]  # fields by name
-
-
-def test_line_shows_every_position_and_the_blocking_shape() -> None:
-    """The line replaces the view without a terminal; unknown values are dashes."""
-    assert sample().line() == (
-        "written=0/3000 received=0/2F00 acknowledged=0/1000 confirmed_flush_lsn=0/1001 retained=10.2 kB "
-        "blocking_shape=a[b] for 1.5 min"
-    )
-    nothing = sample(received_lsn=None, confirmed_lsn=None, restart_lsn=None, ack_lsn=None, tracked=None)
-    assert nothing.line() == (
-        "written=0/3000 received=– acknowledged=– confirmed_flush_lsn=– retained=0 B blocking_shape=unknown"
-    )
-    caught_up = SourceStatus("s", 0x3000, 0x3000, 0, 0, None, ())
-    assert sample(tracked=caught_up).line().endswith(" blocking_shape=–")
 
 
 def test_start_of_the_demo_is_told_step_by_step(tmp_path: Path) -> None:
@@ -117,38 +92,68 @@ def test_start_of_the_demo_is_told_step_by_step(tmp_path: Path) -> None:
     assert told(60) == []
 
 
-def test_table_shows_what_the_line_does() -> None:
-    """A shape's name is not read as markup."""
-    history = History()
-    history.add(sample(written_lsn=0x2000))
-    history.add(sample(at=NOW + timedelta(seconds=2)))
-    console = Console(width=100)
-    with console.capture() as captured:
-        console.print(render(history))
-    text = captured.get()
-    for part in (
-        "0/3000",
-        "0/2F00",
-        "0/1000",
-        "0/1001",
-        "0/800",
-        "a[b] for 1.5 min",
-        "10.2 kB",
-        "4.10 kB written in 2",
-    ):
-        assert part in text
+def looks(count: int, **fields: Any) -> list[Overview]:
+    """One each second, at which the slot retains 10.0 kB more each time; a shape's name looks like markup."""
+    holder = replace(HELD.holders[0], shape_id="a[b]")
+    job = source(holders=(holder, *HELD.holders[1:]), **fields)
+    found = []
+    for number in range(count):
+        at_ms, kilobytes = NOW_MS + 1_000 * number, 10_000 * number
+        now = slot(at_ms=at_ms, written_lsn=SEEN + kilobytes, retained_bytes=20_000 + kilobytes)
+        found.append(replace(overview(slot=now, job=job), at_ms=at_ms))
+    return found
 
 
-def test_live_view_draws_in_a_terminal_and_prints_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """Elsewhere, samples of one second become one line; in a terminal, each is drawn over the last."""
-    for is_terminal in (False, True):
-        console = Console(force_terminal=is_terminal, width=100)
-        with view(console) as show:
-            for ms in (0, 500, 1000):
-                show(sample(at=NOW + timedelta(milliseconds=ms)))
-        shown = capsys.readouterr().out
-        assert shown.count("written=0/3000") == (0 if is_terminal else 2)
-        assert ("confirmed_flush_lsn of the slot" in shown) == is_terminal
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_view_has_the_lines_of_status_and_the_last_minute(
+    capsys: pytest.CaptureFixture[str], *, is_terminal: bool
+) -> None:
+    """In a terminal each look is drawn over the last one; elsewhere it is printed, every five seconds."""
+    console = Console(force_terminal=is_terminal, width=200)
+    with view(console, Path("data/demo/capture.yaml")) as show:
+        for look in looks(7):
+            show(look)
+    shown = capsys.readouterr().out
+    status = overview_lines(
+        looks(7)[5],
+        judge(looks(7)[5], Limits()),
+        width=200 if is_terminal else None,
+        config_arguments=("--config", "data/demo/capture.yaml"),
+    )
+    assert all(f"{line}\n" in shown.replace("\r", "") for line in status)
+    assert any(line.startswith("a[b] ") for line in status)
+    assert "retained WAL in the last minute: ▃▄▅▆▇█  at most 70.0 kB" in shown
+    assert "the workload writes 10.0 kB of WAL each second" in shown
+    assert shown.count("slot shapes") == (8 if is_terminal else 2)
+    assert ("\x1b[" in shown) == is_terminal
+
+
+def test_last_minute_needs_two_looks_and_forgets_what_is_older() -> None:
+    """A look without the slot is left out."""
+    last_minute = LastMinute()
+    last_minute.add(None)
+    last_minute.add(slot(retained_bytes=10**9))
+    assert last_minute.lines() == []
+    for look in looks(60):
+        last_minute.add(look.slot.value)
+    retained, _ = last_minute.lines()
+    assert retained.endswith("█  at most 610 kB")
+    assert len(retained.split()[6]) == 60
+
+
+def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
+    """Its copies contain no variables, whatever the folder is called."""
+    folder = 'my "demo": #1'
+    names = ("STATUS_PORT", "CAPTURE_PORT", "POSTGRES_PORT")
+    variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": "9464" for name in names}}
+    for path in (ROOT / "flushtracker/demo/conf").glob("*.yaml"):
+        text = filled(path.read_text(), {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()})
+        (tmp_path / path.name).write_text(text)
+    capture = load_capture_config(tmp_path / "capture.yaml")
+    assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.yaml")
+    assert capture.kafka.bootstrap_servers == "one:9092"
+    assert load_config(tmp_path / "tracker.yaml").status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9464",))
+    assert load_write_config(tmp_path / "writers.yaml").trigger_ms == 1_000
 
 
 def test_bars_of_nothing_are_flat() -> None:

@@ -57,9 +57,7 @@ class _RunningDemo:
 
 
 @pytest.fixture
-def demo(postgres_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_RunningDemo]:
-    for name in ("FLUSHTRACKER_DEMO", "FLUSHTRACKER_DEMO_STATUS_PORT", "FLUSHTRACKER_DEMO_CAPTURE_PORT"):
-        monkeypatch.setenv(name, "")  # The demo sets them; this removes them again.
+def demo(postgres_folder: Path) -> Iterator[_RunningDemo]:
     said: list[str] = []
     with Demo(postgres_folder / "demo", said.append) as started:
         urls = {"flushtracker_track": started.status_url, "flushtracker_capture": started.capture_url}
