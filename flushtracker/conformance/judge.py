@@ -1,4 +1,4 @@
-"""``Judge``: what a writer was sent, what it has notified and what its storage holds, against the rules.
+"""``Judge``: compares what a writer was sent, what it notified and what it stored with the rules.
 
 The first violation of each rule is kept. Offsets are compared for each shape of each source on its own.
 """
@@ -18,15 +18,15 @@ from flushtracker.wal.log_offset import LogOffset
 Rule: TypeAlias = Literal["runs", "format", "durable", "once", "live", "again", "gap", "others", "heals", "removal"]
 RULES: Final[Mapping[Rule, str]] = {
     "runs": "the writer runs until it is killed",
-    "format": "all that it publishes to flushes are `flushed` notifications, each key in one partition",
-    "durable": "what it has notified is in its storage right after a kill",
+    "format": "it publishes only `flushed` notifications to flushes, each key in one partition",
+    "durable": "what it has notified is in its storage after a kill",
     "once": "its storage has each item once, in order, as it was sent, and nothing else",
-    "live": "what it was sent is notified",
-    "again": "when it starts, it says again how far each shape is durable",
+    "live": "it notifies everything that it was sent",
+    "again": "when it starts, it notifies again how far each shape is durable",
     "gap": "it notifies nothing past a gap",
-    "others": "the other shapes go on after a gap",
+    "others": "the other shapes continue after a gap",
     "heals": "a start heals the gap",
-    "removal": "it goes on after a shape is removed",
+    "removal": "it continues after a shape is removed",
 }
 
 Shape = tuple[str, str]
@@ -34,7 +34,7 @@ Shape = tuple[str, str]
 
 
 class Judge:
-    """Is told everything that happens, in order; ``violations`` has the first of each rule."""
+    """Receives everything that happens, in order; ``violations`` has the first of each rule."""
 
     def __init__(self) -> None:
         self.violations: dict[Rule, str] = {}
@@ -51,22 +51,22 @@ class Judge:
         self._partitions: dict[bytes, int] = {}
 
     def violate(self, rule: Rule, fact: str) -> None:
-        """Keep the fact, if it is the rule's first violation."""
+        """Keep the fact if it is the rule's first violation."""
         self.violations.setdefault(rule, fact)
 
     def sent(self, event: ShapeChangesEvent) -> None:
-        """The event is in the topic."""
+        """The event has been published."""
         shape = event.source, event.shape_id
         self.events_sent += 1
         self._items.setdefault(shape, {}).update({item.offset: item for item in event.items})
         self._reached[shape] = max(cursor_after(event), self._reached.get(shape, LogOffset.before_all()))
 
     def lost(self, shape: Shape) -> None:
-        """The shape's next event is never sent, so nothing past the last one may be notified."""
+        """The shape's next event is never sent, so the writer may notify nothing past the last one."""
         self._barriers[shape] = self._reached[shape]
 
     def healed(self, shape: Shape) -> None:
-        """Everything since what was lost is being sent again."""
+        """Everything from the lost event on is being resent."""
         del self._barriers[shape]
 
     def restarted(self) -> None:
@@ -74,7 +74,7 @@ class Judge:
         self.said.clear()
 
     def read(self, record: ReadRecord) -> None:
-        """A record of the topic of flush notifications."""
+        """A record has been read from the topic of flush notifications."""
         try:
             event = FlushNotification.from_json(record.value)
         except DecodeError as error:
@@ -108,7 +108,7 @@ class Judge:
             self.violate("format", f"{shown} is in partition {record.partition}, one before in partition {before}")
 
     def behind(self) -> list[str]:
-        """What is sent and not notified, one text for each shape that is not removed and has no gap."""
+        """What has been sent and not notified, one text for each shape that is not removed and has no gap."""
         found = []
         for shape in self._items.keys() - self.removed - self._barriers.keys():
             last = max(self._items[shape], default=LogOffset.before_all())
@@ -117,7 +117,7 @@ class Judge:
         return sorted(found)
 
     def not_said_again(self) -> list[str]:
-        """The shapes that were notified, and not again since the restart."""
+        """The shapes that were notified before the restart, and not since."""
         missing = sorted(self.notified.keys() - self.said - self.removed)
         return [f"{_name(shape)} was {self._notified_text(shape)} before" for shape in missing]
 
@@ -132,7 +132,7 @@ class Judge:
         """The lines of the dump command, run after a kill; ``when`` says after which.
 
         Raises:
-            ConfigError: a line is not of the form that the command has to print.
+            ConfigError: a line does not have the required form.
         """
         stored: dict[Shape, list[LogOffset]] = {}
         for number, line in enumerate(lines, start=1):

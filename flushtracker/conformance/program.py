@@ -1,4 +1,4 @@
-"""``flushtracker conformance``: a writer against the contract, from its arguments to its exit code."""
+"""``flushtracker conformance``: tests a writer against the contract, from its arguments to its exit code."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         TopicAdmin(config).create(ROLES)
         file, env = write_config(config, folder / "kafka.yaml")
         subject, judge = Subject(arguments.writer, arguments.dump, config=file, data=data, env=env), Judge()
-        line = f"seed {arguments.seed}, everything in {folder}"
+        line = f"seed {arguments.seed}, data and logs in {folder}"
         print_status("flushtracker conformance", line, arguments.log_format)
         trial = Trial(config, subject, judge, seed=arguments.seed, timeout_s=arguments.timeout)
         is_complete = trial.run(arguments.kills)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _streams(kafka: Path | None, folder: Path, name: str, stack: ExitStack) -> KafkaConfig:
-    """Topics of the trial's own, on the brokers of the file or on one that is started here."""
+    """New topics for the trial, on the brokers of the file or on a broker that it starts."""
     if kafka is None:
         broker = stack.enter_context(LocalBroker(folder / "broker"))
         topics = Topics(**{role: role for role in ROLES})
@@ -80,4 +80,4 @@ def _print_rules(violations: Mapping[Rule, str], *, is_complete: bool) -> None:
         if rule in violations:
             print(f"      {printable(violations[rule])}")
     if not is_complete:
-        print("?: the trial ended early, and could not test the rule to its end")
+        print("?: the trial ended early, before the rule was fully tested")

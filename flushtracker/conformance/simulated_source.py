@@ -1,4 +1,4 @@
-"""Random changes as capture publishes them: transactions, cut at random, and cut otherwise when they are resent."""
+"""Random changes as capture publishes them: transactions cut at random, and cut differently when they are resent."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,31 +19,31 @@ _OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """``operations``: for each of the operations 0, 2, 4, …, the items of each shape; two where an update splits."""
+    """``operations``: the items of each shape for each of the operations 0, 2, 4, …; a split update has two."""
 
     lsn: int
     operations: Sequence[Mapping[str, tuple[LogItem, ...]]]
 
 
-class SourceHistory:
-    """One source with its shapes and the transactions so far; more are made up as a connection reads them."""
+class SimulatedSource:
+    """One source with its shapes and the transactions so far; a connection that reads on generates more."""
 
-    def __init__(self, source: str, shape_ids: Sequence[str], rng: Random) -> None:
-        self.source = source
+    def __init__(self, name: str, shape_ids: Sequence[str], rng: Random) -> None:
+        self.name = name
         self.shape_ids = list(shape_ids)
         self.transactions: list[Transaction] = []
         self.committed = 0
-        """How many transactions were sent to their ends at least once."""
+        """How many transactions were sent completely at least once."""
         self.first_lsn = _FIRST_LSN + rng.randrange(100)
         self._rng = rng
 
     @property
     def next_lsn(self) -> int:
-        """Past the last transaction."""
+        """An LSN after the last transaction."""
         return self.transactions[-1].lsn + 100 if self.transactions else self.first_lsn
 
     def transaction(self, index: int) -> Transaction:
-        """The transaction; made up if it is the next."""
+        """The transaction; generated if it is the next."""
         if index == len(self.transactions):
             lsn, rng = self.next_lsn + self._rng.randrange(5_000), self._rng
             operations = [
@@ -59,7 +59,7 @@ class SourceHistory:
     def last_items(self, index: int) -> dict[tuple[str, str], LogOffset]:
         """The offset of each shape's last item in the transaction, by source and shape."""
         operations = self.transactions[index].operations
-        return {(self.source, shape_id): items[-1].offset for part in operations for shape_id, items in part.items()}
+        return {(self.name, shape_id): items[-1].offset for part in operations for shape_id, items in part.items()}
 
     def _items(self, offset: LogOffset) -> tuple[LogItem, ...]:
         rng, row = self._rng, self._row()
@@ -77,30 +77,30 @@ class SourceHistory:
         return {name: self._rng.choice([None, *_TEXTS]) for name in names}
 
 
-class Connection:
-    """Capture's connection from the transaction ``index`` on; it cuts each transaction at random."""
+class SimulatedConnection:
+    """Capture's connection, from the transaction ``index`` on. It cuts each transaction at random."""
 
-    def __init__(self, history: SourceHistory, index: int, rng: Random) -> None:
-        first = history.transactions[index].lsn if index < len(history.transactions) else history.next_lsn
-        self._history = history
+    def __init__(self, source: SimulatedSource, index: int, rng: Random) -> None:
+        first = source.transactions[index].lsn if index < len(source.transactions) else source.next_lsn
+        self._source = source
         self._index = index
         self._rng = rng
-        self._sequencer = FragmentSequencer(history.source, first)
+        self._sequencer = FragmentSequencer(source.name, first)
         self._pending: deque[tuple[TransactionFragment, list[RoutedFragment]]] = deque()
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything that has happened so far is sent."""
-        return not self._pending and self._index >= len(self._history.transactions)
+        """Whether all transactions so far are sent."""
+        return not self._pending and self._index >= len(self._source.transactions)
 
     def next_events(self) -> tuple[ShapeChangesEvent, ...]:
-        """The shapes' events of the next fragment, which may be of a new transaction."""
+        """The shapes' events of the next fragment, which may belong to a new transaction."""
         if not self._pending:
-            self._pending.extend(self._cut(self._history.transaction(self._index)))
+            self._pending.extend(self._cut(self._source.transaction(self._index)))
             self._index += 1
         fragment, routed = self._pending.popleft()
         if fragment.commit is not None:
-            self._history.committed = max(self._history.committed, self._index)
+            self._source.committed = max(self._source.committed, self._index)
         return self._sequencer.sequence(fragment, routed).shape_changes
 
     def _cut(self, transaction: Transaction) -> Iterator[tuple[TransactionFragment, list[RoutedFragment]]]:

@@ -41,7 +41,7 @@ class Subject:
         return None if self._process is None else self._process.failure()
 
     def kill(self) -> None:
-        """Kill it, with all that it has started; does nothing if it does not run."""
+        """Kill it with all processes that it has started; does nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process = None

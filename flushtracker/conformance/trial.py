@@ -1,7 +1,7 @@
-"""``Trial``: plays capture and the operator around a writer, and tells a judge what happens.
+"""``Trial``: plays capture and the operator for a writer, and reports what happens to a judge.
 
-First rounds of random changes, each ended by a kill at a random moment; then a start without anything new; a gap in one
-shape; a removed shape; and the end, where everything must be notified and stored.
+The first rounds send random changes, and each ends with a kill at a random moment. Then follow a start without new
+changes, a gap in one shape, and a removed shape. At the end, everything must be notified and stored.
 """
 
 import time
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from flushtracker.conformance.history import Connection, SourceHistory
 from flushtracker.conformance.judge import Judge, Rule, Shape
+from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
 from flushtracker.conformance.subject import Subject
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
@@ -29,8 +29,8 @@ _RECENT_EVENTS: Final = 50
 _AFTER_A_GAP: Final = 40
 
 
-class _CannotGoOnError(Exception):
-    """The writer has broken a rule without which the trial cannot go on; the judge knows it."""
+class _TrialEndedError(Exception):
+    """The writer broke a rule without which the trial cannot continue. The judge has the violation."""
 
 
 class Trial:
@@ -45,14 +45,14 @@ class Trial:
         self._rng = rng = Random(seed)  # noqa: S311  reproducible
         self._publisher = KafkaPublisher(config)
         self._flushes = TopicFollower(config, config.topics.flushes)
-        self._histories = [SourceHistory(source, _SHAPES, rng) for source in _SOURCES]
-        self._connections = [Connection(history, 0, rng) for history in self._histories]
+        self._sources = [SimulatedSource(name, _SHAPES, rng) for name in _SOURCES]
+        self._connections = [SimulatedConnection(source, 0, rng) for source in self._sources]
         self._confirmed = [0] * len(_SOURCES)
         self._recent: list[ShapeChangesEvent] = []
         self._start_took_s = 1.0
 
     def run(self, kills: int) -> bool:
-        """Play everything; returns false if it ended early, because a rule is broken without which it cannot go on.
+        """Play everything; returns false if it ended early, because a rule is broken without which it cannot continue.
 
         Raises:
             BrokerError: Kafka is unavailable, or refuses a request.
@@ -68,7 +68,7 @@ class Trial:
             self._check_removal()
             self._settle("live")
             self._kill()
-        except _CannotGoOnError:
+        except _TrialEndedError:
             return False
         finally:
             self._subject.kill()
@@ -79,11 +79,11 @@ class Trial:
     # What is played
 
     def _register(self) -> None:
-        for history in self._histories:
-            before = LogOffset.just_before(history.first_lsn)
-            self._publish(SourceEntry(history.source, before))
-            for shape_id in history.shape_ids:
-                self._publish(_entry((history.source, shape_id), before))
+        for source in self._sources:
+            before = LogOffset.just_before(source.first_lsn)
+            self._publish(SourceEntry(source.name, before))
+            for shape_id in source.shape_ids:
+                self._publish(_entry((source.name, shape_id), before))
         self._publisher.flush(self._timeout_s)
 
     def _play_round(self) -> None:
@@ -106,7 +106,7 @@ class Trial:
                 break
             if now >= started + self._timeout_s:
                 judge.violate("live", f"nothing new is notified for {self._timeout_s:g} s, while changes are sent")
-                raise _CannotGoOnError
+                raise _TrialEndedError
         self._kill()
         self._start()
 
@@ -117,7 +117,7 @@ class Trial:
         self._await("again", self._judge.not_said_again)
 
     def _check_gap(self) -> None:
-        """Lose one event of a shape. The others go on, over a kill too, until capture connects again."""
+        """Lose one event of a shape. The other shapes must continue, also after a kill, until capture reconnects."""
         shape = self._lose_an_event()
         for _ in range(2):
             for _ in range(_AFTER_A_GAP):
@@ -142,14 +142,14 @@ class Trial:
                 return lost
 
     def _check_removal(self) -> None:
-        """Remove a shape, some of whose changes are still to be read."""
-        history, shape_id = self._histories[1], _SHAPES[-1]
-        before, end = LogOffset.just_before(history.first_lsn), LogOffset(history.next_lsn, 0)
-        self._judge.removed.add((history.source, shape_id))
-        self._publish(_entry((history.source, shape_id), before, removed_at=end))
+        """Remove a shape while the writer has not read some of its changes yet."""
+        source, shape_id = self._sources[1], _SHAPES[-1]
+        before, end = LogOffset.just_before(source.first_lsn), LogOffset(source.next_lsn, 0)
+        self._judge.removed.add((source.name, shape_id))
+        self._publish(_entry((source.name, shape_id), before, removed_at=end))
         for _ in range(10):
             self._send_fragment(1)
-        history.shape_ids.remove(shape_id)
+        source.shape_ids.remove(shape_id)
         for _ in range(10):
             self._send_something()
         self._settle("removal")
@@ -157,17 +157,18 @@ class Trial:
     # Capture
 
     def _send_something(self) -> None:
-        """The next fragment of a source; now and then a duplicate, or a new connection, which resends."""
-        source, chance = self._rng.randrange(len(_SOURCES)), self._rng.random()
+        """Send the next fragment of a source; sometimes send a duplicate, or reconnect, which resends."""
+        number, chance = self._rng.randrange(len(_SOURCES)), self._rng.random()
         if chance < 0.05:
-            self._reconnect(source)
+            self._reconnect(number)
         elif chance < 0.15 and self._recent:
             self._send(self._rng.choice(self._recent))
         else:
-            self._send_fragment(source)
+            self._send_fragment(number)
 
-    def _send_fragment(self, source: int) -> None:
-        for event in self._connections[source].next_events():
+    def _send_fragment(self, number: int) -> None:
+        """Send the next fragment of the source with this number."""
+        for event in self._connections[number].next_events():
             self._send(event)
 
     def _send(self, event: ShapeChangesEvent) -> None:
@@ -175,15 +176,15 @@ class Trial:
         self._publish(event)
         self._recent = [*self._recent[-_RECENT_EVENTS:], event]
 
-    def _reconnect(self, source: int) -> None:
-        """Connect again, from the confirmed LSN or before: the first transaction that is not wholly notified."""
-        history, judge = self._histories[source], self._judge
-        confirmed = self._confirmed[source]
-        while confirmed < history.committed and judge.has_notified(history.last_items(confirmed)):
+    def _reconnect(self, number: int) -> None:
+        """Reconnect at the confirmed LSN, the first transaction that is not completely notified, or a little before."""
+        source, judge = self._sources[number], self._judge
+        confirmed = self._confirmed[number]
+        while confirmed < source.committed and judge.has_notified(source.last_items(confirmed)):
             confirmed += 1
-        self._confirmed[source] = confirmed
+        self._confirmed[number] = confirmed
         first = self._rng.randint(max(0, confirmed - 3), confirmed)
-        self._connections[source] = Connection(history, first, self._rng)
+        self._connections[number] = SimulatedConnection(source, first, self._rng)
 
     def _publish(self, event: Event) -> None:
         record = record_of(event)
@@ -196,7 +197,7 @@ class Trial:
         self._subject.start()
 
     def _kill(self) -> None:
-        """Kill the writer, and compare what it has stored with all that it had notified."""
+        """Kill the writer, and compare what it has stored with what it has notified."""
         self._subject.kill()
         self.kills += 1
         lines = self._subject.dump()
@@ -205,7 +206,7 @@ class Trial:
         self._judge.dumped(lines, f"after kill {self.kills}")
 
     def _settle(self, rule: Rule) -> None:
-        """Send all transactions to their ends; the writer must notify them."""
+        """Send all transactions completely; the writer must notify them."""
         for connection in self._connections:
             while not connection.is_at_end:
                 for event in connection.next_events():
@@ -214,7 +215,7 @@ class Trial:
         self._await(rule, self._judge.behind)
 
     def _await(self, rule: Rule, missing: Callable[[], list[str]]) -> None:
-        """Wait until nothing is missing; otherwise the first violates the rule."""
+        """Wait until nothing is missing; after a timeout, the first thing missing violates the rule."""
         progress, deadline = self._judge.progress, time.monotonic() + self._timeout_s
         while found := missing():
             self._poll()
@@ -225,7 +226,7 @@ class Trial:
                 return
 
     def _poll(self, timeout_s: float = _POLL_S) -> bool:
-        """Read what the writer has notified; whether there was anything."""
+        """Read what the writer has notified; returns whether there was anything."""
         self._publisher.poll()
         records = self._flushes.records(timeout_s)
         for record in records:
@@ -233,7 +234,7 @@ class Trial:
         failure = self._subject.failure()
         if failure is not None:
             self._judge.violate("runs", str(failure))
-            raise _CannotGoOnError
+            raise _TrialEndedError
         return bool(records)
 
 

@@ -1,4 +1,4 @@
-"""The end of the demo: once the slot has everything, each shape's log must give its query over the server's table."""
+"""The end of the demo: once everything is acknowledged, folding each shape's log gives its query over the table."""
 
 import time
 from collections.abc import Callable

@@ -108,7 +108,7 @@ class Demo:
         return self._folder / "log"
 
     def add_shape(self) -> None:
-        """Add a shape on a table that has rows, and gets more of them meanwhile."""
+        """Add a shape on a table that already has rows and is still being written."""
         path = self._folder / _SHAPES
         new = path.with_suffix(".new")
         new.write_text(path.read_text().rstrip() + "\n" + _NEW_SHAPE)

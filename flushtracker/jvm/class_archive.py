@@ -1,8 +1,8 @@
 """The class archive: Spark's classes as its JVM lays them out in memory, so that it maps them instead of loading them.
 
 Java's class data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html. It is optional: the JVM
-checks that Java, the class path and the jars' times are those of the archive, and else starts without any. So that one
-is made anew then, its name has a hash of them.
+starts without it if Java, the class path or the jars' times differ from those of the archive. The archive's name has a
+hash of them, so that a change leads to a new archive.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from flushtracker.jvm.java import Java
 PATTERN: Final = "spark-*.jsa"
 """The names of all archives, beside the jars."""
 
-# Java would write on stdout that an archive does not fit.
+# Otherwise Java writes on stdout that an archive does not fit.
 _SILENT: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
@@ -32,12 +32,12 @@ def archive_path(jars: Sequence[Path], java: Java) -> Path:
 
 
 def use_archive(path: Path) -> str:
-    """The options for a JVM that uses the archive if there is one; else none."""
+    """The options for a JVM to use the archive; none if it does not exist."""
     return " ".join((_option("SharedArchiveFile", path), *_SILENT)) if path.exists() else ""
 
 
 def write_archive(path: Path) -> str:
-    """The options for a JVM that writes what it has loaded to ``path`` when it ends."""
+    """The options for a JVM to write the classes that it has loaded to ``path`` when it exits."""
     return " ".join((_option("ArchiveClassesAtExit", path), *_SILENT))
 
 

@@ -23,7 +23,7 @@ _VERSION_TIMEOUT_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is new enough, the path of its launcher, and all that it says of its version."""
+    """A Java that is new enough: its launcher, its major version, and the output of ``java -version``."""
 
     launcher: Path
     major: int
@@ -71,7 +71,7 @@ def _find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
 
 
 def _version_text(launcher: Path, advice: str) -> str:
-    """The output of ``java -version``, which is on stderr by tradition."""
+    """The output of ``java -version``, which Java prints on stderr."""
     try:
         done = subprocess.run(  # noqa: S603  the program that Spark would start
             [str(launcher), "-version"],

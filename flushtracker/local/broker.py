@@ -211,6 +211,6 @@ def _free_ports() -> tuple[int, int]:
 
 
 def _last_lines(output: bytes) -> str:
-    """The last lines of the output, joined to one for an error message."""
+    """The last lines of the output, joined for an error message."""
     lines = output.decode(errors="replace").strip().splitlines()
     return " | ".join(line.strip() for line in lines[-_LOG_LINES_SHOWN:]) or "(empty)"

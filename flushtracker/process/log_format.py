@@ -21,7 +21,7 @@ from flushtracker.errors import printable
 LogFormat: TypeAlias = Literal["text", "json"]
 LOG_FORMATS: Final[tuple[LogFormat, ...]] = ("text", "json")
 RESERVED: Final = frozenset({"timestamp", "level", "logger", "message", "exc_info", "exit_code"})
-"""What the program says of an event by itself; no field of an event has such a name."""
+"""The fields that every event has; an event's own fields have other names."""
 
 _CONVERSION: Final = re.compile(r"%(?:%|[#0 +-]*\d*(?:\.\d+)?(?P<type>[a-zA-Z]))")
 _FIELD: Final = re.compile(r"(?<!\S)(?P<name>[a-z][a-z0-9_]*)=(?P<value>[^\s;,:%]*%[^\s;,:]*)")
@@ -35,7 +35,7 @@ def log_formatter(log_format: LogFormat) -> logging.Formatter:
 def program_line(
     name: str, message: str, log_format: LogFormat, *, exit_code: int | None = None, traceback: bool = False
 ) -> str:
-    """What the program ``name`` tells its user outside the log, such as why it exits with ``exit_code``.
+    """A message of the program ``name`` to its user outside the log, such as why it exits with ``exit_code``.
 
     ``traceback`` adds that of the current exception, in JSON. Takes no lock, so that it can be written while a thread
     hangs.
@@ -49,7 +49,7 @@ def program_line(
 
 
 def event_fields(text: str, values: tuple[object, ...]) -> Iterator[tuple[str, object]]:
-    """The fields of an event, from its format and its values; none if ``text`` is no format with just these values.
+    """The fields of an event, from its format and its values; none if ``text`` is no format for exactly these values.
 
     Without values, ``logging`` takes a text as it is, whatever ``%`` is in it. Other packages' formats may have
     conversions that are not known here, such as ``%*d``.

@@ -39,7 +39,7 @@ def run_program(name: str, program: Callable[[], int], *, verbose: bool, log_for
 
 
 def print_status(name: str, line: str, log_format: LogFormat = "text") -> None:
-    """Tell the user of the program ``name`` something on stderr, in the form of its log if that is JSON."""
+    """Print a message of the program ``name`` on stderr, in the form of its log if that is JSON."""
     print(program_line(name, line, log_format), file=sys.stderr, flush=True)
 
 

@@ -17,9 +17,9 @@ _POLL_S: Final = 0.5
 def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat = "text") -> None:
     """From now on, exit with 1 if the process still runs ``timeout_s`` after a stop signal or ``is_stopping``.
 
-    For a program that a kill at any point does not harm. Call it from the main thread, once the signals have handlers.
-    Python runs a handler only between two steps of the main thread, so not while that waits in a library for a storage
-    that does not answer. But a pipe gets the signal's number at once, and a thread waits for it.
+    Only for a program that may be killed at any point. Call it from the main thread, once the signals have handlers.
+    Python runs a handler only between two instructions of the main thread, so not while that waits in a library for a
+    storage that does not answer. But a pipe receives the signal's number at once, and a thread reads it.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

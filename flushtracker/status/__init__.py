@@ -1,1 +1,1 @@
-"""What a running program knows of itself, as documents: pages, metrics and commands are views of them."""
+"""What a running program reports about itself, as documents. Page, metrics and commands derive from them."""

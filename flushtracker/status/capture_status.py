@@ -1,6 +1,6 @@
-"""``CaptureStatus``: what capture knows of itself and of its slot; the document of its ``/status.json``.
+"""``CaptureStatus``: what capture reports about itself and its slot, the document of its ``/status.json``.
 
-LSNs are texts in JSON and numbers here, ``None`` before the first. Times are milliseconds since 1970.
+LSNs are text in JSON and numbers here, ``None`` if there is none yet. Times are milliseconds since 1970.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class SlotStatus:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A shape that capture has removed by the policy of ``stall``, and why."""
+    """A shape that capture has evicted, and why."""
 
     shape_id: str
     at_ms: int
@@ -76,8 +76,8 @@ class Eviction:
 class CaptureStatus:
     """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
 
-    ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is sent again counts again.
-    ``evictions`` are all of the source, also those before the start.
+    ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
+    ``evictions`` has all evictions of the source, also those before the start.
     """
 
     at_ms: int

@@ -1,6 +1,6 @@
-"""``JobStatus``: what the tracking job knows after each batch; the document of its ``/status.json``.
+"""``JobStatus``: what the tracking job reports after each batch, the document of its ``/status.json``.
 
-LSNs are texts in JSON and numbers here, ``None`` before the first. Times are milliseconds since 1970.
+LSNs are text in JSON and numbers here, ``None`` if there is none yet. Times are milliseconds since 1970.
 """
 
 from collections.abc import Mapping
@@ -109,8 +109,8 @@ class JobStatus:
     ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
     ``records_behind`` is how many records the topics had at the last batch that it did not read, ``None`` without Kafka
     or a batch. ``state_bytes`` is the memory that the state takes, as Spark's state store estimates it.
-    ``batch_running_since_ms`` is when the batch began that the job is processing now, ``None`` between two batches. All
-    else is as of the last batch that has ended, so it is stale if that is long ago.
+    ``batch_running_since_ms`` is when the present batch began, ``None`` between two batches. All else is as of the last
+    batch that has ended, so it is stale if that was long ago.
     """
 
     at_ms: int

@@ -1,4 +1,4 @@
-"""What the documents have in common: LSNs in JSON."""
+"""LSNs in the JSON of the documents."""
 
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 

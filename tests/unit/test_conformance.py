@@ -1,4 +1,4 @@
-"""The judge of a writer, rule by rule, and the histories that are played to it. The whole trial is tested elsewhere."""
+"""The judge of a writer, rule by rule, and the changes that are played to it. The whole trial is tested elsewhere."""
 
 import json
 import sys
@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.conformance.history import Connection, SourceHistory
 from flushtracker.conformance.judge import Judge
 from flushtracker.conformance.program import write_config
+from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
 from flushtracker.conformance.subject import Subject
 from flushtracker.errors import ConfigError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
@@ -174,14 +174,14 @@ def test_a_record_of_another_form_is_a_violation(record: ReadRecord | tuple[str,
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_a_history_is_one_that_capture_could_publish(seed: int) -> None:
+def test_a_simulated_source_is_one_that_capture_could_publish(seed: int) -> None:
     """A reader that keeps the rule of the chain takes each item once and finds no gap, over any connections."""
     rng = Random(seed)  # noqa: S311  reproducible
-    history = SourceHistory("s", ["a", "b", "c"], rng)
+    source = SimulatedSource("s", ["a", "b", "c"], rng)
     cursors: dict[str, LogOffset] = {}
     taken: dict[str, list[LogOffset]] = {}
     for connect in range(5):
-        connection = Connection(history, rng.randint(0, history.committed) if connect else 0, rng)
+        connection = SimulatedConnection(source, rng.randint(0, source.committed) if connect else 0, rng)
         fragments = rng.randrange(40)
         while fragments > 0 or (connect == 4 and not connection.is_at_end):
             fragments -= 1
@@ -194,18 +194,18 @@ def test_a_history_is_one_that_capture_could_publish(seed: int) -> None:
                     taken.setdefault(event.shape_id, []).extend(each.offset for each in items)
                     cursors[event.shape_id] = cursor_after(event)
     for shape_id, offsets in taken.items():
-        operations = [part for each in history.transactions for part in each.operations]
+        operations = [part for each in source.transactions for part in each.operations]
         assert offsets == [each.offset for part in operations for each in part.get(shape_id, ())]
 
 
-def test_histories_have_what_breaks_writers() -> None:
+def test_simulated_sources_have_what_breaks_writers() -> None:
     """Each kind is among a few connections; a trial without one would prove nothing about it."""
     rng = Random(1)  # noqa: S311  reproducible
-    history = SourceHistory("s", ["a", "b"], rng)
+    source = SimulatedSource("s", ["a", "b"], rng)
     cursors: dict[str, LogOffset] = {}
     kinds: Counter[str] = Counter()
     for _ in range(20):
-        connection = Connection(history, rng.randint(max(0, history.committed - 3), history.committed), rng)
+        connection = SimulatedConnection(source, rng.randint(max(0, source.committed - 3), source.committed), rng)
         for _ in range(30):
             for event in connection.next_events():
                 cursor = cursors.get(event.shape_id)

@@ -137,7 +137,7 @@ def test_page_says_that_the_job_is_dead_and_keeps_its_last_figures(
         before = page.rows("holders"), page.values()["ack-lsn"]
         job.kill()
         page.wait_for_state("silent")
-        assert "the tracking job has ended or is not reachable" in page.text("silent")
+        assert "the tracking job has ended or is unreachable" in page.text("silent")
         assert (page.rows("holders"), page.values()["ack-lsn"]) == before
         page.save("job_dead")
 
