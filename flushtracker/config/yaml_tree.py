@@ -45,17 +45,16 @@ def read_tree(path: Path, place: Place) -> yaml.MappingNode:
     return node
 
 
-def compose(text: str, place: Place, *, follow_aliases: bool = True) -> yaml.Node:
+def compose(text: str, place: Place) -> yaml.Node:
     """The root node of a text.
 
-    An alias is the very node that it stands for, so the nodes may even form a cycle; or, unless it is to be followed,
-    an :class:`AliasNode`, and the nodes are a tree.
+    An alias is the same node as its anchor, so the nodes may form a cycle.
 
     Raises:
         ConfigError: it is not YAML, nested too deeply, or empty.
     """
     try:
-        node = yaml.compose(text, Loader=_Loader if follow_aliases else _AsWrittenLoader)
+        node = yaml.compose(text, Loader=_Loader)
     except _TooDeepError as error:
         place.refuse(error.line, f"more than {_MAX_LEVELS} lists and mappings are nested in each other", error)
     except yaml.MarkedYAMLError as error:
@@ -89,10 +88,6 @@ def read_text(path: Path, place: Place) -> str:
         place.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
 
 
-class AliasNode(yaml.ScalarNode):
-    """An alias as it is written; its value is the anchor's name."""
-
-
 class _TooDeepError(Exception):
     """More than ``_MAX_LEVELS`` levels on ``line``."""
 
@@ -117,14 +112,3 @@ class _Loader(yaml.SafeLoader):
     def _check_level(self) -> None:
         if self.flow_level + len(self.indents) > _MAX_LEVELS:
             raise _TooDeepError(self.line + 1)
-
-
-class _AsWrittenLoader(_Loader):
-    """Leaves an alias where it is."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        # It also checks that there is such an anchor.
-        node = super().compose_node(parent, index)
-        is_alias = isinstance(event, yaml.AliasEvent)
-        return node if not is_alias else AliasNode("alias", event.anchor, event.start_mark, event.end_mark)

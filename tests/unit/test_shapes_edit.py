@@ -172,21 +172,21 @@ def test_a_removal_is_confirmed_at_a_terminal_or_with_yes(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("shapes:\n  - id: users\n    table: t.t\n# end\n", "shapes: []\nallow_removing: 1\n# end\n"),
-        ("shapes:\n- id: users\n  table: t.t", "shapes: []\nallow_removing: 1\n"),
-        ("---\nshapes:\n- id: users\n  table: t.t\n...\n", "---\nshapes: []\nallow_removing: 1\n...\n"),
+        ("# mine\nshapes:\n  - id: users\n    table: t.t\n# end\n", "# mine\nallow_removing: 1\nshapes: []\n# end\n"),
+        ("shapes:\n- id: users\n  table: t.t", "allow_removing: 1\nshapes: []\n"),
+        ("---\nshapes:\n- id: users\n  table: t.t\n...\n", "---\nallow_removing: 1\nshapes: []\n...\n"),
         (
             "shapes:\n- id: users\n  table: t.t\nallow_removing: 0 # no\n",
             "shapes: []\nallow_removing: 1 # no\n",
         ),
-        ("  shapes:\r\n  - id: users\r\n    table: t.t\r\n", "  shapes: []\r\n  allow_removing: 1\r\n"),
+        ("  shapes:\r\n  - id: users\r\n    table: t.t\r\n", "allow_removing: 1\r\nshapes: []\r\n"),
         ("allow_removing: 3\nshapes:\n- id: users\n  table: t.t\n", "allow_removing: 3\nshapes: []\n"),
     ],
 )
 def test_the_last_shape_goes_with_a_line_that_allows_it(
     shapes: Path, registry: type[Registry], before: str, after: str
 ) -> None:
-    """Capture would take the file for one that was emptied by accident. The line is put where no other one suffers."""
+    """Otherwise capture would assume that the file was emptied by accident. The line is above the list."""
     registry.live_ids = (frozenset({"users"}),)
     shapes.write_bytes(before.encode())
     assert remove(shapes, "users") == 0
@@ -209,7 +209,7 @@ def test_removals_that_capture_has_not_taken_yet_count(
     out = capsys.readouterr().out
     assert out.count("allow_removing") == 2
     assert "without orders, users it lacks more than half of the live shapes, so it says 'allow_removing: 2'" in out
-    assert shapes.read_text() == "# Mine.\nshapes: []\n\n  # the big one\nallow_removing: 3\n"
+    assert shapes.read_text() == "# Mine.\nallow_removing: 3\nshapes: []\n\n  # the big one\n"
 
 
 def test_a_file_that_was_cut_off_is_not_made_good_by_a_removal(
@@ -400,13 +400,28 @@ def test_an_edit_that_would_change_more_is_refused(shapes: Path) -> None:
 
 
 def test_shapes_that_end_in_an_alias_stay_where_they_are(shapes: Path) -> None:
-    """An alias was looked for at the place of its anchor, so that a file with one at the end of a shape was refused."""
+    """The comment behind an alias moves to a line of its own, which is still the shape's."""
     first = "shapes:\n- id: a\n  table: &t public.t\n"
     last = "- id: b\n  table: *t   # the same\n"
     shapes.write_text(f"{first}{last}# c\n")
     new = shapes.parent / "new.yaml"
     new.write_text("id: d\ntable: public.d")
     assert run(shapes, "add-shape", str(new)) == 0
-    assert shapes.read_text() == f"{first}{last}- id: d\n  table: public.d\n# c\n"
+    moved = "- id: b\n  table: *t\n              # the same\n"
+    assert shapes.read_text() == f"{first}{moved}- id: d\n  table: public.d\n# c\n"
     assert remove(shapes, "b") == 0
     assert shapes.read_text() == f"{first}- id: d\n  table: public.d\n# c\n"
+
+
+@pytest.mark.parametrize("command", ["add-shape", "remove-shape"])
+def test_a_file_that_cannot_be_kept_is_not_edited(
+    shapes: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message has the line of the comment that would be lost."""
+    text = SHAPES.replace("[users]", "[  # why\n      users]")
+    shapes.write_text(text)
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: late\ntable: public.late")
+    assert run(shapes, *([command, str(new)] if command == "add-shape" else [command, "events", "--yes"])) == 2
+    assert f"{shapes} line 7: this comment or notation cannot be kept; edit the file by hand" in capsys.readouterr().err
+    assert shapes.read_text() == text

@@ -2,16 +2,15 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.config.yaml_items import Item, items_of, require_no_alias, require_same_items, with_items
 from flushtracker.config.yaml_tree import Place, read_text
 from flushtracker.errors import ConfigError, ShapeError, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
+from flushtracker.operate.shapes.shapes_yaml import NewItems, ShapesYaml
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import ShapesFile
 
@@ -43,27 +42,22 @@ def run(arguments: argparse.Namespace) -> int:
     return NOT_TAKEN
 
 
-def read_items(path: Path) -> tuple[Item, ...]:
-    """The shapes of a file, as text: a list ``shapes``, a list alone, or one shape; ``-`` is stdin."""
-    name = Path("standard input") if path == _STDIN else path
-    text = sys.stdin.read() if path == _STDIN else read_text(path, Place(str(path), {}))
-    items = items_of(text, str(name), "shapes")
-    require_no_alias(items, str(name))
-    if not items:
-        raise ConfigError(f"{name} has no shapes")
-    return items
+def read_items(path: Path) -> NewItems:
+    """The shapes of a file: a list ``shapes``, a list alone, or one shape; ``-`` is stdin."""
+    if path == _STDIN:
+        return ShapesYaml(sys.stdin.read(), "standard input").items()
+    return ShapesYaml(read_text(path, Place(str(path), {})), str(path)).items()
 
 
-def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook) -> tuple[ShapeDefinition, ...]:
-    """Put the shapes at the end of the file's list, and change nothing else; returns them.
+def add(file: ShapesEdit, items: NewItems, registry: RegistryLook) -> tuple[ShapeDefinition, ...]:
+    """Add the shapes at the end of the file's list; returns them.
 
     Raises:
         ConfigError: one cannot be read, or its id is or was in use; nothing was changed.
     """
     before = file.shapes.definitions
-    text = with_items(file.text, str(file.path), "shapes", items)
-    old_items = items_of(file.text, str(file.path), "shapes")
-    require_same_items((*old_items, *items), items_of(text, str(file.path), "shapes"), str(file.path))
+    content = ShapesYaml(file.text, str(file.path))
+    content.add(items)
     added: list[ShapeDefinition] = []
 
     def verify(after: ShapesFile) -> None:
@@ -73,7 +67,7 @@ def add(file: ShapesEdit, items: Sequence[Item], registry: RegistryLook) -> tupl
         for shape in added:
             _require_unused(registry, shape.id)
 
-    file.replace(text, verify)
+    file.replace(content.text(), verify)
     return tuple(added)
 
 

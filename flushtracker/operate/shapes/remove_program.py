@@ -8,10 +8,10 @@ from pathlib import Path
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.shape_registry import must_be_allowed
-from flushtracker.config.yaml_items import with_number, without_item
 from flushtracker.errors import ConfigError, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
+from flushtracker.operate.shapes.shapes_yaml import ShapesYaml
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 NOT_TAKEN = 1
@@ -54,19 +54,20 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set
     index = ids.index(shape_id)
     registered = tuple(live_ids)
     _require_allowed(file, lacking(registered, frozenset(ids)))
-    text = without_item(file.text, str(file.path), "shapes", index)
+    content = ShapesYaml(file.text, str(file.path))
+    content.remove(index)
     gone = lacking(registered, frozenset(ids) - {shape_id})
     allowed = max(file.shapes.allow_removing, len(gone))
     has_changed = allowed != file.shapes.allow_removing
     if has_changed:
-        text = with_number(text, str(file.path), "allow_removing", allowed, after="shapes")
+        content.set_number("allow_removing", allowed)
 
     def verify(after: ShapesFile) -> None:
         expected = ShapesFile((*before[:index], *before[index + 1 :]), allowed)
         if after != expected:
             raise ConfigError(f"{file.path}: taking {shape_id!r} out would change more than that; edit it by hand")
 
-    file.replace(text, verify)
+    file.replace(content.text(), verify)
     return gone if has_changed else frozenset()
 
 
