@@ -68,7 +68,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "numpy": frozenset({"tracking", "jobs.track"}),
     "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
-    "ruamel": frozenset({"operate"}),
+    "ruamel": frozenset({"operate.shapes"}),
     "orjson": frozenset({"events"}),
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
