@@ -6,7 +6,7 @@ from pathlib import Path
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
 from flushtracker.capture.eviction.config import StallRule, read_stall
 from flushtracker.config.file_kinds import CAPTURE, read_kind
-from flushtracker.config.postgres_connection import read_connection
+from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import YamlMapping

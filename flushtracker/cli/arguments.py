@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from flushtracker.cli.print_example import PrintExample
-from flushtracker.config.byte_size import parse_bytes
-from flushtracker.config.duration import parse_duration_ms
+from flushtracker.config.units import parse_bytes, parse_duration_ms
 from flushtracker.process.log_format import LOG_FORMATS
 from flushtracker.wal.log_offset import LogOffset
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from flushtracker.config.distinct_paths import require_distinct_paths
-from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
 from flushtracker.config.file_kinds import TRACK, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
+from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.transport import FilesTransport, Transport, read_transport
+from flushtracker.config.units import DURATION_FORM, parse_duration_ms
 
 AVAILABLE_NOW: Final = "available_now"
 _DEFAULT_GRACE_MS: Final = 60_000

@@ -6,12 +6,12 @@ Paths are kept as written: relative ones start at the current directory, and URI
 from dataclasses import dataclass
 from pathlib import Path
 
-from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.file_kinds import SNAPSHOT, read_kind
 from flushtracker.config.job_config import read_trigger_ms
+from flushtracker.config.postgres_config import TablesConfig, read_tables
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.write_config import LogConfig
 
 

@@ -6,8 +6,11 @@ directory. Symbolic links are followed as they are at this moment.
 
 import os
 import re
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 from urllib.parse import unquote
+
+from flushtracker.config.strict_yaml import YamlMapping
 
 Place: TypeAlias = tuple[str, ...]
 """The kind of storage, its bucket or host, and the names of the folders from its root down."""
@@ -60,6 +63,36 @@ def local_folder(path: str) -> str | None:
 def is_inside(inner: Place, outer: Place) -> bool:
     """Whether ``inner`` is ``outer``, or a place below it."""
     return inner[: len(outer)] == outer
+
+
+def require_distinct_paths(root: YamlMapping, keys: Iterable[tuple[str, str]]) -> None:
+    """Check that no path at these keys, each ``(section, key)``, is another one or inside it.
+
+    Two streams in one folder would read each other's events, compaction deletes what is in a table's folder and not
+    part of it, and ``--recover`` moves the checkpoint's folder with everything in it.
+
+    Raises:
+        ConfigError: naming both keys.
+    """
+    taken: dict[str, Place] = {}
+    for section, key in keys:
+        mapping = root.mapping(section)
+        place = _place_at(mapping, key)
+        for other, other_place in taken.items():
+            if place == other_place:
+                raise mapping.error(key, f"is the same as {other}; each needs its own")
+            if is_inside(place, other_place):
+                raise mapping.error(key, f"is inside {other}; each needs a folder of its own")
+            if is_inside(other_place, place):
+                raise mapping.error(key, f"contains {other}; each needs a folder of its own")
+        taken[f"{section}.{key}"] = place
+
+
+def _place_at(mapping: YamlMapping, key: str) -> Place:
+    try:
+        return place_of(mapping.text(key).value)
+    except ValueError:  # no path has a NUL, which a file: URI can spell
+        raise mapping.wrong(key, "a path or a URI that leads to a folder") from None
 
 
 def _local(path: str) -> Place:

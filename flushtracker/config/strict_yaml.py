@@ -17,7 +17,7 @@ from typing import Final
 
 import yaml
 
-from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.config.units import DURATION_FORM, parse_duration_ms
 from flushtracker.config.yaml_tree import Place, line_of, read_tree, shortened
 from flushtracker.errors import ConfigError, ShapeError
 

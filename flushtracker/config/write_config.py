@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from flushtracker.config.distinct_paths import require_distinct_paths
 from flushtracker.config.file_kinds import WRITE, read_kind
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
+from flushtracker.config.postgres_config import TablesConfig, read_tables
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.config.tables_config import TablesConfig, read_tables
 from flushtracker.config.transport import FilesTransport, Transport, read_topic, read_transport
 
 ROLES: Final = (SHAPE_CHANGES, SHAPES)

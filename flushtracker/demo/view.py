@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.units import bytes_text
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.verdict import Limits, judge

@@ -11,9 +11,9 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
+from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.snapshot_config import SnapshotConfig
-from flushtracker.config.tables_config import TablesConfig
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry

@@ -2,8 +2,7 @@
 
 import pytest
 
-from flushtracker.config.byte_size import BYTES_FORM, parse_bytes
-from flushtracker.config.duration import DURATION_FORM, parse_duration_ms
+from flushtracker.config.units import BYTES_FORM, DURATION_FORM, parse_bytes, parse_duration_ms
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.config.byte_size import BYTES_FORM, parse_bytes
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.config.units import BYTES_FORM, parse_bytes
 
 _SHARE: Final = re.compile(r"(?P<percent>[1-9][0-9]?) *%")
 _MOST_PER_HOUR: Final = 60

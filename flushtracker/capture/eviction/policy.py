@@ -30,8 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.capture.eviction.config import StallRule
-from flushtracker.config.byte_size import bytes_text
-from flushtracker.config.duration import seconds_text
+from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from flushtracker.config.byte_size import bytes_text
+from flushtracker.config.units import bytes_text
 from flushtracker.delta.acks.ack_reader import Ack
 from flushtracker.errors import ConfigError
 from flushtracker.operate.report.figures import Report

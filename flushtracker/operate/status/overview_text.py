@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from flushtracker.config.byte_size import bytes_text
-from flushtracker.config.duration import seconds_text
+from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.delta.acks.ack_reader import Ack
 from flushtracker.errors import printable
 from flushtracker.operate.status.overview import Overview, acked_at_ms

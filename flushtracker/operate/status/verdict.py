@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from flushtracker.config.byte_size import bytes_text
-from flushtracker.config.duration import seconds_text
+from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.capture_status import SlotStatus

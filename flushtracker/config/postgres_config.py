@@ -1,13 +1,13 @@
-"""The server whose tables are read for snapshots, in a configuration file."""
+"""PostgreSQL servers in configuration files: how to connect, and how to read tables for snapshots."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.config.postgres_connection import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping
 
 _LOCK_TIMEOUT_MS: Final = 10_000
+_SECRETS: Final = ("password", "sslpassword")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +35,12 @@ def read_tables(postgres: YamlMapping) -> TablesConfig:
         postgres.optional_duration_ms("lock_timeout") or _LOCK_TIMEOUT_MS,
         postgres.optional_duration_ms("statement_timeout"),
     )
+
+
+def read_connection(postgres: YamlMapping) -> SecretOptions:
+    """The mapping ``connection`` of libpq's own keywords; raises ``ConfigError`` for a secret in plain text."""
+    connection = postgres.mapping("connection")
+    for name in _SECRETS:
+        if name in connection and "${" not in connection.text(name, empty=True).shown:
+            raise connection.error(name, "is in plain text; use a variable, ${NAME}, or a passfile")
+    return SecretOptions(connection.scalars())
