@@ -19,9 +19,9 @@
     │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
     │   └── SlotError                             the slot disagrees with the published and acked history
     │       └── LostSlotError                     the server has given up the slot
-    └── StatusError                      exit 8   a program does not tell its status
+    └── StatusError                      exit 8   a program does not serve its status
 
-A message states the subject, the fact, both values where two disagree, and what to do. It never shows a row's values.
+A message states the subject, the fact, both values if two disagree, and what to do. It never shows a row's values.
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,11 @@ class ShapeError(ConfigError):
 
 
 class ShapeEndedError(ConfigError):
-    """A shape that somebody wants to read was removed or has ended; the message says why."""
+    """The shape to read was removed or has ended; the message says why."""
 
 
 class SnapshotMissingError(ConfigError):
-    """A shape that somebody wants to read has to begin with a snapshot, which has not been taken yet."""
+    """The shape to read must begin with a snapshot, which has not been taken yet."""
 
 
 class DecodeError(FlushtrackerError):
@@ -117,7 +117,7 @@ class LostSlotError(SlotError):
 
 
 class StatusError(FlushtrackerError):
-    """A program does not tell its status over HTTP, or what answers there is not one of this version."""
+    """A program does not serve its status over HTTP, or the answer is not a status of this version."""
 
     exit_code = 8
 
@@ -133,10 +133,10 @@ def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
 
 
 def printable(text: str) -> str:
-    """The text on one line, with each character escaped that would not be seen as itself, so that it forges nothing.
+    """The text on one line, with every character escaped that is not printable, so that no name can forge a message.
 
     These are the characters that ``str.isprintable`` excludes: control and format characters, such as a line break, a
-    byte order mark or a change of the writing direction, spaces but the usual one, and half surrogate pairs.
+    byte order mark or a change of the writing direction, all spaces except U+0020, and unpaired surrogates.
 
     >>> print(printable("naïve\\n2026-01-01 ack advanced"))
     naïve\\n2026-01-01 ack advanced

@@ -1,6 +1,6 @@
 """The command ``flushtracker``: its subcommands, their arguments, and the exit codes of each.
 
-A subcommand's program is imported only when it runs: ``--help`` needs no Spark, and each program only its own extra.
+A subcommand's program is imported only when it runs. So ``--help`` needs no Spark, and each program only its own extra.
 ``jobs/*.py`` call :func:`main` with the name of their subcommand.
 """
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"exit codes: {command.exit_codes}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        # The action of an argument that names none: argparse itself would let the last value win in silence.
+        # The default action of an argument: argparse would silently use the last of several values.
         subparser.register("action", None, StoreOnce)
         command.add_arguments(subparser)
         subparser.set_defaults(command=command, parser=subparser)

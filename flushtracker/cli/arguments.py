@@ -32,7 +32,7 @@ def add_track(parser: Parser) -> None:
 
 
 def check_track(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with how the arguments of ``flushtracker track`` are combined, if anything."""
+    """The error in the combination of arguments of ``flushtracker track``, if any."""
     return "--abandon is only valid with --recover" if arguments.abandon and not arguments.recover else None
 
 
@@ -55,7 +55,7 @@ def add_capture(parser: Parser) -> None:
 def add_remove_shape(parser: Parser) -> None:
     """Add the arguments of ``flushtracker remove-shape``."""
     parser.add_argument("shape", type=_name, metavar="SHAPE", help="the shape's id")
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation; required without a terminal")
     _add_edit(parser)
 
 
@@ -72,23 +72,23 @@ def _add_edit(parser: Parser) -> None:
     _add_capture_config(parser)
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
-        "--timeout", type=_limit, default=30, metavar="S", help="seconds for capture to take it (default: %(default)s)"
+        "--timeout", type=_limit, default=30, metavar="S", help="seconds to wait for capture (default: %(default)s)"
     )
-    wait.add_argument("--no-wait", action="store_true", help="do not wait for capture; its registry is read")
+    wait.add_argument("--no-wait", action="store_true", help="do not wait for capture, but read its registry")
     _add_verbose(parser)
 
 
 def add_snapshot(parser: Parser) -> None:
     """Add the arguments of ``flushtracker snapshot``."""
     _add_config(parser, "snapshot_shapes.yaml")
-    parser.add_argument("shapes", nargs="*", type=_name, metavar="SHAPE", help="only these; default: all that lack one")
-    parser.add_argument("--again", action="store_true", help="also if a shape has one, which is replaced")
+    parser.add_argument("shapes", nargs="*", type=_name, metavar="SHAPE", help="only these; default: all without one")
+    parser.add_argument("--again", action="store_true", help="replace the snapshots that these shapes have")
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
 def check_snapshot(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with how the arguments of ``flushtracker snapshot`` are combined, if anything."""
-    return "--again needs the shapes, by their ids" if arguments.again and not arguments.shapes else None
+    """The error in the combination of arguments of ``flushtracker snapshot``, if any."""
+    return "--again needs the ids of the shapes" if arguments.again and not arguments.shapes else None
 
 
 def add_topics(parser: Parser) -> None:
@@ -139,7 +139,7 @@ def add_status(parser: Parser) -> None:
     """Add the arguments of ``flushtracker status``."""
     add = parser.add_argument
     _add_capture_config(parser)
-    add("--job", metavar="URL", help="where the job tells its status, as http://127.0.0.1:9464; default: status.peers")
+    add("--job", metavar="URL", help="the job's status, such as http://127.0.0.1:9464; default: status.peers")
     add("--json", action="store_true", help="print one JSON object, on one line")
     add(
         "--watch",
@@ -147,14 +147,14 @@ def add_status(parser: Parser) -> None:
         nargs="?",
         const=2,
         metavar="SECONDS",
-        help="look again each so many seconds (default: %(const)s), until Ctrl-C",
+        help="repeat every SECONDS (default: %(const)s) until Ctrl-C",
     )
     add("--max-retained", type=_size, metavar="SIZE", help="exit with 1 if the slot retains more WAL than this")
     add(
         "--max-age",
         type=_duration,
         metavar="TIME",
-        help="exit with 1 if the ack has not moved for longer than this, and with 8 if a batch runs for longer",
+        help="exit with 1 if the ack has not moved for longer than this, with 8 if a batch has run for longer",
     )
     _add_verbose(parser)
 
@@ -173,15 +173,15 @@ def add_read(parser: Parser) -> None:
     add("--log-rows", action="store_true", help="print the shape's log instead of its rows")
     add("--at", type=_offset, metavar="LSN+OP", help="print the rows as of this offset, such as 16/B374D848+inf")
     add("--after", type=_offset, metavar="LSN+OP", help="with --log-rows: only what follows this offset")
-    add("--follow", action="store_true", help="go on, and print what is written, until Ctrl-C")
+    add("--follow", action="store_true", help="keep printing what is written, until Ctrl-C")
     add("--typed", action="store_true", help="cast the rows' values to the types of the table's columns")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="default: %(default)s")
-    add("--even-if-ended", action="store_true", help="read a shape that was removed or has ended, if its log is there")
+    add("--even-if-ended", action="store_true", help="read a shape that was removed or has ended, if it has a log")
     _add_verbose(parser)
 
 
 def check_read(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with how the arguments of ``flushtracker read`` are combined, if anything."""
+    """The error in the combination of arguments of ``flushtracker read``, if any."""
     if arguments.at is not None and (arguments.follow or arguments.log_rows):
         return "--at is only valid without --follow and --log-rows"
     if arguments.after is not None and not arguments.log_rows:
@@ -202,17 +202,19 @@ def add_conformance(parser: Parser) -> None:
     """Add the arguments of ``flushtracker conformance``."""
     add = parser.add_argument
     add("--writer", required=True, metavar="COMMAND", help="runs the writer until it is killed")
-    add("--dump", required=True, metavar="COMMAND", help="prints what is stored, as JSON lines; see docs/writers.md")
+    add(
+        "--dump", required=True, metavar="COMMAND", help="prints what it has stored, as JSON lines; see docs/writers.md"
+    )
     add("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml (default: a broker on this machine)")
     add("--kills", type=_limit, default=20, metavar="N", help="rounds that end with a kill (default: %(default)s)")
-    add("--timeout", type=_limit, default=60, metavar="S", help="seconds to notify something (default: %(default)s)")
-    add("--seed", type=_limit, default=1, metavar="N", help="of the random changes and moments (default: %(default)s)")
+    add("--timeout", type=_limit, default=60, metavar="S", help="seconds to notify a flush (default: %(default)s)")
+    add("--seed", type=_limit, default=1, metavar="N", help="of the random changes and times (default: %(default)s)")
     add(
         "--data",
         type=Path,
         default=Path("data/conformance"),
         metavar="DIR",
-        help="each run makes a directory in it, with the writer's log and data (default: %(default)s)",
+        help="directory in which each run makes one for the writer's log and data (default: %(default)s)",
     )
     _add_verbose(parser)
 
@@ -240,7 +242,7 @@ def _add_example(parser: Parser, file: str, what: str) -> None:
 
 
 def _add_capture_config(parser: Parser) -> None:
-    """Of what acts on a slot: the same file for all, so that a remedy can be pasted as it is."""
+    """All commands on a slot take the same file, so that a remedy can be pasted as printed."""
     parser.add_argument(
         "--config",
         type=Path,
@@ -256,7 +258,7 @@ def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> 
         "--log-format",
         choices=LOG_FORMATS,
         default="text",
-        help="of what is written to stderr: lines of text, or one JSON object per line (default: %(default)s)",
+        help="format of stderr: lines of text, or one JSON object per line (default: %(default)s)",
     )
 
 
@@ -283,7 +285,7 @@ def _argument(parse: Callable[[str], int], text: str) -> int:
 
 def _name(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError("a name is needed")
+        raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 

@@ -40,7 +40,7 @@ class Command:
     exit_codes: str
     add_arguments: Callable[[Parser], None]
     check: Callable[[argparse.Namespace], str | None] = lambda _: None
-    """What is wrong with how the arguments are combined, if anything."""
+    """Returns the error in the combination of arguments, if any."""
 
     @property
     def summary(self) -> str:
@@ -66,8 +66,8 @@ COMMANDS: Final = (
         "flushtracker.jobs.track.program",
         "spark",
         """\
-Track flushes: fragments and flush notifications in, transaction-aligned LSN
-acks in a Delta table out.
+Track flushes: read fragments and flush notifications, and write
+transaction-aligned LSN acks to a Delta table.
 
 Starts Spark itself; on a cluster, run jobs/track_flushes.py with spark-submit.
 """,
@@ -84,8 +84,8 @@ unavailable
         "flushtracker.capture.program",
         "capture",
         """\
-Capture WAL: a PostgreSQL slot in, fragments and shape changes out to Kafka,
-and the acks back to the slot.
+Capture WAL: publish a PostgreSQL slot as fragments and shape changes to Kafka,
+and confirm the acks to the slot.
 
 One process reads one slot. After a restart it continues from the slot's
 confirmed LSN; everything after that is sent again.
@@ -102,8 +102,8 @@ differs
         "flushtracker.jobs.write.program",
         "spark",
         """\
-Write shapes: shape changes in, their logs in a Delta table and flush
-notifications out.
+Write shapes: read shape changes, write their logs to a Delta table, and send
+flush notifications.
 
 A notification is sent after its rows are durable. Starts Spark itself; on a
 cluster, run jobs/write_shapes.py with spark-submit.
@@ -120,15 +120,15 @@ unavailable
         "flushtracker.jobs.snapshot.program",
         "snapshot",
         """\
-Take snapshots: the rows that a table already has into the logs of its shapes.
+Take snapshots: write the rows that tables already have to their shapes' logs.
 
-Takes those of all shapes that lack one, or with an interval as trigger goes on
-and looks for new shapes. A snapshot is one commit of the shape log: readers
-see none or all of it. Starts Spark itself; on a cluster, run
+Takes the missing snapshots of all shapes; with an interval as trigger, keeps
+looking for new shapes. A snapshot is one commit of the shape log: readers see
+none or all of it. Starts Spark itself; on a cluster, run
 jobs/snapshot_shapes.py with spark-submit.
 """,
         """0 done, or stopped by SIGTERM or Ctrl-C; 1 unexpected error;
-2 the configuration, the machine, no such shape, or one that cannot have a
+2 the configuration, the machine, an unknown shape, or one that cannot have a
 snapshot; 5 a Delta table; 7 PostgreSQL
 """,
         add_snapshot,
@@ -139,15 +139,16 @@ snapshot; 5 a Delta table; 7 PostgreSQL
         "flushtracker.operate.shapes.add_program",
         "capture",
         """\
-Add shapes to the shapes file that capture watches, and wait until it has them.
+Add shapes to capture's shapes file, and wait until capture has registered
+them.
 
-The file is changed only if all of it can be read afterwards; comments and
-other shapes stay as they are. An id that was ever used is refused.
+The file is changed only if it is valid afterwards. Comments and other shapes
+are kept. An id that was ever used is refused.
 """,
-        """0 added, and capture has taken it; 1 added, but capture has not
-taken it in time, or unexpected error; 2 the arguments, the configuration or a
-shape: nothing was changed; 6 Kafka: if it says "added" above, only the wait
-has failed
+        """0 added, and capture has registered it; 1 added, but capture has not
+registered it in time, or unexpected error; 2 the arguments, the configuration
+or a shape: nothing was changed; 6 Kafka: if "added" is printed above, only the
+wait has failed
 """,
         add_add_shape,
     ),
@@ -156,17 +157,17 @@ has failed
         "flushtracker.operate.shapes.remove_program",
         "capture",
         """\
-Remove a shape from the shapes file that capture watches, and wait until it is
-gone.
+Remove a shape from capture's shapes file, and wait until capture has removed
+it.
 
-This is final: the id is never used again. Nothing more is sent to the shape's
-writer, and what it has not flushed holds back the slot no longer. Comments and
-other shapes stay as they are.
+This is final: the id is never used again. The shape's writer is sent nothing
+more, and what it has not flushed no longer holds back the slot. Comments and
+other shapes are kept.
 """,
-        """0 removed, and capture has taken it; 1 removed, but capture has
-not taken it in time; or nothing was changed, because you said no; or unexpected
-error; 2 the arguments, the configuration or the shape: nothing was changed; 6
-Kafka: if it says "removed" above, only the wait has failed
+        """0 removed from the file and by capture; 1 removed from the file, but
+not by capture in time; or nothing was changed, because you said no; or
+unexpected error; 2 the arguments, the configuration or the shape: nothing was
+changed; 6 Kafka: if "removed" is printed above, only the wait has failed
 """,
         add_remove_shape,
     ),
@@ -177,9 +178,9 @@ Kafka: if it says "removed" above, only the wait has failed
         """\
 Check the Kafka topics of the streams, and create missing ones.
 
-Reports everything that is wrong with the topics named in the configuration.
-With --create it creates missing ones with the right settings. It never alters
-or deletes an existing topic.
+Reports every fault of the topics named in the configuration. With --create it
+creates missing ones with the right settings. It never alters or deletes an
+existing topic.
 """,
         """0 all topics are correct; 1 unexpected error; 2 a topic is
 missing or wrong, the arguments or the configuration; 6 Kafka is unavailable, or
@@ -230,18 +231,18 @@ table, or an empty one
 Show what holds the slot now: which shapes, since when, how much WAL, and what
 could be acknowledged without each.
 
-Asks the tracking job over HTTP, PostgreSQL, and the ack table, at once. Each
-has a few seconds; where one is silent, the output says so and dates what it
-has from the others. Changes nothing. Needs no Java.
+Queries the tracking job over HTTP, PostgreSQL and the ack table in parallel,
+each for a few seconds. If one does not answer, the output says so and shows the
+time of the others' answers. Changes nothing. Needs no Java.
 
-SIZE is a number with a unit: 5GB, 512MB (powers of 1000), 5GiB (of 1024); TIME
-is one, too: 90s, 10m, 6h. docs/operating.md describes all that is printed.
+SIZE is a number with a unit: 5GB, 512MB (powers of 1000), 5GiB (of 1024). So is
+TIME: 90s, 10m, 6h. docs/operating.md describes the output.
 """,
-        """0 all right, or --watch was stopped by Ctrl-C; 1 a limit is
+        """0 no problem, or --watch was stopped by Ctrl-C; 1 a limit is
 exceeded, the slot is lost, about to be (unreserved) or inactive, or an
 unexpected error; 2 the arguments or the configuration; 5 the ack table cannot
-be read; 7 PostgreSQL is silent, or has no such slot; 8 the job is silent, or
-has not seen the source; of several the first of 1, 7, 8, 5
+be read; 7 PostgreSQL does not answer, or has no such slot; 8 the job does not
+answer, or has not seen the source; of several the first of 1, 7, 8, 5
 """,
         add_status,
     ),
@@ -252,16 +253,16 @@ has not seen the source; of several the first of 1, 7, 8, 5
         """\
 Read a shape from the shape log: its rows, or its log.
 
-Prints whole transactions only, on stdout; how far they go is printed on stderr.
-With --follow it looks for more every second: of the log it prints what is new,
-of the rows all, whenever they have changed. The log of a shape with a snapshot
-begins with that; --after 0/0+inf prints the changes alone. Needs no Java.
+Prints whole transactions only, on stdout, and their last offset on stderr. With
+--follow it reads again every second: it prints what is new in the log, or all
+rows whenever they have changed. The log of a shape with a snapshot begins with
+the snapshot; --after 0/0+inf prints only the changes. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
-2 the arguments, no such shape, one that was removed or has ended, or one whose
-snapshot has not been taken yet, or was taken again with changes that --follow
-has not printed; 3 the log cannot be folded, or a value does not have its type;
-5 a Delta table
+2 the arguments, an unknown shape, one that was removed or has ended, or one
+whose snapshot has not been taken yet, or was taken again with changes that
+--follow has not printed; 3 the log cannot be folded, or a value does not have
+its type; 5 a Delta table
 """,
         add_read,
         check_read,
@@ -271,13 +272,13 @@ has not printed; 3 the log cannot be folded, or a value does not have its type;
         "flushtracker.recordings.verify_program",
         "read",
         """\
-Verify a shape log against the recording that it was written from.
+Verify a shape log against the recording from which it was written.
 
-For each shape, folding its log must give its query over the table, which is
-made from the recording's changes alone. Needs no Java.
+For each shape, folding its log must give the same rows as its query over the
+table, which is built from the recording alone. Needs no Java.
 """,
         """0 every shape is equal; 1 one is not, or an unexpected error;
-2 the arguments, the shapes, or one that the log does not have; 3 a bad
+2 the arguments, the shapes, or a shape that is not in the log; 3 a bad
 recording, or a log that cannot be folded; 5 a Delta table
 """,
         add_verify,
@@ -289,12 +290,12 @@ recording, or a log that cannot be folded; 5 a Delta table
         """\
 Test a writer of shapes against the contract of docs/writers.md.
 
-Feeds it random changes, cut and resent in many ways, kills it at random
-moments, starts it again, and compares what it has notified with what it has
-stored. In both commands, {config} and {data} become the paths of a Kafka
-configuration and of an empty directory for the writer's data.
+Sends it random changes, cut and resent in many ways, kills it at random times,
+restarts it, and compares what it has notified with what it has stored. In both
+commands, {config} and {data} are replaced by the paths of a Kafka configuration
+and of an empty directory for the writer's data.
 
-The topics are new ones, on the brokers of FILE. They are left there.
+Creates new topics on the brokers of FILE, and does not delete them.
 """,
         """0 the writer keeps every rule; 1 it breaks one, or an unexpected
 error; 2 the arguments, the configuration or a command that cannot be used; 6

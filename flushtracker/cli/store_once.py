@@ -20,6 +20,6 @@ class StoreOnce(argparse.Action):
         _option: str | None = None,
     ) -> None:
         if self.option_strings and self._is_given_to is namespace:
-            raise argparse.ArgumentError(self, "is given twice; give it once")
+            raise argparse.ArgumentError(self, "is given more than once")
         self._is_given_to = namespace
         setattr(namespace, self.dest, values)

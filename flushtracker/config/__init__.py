@@ -1,1 +1,1 @@
-"""Configuration: strict YAML, durations, options that may be secret, and the tracking job's configuration file."""
+"""Configuration: strict YAML, sizes and durations, options that may be secret, and the jobs' configurations."""

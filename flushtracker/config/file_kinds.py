@@ -1,6 +1,6 @@
-"""The kinds of configuration files, told apart by their keys.
+"""The kinds of configuration files, recognized by their keys.
 
-A file that was given to the wrong program would else be refused for its first unknown key, which says nothing.
+Otherwise a file that was given to the wrong program would be refused for its first unknown key, which does not help.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from flushtracker.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """``marks``: dotted keys that such a file has all of, and no other kind that comes before it."""
+    """``marks``: a file is of the first kind whose dotted keys it has all of."""
 
     name: str
     marks: tuple[str, ...]

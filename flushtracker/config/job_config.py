@@ -1,6 +1,6 @@
-"""The job's configuration: ``conf/*.yaml`` → frozen dataclasses.
+"""The tracking job's configuration: ``conf/track_flushes.yaml`` → frozen dataclasses.
 
-Paths are kept as written: relative ones start at the current directory, and URIs such as ``s3://…`` are paths too.
+Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class StateConfig:
 
 
 class QueryConfig(Protocol):
-    """What every job's configuration has. ``trigger_ms`` is ``None`` for a job that reads what is there and stops."""
+    """What all jobs' configurations share. ``trigger_ms`` is ``None`` for a job that reads what is there and stops."""
 
     @property
     def transport(self) -> Transport: ...

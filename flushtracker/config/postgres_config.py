@@ -14,8 +14,8 @@ _SECRETS: Final = ("password", "sslpassword")
 class TablesConfig:
     """The server to read.
 
-    ``connections`` read at the same time, besides one that holds the snapshot. ``lock_timeout_ms``: how long to
-    wait for the lock on a table; ``statement_timeout_ms``: for reading one range, ``None`` for no limit.
+    ``connections`` read at the same time, and one more holds the snapshot. ``lock_timeout_ms`` limits the wait for a
+    table's lock, and ``statement_timeout_ms`` the reading of one range; ``None`` for no limit.
     """
 
     connection: SecretOptions

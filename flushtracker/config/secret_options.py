@@ -1,11 +1,11 @@
-"""``SecretOptions``: options passed through to a library, possibly with keys and passwords."""
+"""``SecretOptions``: options for a library, possibly with keys and passwords."""
 
 import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 _SHORTEST_SECRET: Final = 4
-"""Shorter values are numbers or flags; masking them would make messages unreadable."""
+"""Shorter values are numbers or flags. Masking them would make messages unreadable."""
 # A JAAS configuration is one option with several values, and an error may quote one of them.
 _WORD: Final = re.compile(r"[^\s\"'=;]+")
 
@@ -33,7 +33,7 @@ class SecretOptions(Mapping[str, str]):
         return f"SecretOptions({', '.join(f'{name}=…' for name in self)})"
 
     def masked(self, text: str, *, shown: Container[str] = ()) -> str:
-        """``text`` with ``…`` for each value in it, and for each word of a value; not for the options ``shown``.
+        """``text`` with ``…`` in place of each value and each word of a value, except those of the options ``shown``.
 
         >>> options = SecretOptions({"mechanism": "PLAIN", "login": 'required password="hunter2";'})
         >>> options.masked("PLAIN: no such key: hunter2", shown=["mechanism"])

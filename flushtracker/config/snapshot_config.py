@@ -1,6 +1,6 @@
 """The configuration of the snapshots' job: ``conf/snapshot_shapes.yaml`` → frozen dataclasses.
 
-Paths are kept as written: relative ones start at the current directory, and URIs such as ``s3://…`` are paths too.
+Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from flushtracker.config.write_config import LogConfig
 
 @dataclass(frozen=True, slots=True)
 class SnapshotConfig:
-    """The whole file. ``trigger_ms`` is ``None`` for a job that takes the snapshots that are missing and stops."""
+    """The whole file. ``trigger_ms`` is ``None`` for a job that takes the missing snapshots and stops."""
 
     postgres: TablesConfig
     sink: LogConfig

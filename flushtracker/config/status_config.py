@@ -1,6 +1,6 @@
-"""``status`` in a program's configuration: where it tells over HTTP what it knows of itself, and whom it asks.
+"""``status`` in a program's configuration: where it serves its status over HTTP, and its peers.
 
-Off without the key. Nothing is authenticated or encrypted, so the address is one that only operators can reach.
+Off without the key. Nothing is authenticated or encrypted, so choose an address that only operators can reach.
 """
 
 import re
@@ -62,7 +62,7 @@ def _peers(status: YamlMapping) -> tuple[str, ...]:
     if len(texts) > _MAX_PEERS:
         raise status.error("peers", f"has {len(texts)} entries; at most {_MAX_PEERS} are allowed")
     for number, text in enumerate(texts, start=1):
-        if "@" in text.value:  # The URL is not shown: it may contain a password.
+        if "@" in text.value:  # The URL may contain a password, so it is not shown.
             raise status.error("peers", f"has credentials in its entry {number}, which a status does not need")
         if not is_status_url(text.value):
             fact = f"lists {text}, which is not a URL such as http://127.0.0.1:9465"

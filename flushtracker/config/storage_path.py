@@ -1,7 +1,7 @@
-"""Where a path or a URI leads, so that two spellings of one place compare equal, and a place inside another is found.
+"""Where a path or a URI leads, to compare the paths of a job: two spellings of one folder are equal.
 
-URIs are those with ``://``, and ``file:``; anything else is a path on this machine, relative ones start at the current
-directory. Symbolic links are followed as they are at this moment.
+URIs are those with ``://``, and ``file:``; anything else is a path on this machine, relative to the current directory.
+Symbolic links are followed as they are now.
 """
 
 import os
@@ -38,7 +38,7 @@ def place_of(path: str) -> Place:
     if uri := _URI.fullmatch(path):
         scheme = uri["scheme"].lower()
         storage = _SAME_STORAGE.get(scheme, scheme)
-        # Before an @ Azure has the container, whose account az:// leaves out; others have credentials there.
+        # Azure has the container before an @, and az:// leaves out the account. Others have credentials there.
         names = uri["authority"].lower().split("@")
         host = names[0] if storage == "azure" else names[-1].partition(":")[0]
         return (storage, host, *_folders(uri["path"]))
@@ -46,7 +46,7 @@ def place_of(path: str) -> Place:
 
 
 def is_uri(path: str) -> bool:
-    """Whether it is a URI, and no path on this machine."""
+    """Whether it is a URI and not a path on this machine."""
     return bool(_FILE.match(path) or _URI.fullmatch(path))
 
 
@@ -91,7 +91,7 @@ def require_distinct_paths(root: YamlMapping, keys: Iterable[tuple[str, str]]) -
 def _place_at(mapping: YamlMapping, key: str) -> Place:
     try:
         return place_of(mapping.text(key).value)
-    except ValueError:  # no path has a NUL, which a file: URI can spell
+    except ValueError:  # a file: URI can spell a NUL, which no path may contain
         raise mapping.wrong(key, "a path or a URI that leads to a folder") from None
 
 

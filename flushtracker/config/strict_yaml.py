@@ -3,8 +3,8 @@
 The caller reads the keys of a :class:`YamlMapping` one by one, by type, from the nodes of
 :mod:`~flushtracker.config.yaml_tree`.
 
-``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show the text of the
-file, ``${NAME}`` itself, never the variable's value: it may be a secret.
+``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show ``${NAME}`` as in
+the file, never the variable's value: it may be a secret.
 """
 
 import difflib
@@ -86,7 +86,7 @@ class YamlMapping:
             self._values[key] = (line_of(key_node), value)
 
     def renamed(self, name: str) -> "YamlMapping":
-        """The same mapping under another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
+        """The same mapping with another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
         twin = YamlMapping.__new__(YamlMapping)
         twin.line, twin._place, twin._values = self.line, self._place, self._values
         twin._name, twin._separator = name, ": "
@@ -161,7 +161,7 @@ class YamlMapping:
         try:
             return parse_duration_ms(self.text(key).value)
         except ValueError:
-            # The cause is dropped because it shows the value, which may be that of a variable.
+            # The cause is dropped because it could show a variable's value.
             raise self.wrong(key, DURATION_FORM) from None
 
     def mapping(self, key: str) -> "YamlMapping":
@@ -222,7 +222,7 @@ class YamlMapping:
     def _unquoted(self, key: str) -> str | None:
         """A value as text, expanded; ``None`` if it is in quotes.
 
-        To YAML a plain ${NAME} is a string, but expanded it may be a number; a quoted "16" is always a string.
+        In YAML a plain ${NAME} is a string, but its expansion may be a number. A quoted "16" is always a string.
         """
         line, node = self._required(key)
         scalar = self._scalar(self._label(key), line, node)

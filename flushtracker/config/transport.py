@@ -1,6 +1,6 @@
 """How a job receives its streams: the transport, from the ``source`` section of a job's configuration.
 
-Each job reads some of the streams (``roles``); a section has one key for each, a topic or a directory.
+Each job reads some of the streams (``roles``). A section has one key for each: a topic or a directory.
 """
 
 import re
@@ -56,7 +56,7 @@ class KafkaTransport:
 
 
 Transport: TypeAlias = FilesTransport | KafkaTransport
-"""How the events arrive; one type for each ``source.format``."""
+"""How events arrive; one type for each ``source.format``."""
 
 
 def read_transport(source: YamlMapping, roles: Sequence[str]) -> Transport:

@@ -40,7 +40,7 @@ DURATION_FORM: Final = 'a number above zero and a unit (ms, seconds, minutes, ho
 
 
 def parse_bytes(text: str) -> int:
-    """Parse a size such as ``5 GB`` into bytes; never zero. As everywhere but in PostgreSQL, 1 kB is 1000 bytes.
+    """Parse a size such as ``5 GB`` into bytes; never zero. 1 kB is 1000 bytes, unlike in PostgreSQL.
 
     >>> parse_bytes("5 GB"), parse_bytes("512MB"), parse_bytes("1.5 kB"), parse_bytes("1 KiB")
     (5000000000, 512000000, 1500, 1024)

@@ -1,6 +1,6 @@
 """The writers' configuration: ``conf/write_shapes.yaml`` → frozen dataclasses.
 
-Paths are kept as written: relative ones start at the current directory, and URIs such as ``s3://…`` are paths too.
+Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class FlushesConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The Delta tables that the job writes. ``delete_after_ms``: an ended shape's log goes then, ``None`` keeps it."""
+    """The Delta tables that the job writes. An ended shape keeps its log for ``delete_after_ms``, ``None``: forever."""
 
     log: str
     shapes: str
@@ -45,7 +45,7 @@ class LogConfig:
 class WriteConfig:
     """The whole file. ``trigger_ms`` is ``None`` for a job that writes the available changes and stops.
 
-    ``tables``: the server that the job takes snapshots of itself, ``None`` if it takes none.
+    ``tables``: the server from which the job itself takes snapshots, ``None`` if it takes none.
     """
 
     transport: Transport
@@ -82,7 +82,7 @@ def load_write_config(path: Path) -> WriteConfig:
         keys = [*(("source", role) for role in ROLES), ("flushes", "directory"), *keys]
     require_distinct_paths(root, keys)
     if config.flush == "hold" and config.trigger_ms is None:
-        # The last batch would leave behind what is held, and nobody would flush it.
+        # After the last batch nothing would flush what is held.
         raise root.error(
             "flush",
             "is hold, which needs an interval as trigger; leave flush out, or set trigger to one such as 1 second",
@@ -138,7 +138,7 @@ def _sink(sink: YamlMapping) -> LogConfig:
 
 
 def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:
-    """Whether the key has ``choice``; it may have ``default`` instead."""
+    """Whether the key's value is ``choice``; the only other value is ``default``."""
     chosen = root.text(key).value if key in root else default
     if chosen not in {choice, default}:
         raise root.wrong(key, f"{choice} or {default}")

@@ -1,7 +1,7 @@
 """A configuration file as a tree of YAML nodes, read in a bounded time.
 
-The nodes are never turned into objects, so that no tag can construct anything, an alias costs nothing until it is
-accessed, and each value keeps its line.
+The nodes are never turned into objects. So no tag can construct anything, an alias costs nothing until it is accessed,
+and each value keeps its line.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import yaml
 from flushtracker.errors import ConfigError
 
 _MAX_LEVELS: Final = 50
-"""Without a limit, PyYAML takes a time that is quadratic in the number of open brackets, and recurses by levels."""
+"""Without a limit, PyYAML takes time quadratic in the number of open brackets, and recurses for each level."""
 _SHOWN_LENGTH: Final = 60
 _FACT_LENGTH: Final = 200
 
@@ -97,7 +97,7 @@ class _TooDeepError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Counts the open brackets and the indentations while it splits the text into tokens, before any recursion."""
+    """Counts open brackets and indentations while it splits the text into tokens, before any recursion."""
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  PyYAML's name
         super().fetch_flow_collection_start(TokenClass)

@@ -1,1 +1,1 @@
-"""What operators do: look at the slot, take a shape out, put one in."""
+"""The operators' commands: status, topics, read, report, and adding and removing shapes."""

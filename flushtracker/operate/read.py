@@ -25,7 +25,7 @@ _JSON_TEXTS: Final = ("value", "old_value")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what the arguments ask for; a reader of stdout may leave at any time."""
+    """Print what the arguments ask for; a reader of stdout may close it at any time."""
     if arguments.follow:
         StopRequest()
     try:
@@ -35,13 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.follow:
             raise
     except BrokenPipeError:
-        # Python flushes stdout again at its exit.
+        # Python flushes stdout again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 class _Printer:
-    """Prints each read; of the log, only what follows the one before."""
+    """Prints each read; of the log, only what is new."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -57,7 +57,7 @@ class _Printer:
             try:
                 self._print(self._read(even_if_ended=self._arguments.even_if_ended))
             except ShapeEndedError:
-                # What was written before its end is still printed.
+                # What was written before it ended is still printed.
                 self._print(self._read(even_if_ended=True))
                 raise
 
@@ -98,7 +98,7 @@ class _Printer:
 
 
 def log_rows(read: ShapeRead) -> pa.Table:
-    """A shape's log with its offsets as text, and without what is the same in all rows."""
+    """A shape's log with its offsets as text, and without the columns that are the same in all rows."""
     offsets = zip(read.rows["tx_offset"].to_pylist(), read.rows["op_offset"].to_pylist(), strict=True)
     texts = pa.array([str(LogOffset(*offset)) for offset in offsets], pa.string())
     rows = read.rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset"])
@@ -120,7 +120,7 @@ def write_log_jsonl(rows: pa.Table, out: TextIO) -> None:
 
 
 def write_csv(rows: pa.Table, out: TextIO, *, header: bool = True) -> None:
-    """CSV as RFC 4180 has it; NULL is an empty field, and an empty text a quoted one, as PostgreSQL's COPY does."""
+    """CSV as in RFC 4180. NULL is an empty field, and an empty text a quoted one, as in PostgreSQL's COPY."""
     if header:
         out.write(",".join(map(_csv_field, rows.column_names)) + "\r\n")
     for row in rows.to_pylist():

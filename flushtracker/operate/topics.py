@@ -10,7 +10,7 @@ from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import TopicFacts, topic_faults
 
 _MAX_TIMEOUT_S: Final = 8
-"""Long enough for a command at a terminal, which can simply be repeated."""
+"""Long enough for a command at a terminal, which the user can repeat."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(config: KafkaConfig, facts: Mapping[str, TopicFacts | None], created: Sequence[str]) -> int:
-    """Print each topic with all its faults; returns how many are missing or wrong."""
+    """Print each topic with all its faults; return how many are missing or wrong."""
     wrong = 0
     for role, topic in facts.items():
         if topic is None:

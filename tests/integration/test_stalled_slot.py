@@ -146,10 +146,10 @@ def test_shapes_are_added_and_removed_while_capture_runs(
     new = tmp_path / "new.yaml"
     new.write_text("id: late   # from now on\ntable: public.users\n")
     assert flushtracker(rig, "add-shape", str(new)) == 0
-    assert capsys.readouterr().out == f"added shape late to {rig.shapes_file}\ncapture has taken it\n"
+    assert capsys.readouterr().out == f"added shape late to {rig.shapes_file}\ncapture has registered it\n"
     assert rig.registry()["late"].removed_at is None
     assert flushtracker(rig, "remove-shape", "late", "--yes") == 0
-    assert "capture has taken it: the shape is removed" in capsys.readouterr().out
+    assert "capture has removed the shape" in capsys.readouterr().out
     assert rig.registry()["late"].removed_at is not None
     assert flushtracker(rig, "add-shape", str(new)) == 2
     assert "shape 'late' was removed or ended at " in capsys.readouterr().err
@@ -160,6 +160,6 @@ def test_shapes_are_added_and_removed_while_capture_runs(
     capture.stop()
     new.write_text("shapes: [{id: third, table: public.users}]")
     assert flushtracker(rig, "add-shape", str(new), "--timeout", "1") == 1
-    assert "capture has not taken third within 1 s. Does it run" in capsys.readouterr().err
+    assert "capture has not registered third within 1 s. Does it run" in capsys.readouterr().err
     assert flushtracker(rig, "remove-shape", "third", "--yes") == 0
     assert "capture had not registered it" in capsys.readouterr().out

@@ -133,7 +133,7 @@ def test_newcomer_gives_two_configurations_to_one_program(
     with pytest.raises(SystemExit) as exited:
         main(arguments)
     assert exited.value.code == 2
-    assert re.search(r"error: argument --\w+: is given twice; give it once$", capsys.readouterr().err.strip())
+    assert re.search(r"error: argument --\w+: is given more than once$", capsys.readouterr().err.strip())
 
 
 def test_abandon_without_recover_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,7 +155,7 @@ def test_a_removal_is_confirmed_at_a_terminal_or_with_yes(
 ) -> None:
     """A script that forgets --yes is told so; a person who does not say yes has said no."""
     assert run(shapes, "remove-shape", "orders") == 2
-    assert "removing a shape is final; say --yes where nobody can be asked" in capsys.readouterr().err
+    assert "removing a shape is final; without a terminal, confirm it with --yes" in capsys.readouterr().err
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -208,7 +208,9 @@ def test_removals_that_capture_has_not_taken_yet_count(
         assert shape_id in live.compare(content.definitions, content.allow_removing).removed
     out = capsys.readouterr().out
     assert out.count("allow_removing") == 2
-    assert "without orders, users it lacks more than half of the live shapes, so it says 'allow_removing: 2'" in out
+    assert (
+        "without orders, users the file lacks more than half of the live shapes, so it has 'allow_removing: 2'" in out
+    )
     assert shapes.read_text() == "# Mine.\nallow_removing: 3\nshapes: []\n\n  # the big one\n"
 
 
@@ -265,7 +267,7 @@ def test_an_edit_after_which_the_group_could_not_read_the_file_is_refused(
     shapes.chmod(0o660)
     assert remove(shapes, "orders") == 2
     error = capsys.readouterr().err
-    assert f"its group, {shapes.stat().st_gid}, could read it no longer" in error
+    assert f"its group, {shapes.stat().st_gid}, could no longer read it" in error
     assert "nothing was changed" in error
     assert shapes.read_text() == SHAPES
     assert len(list(shapes.parent.iterdir())) == 2

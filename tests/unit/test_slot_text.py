@@ -30,7 +30,7 @@ def test_shape_that_holds_the_slot_is_named_with_what_it_holds() -> None:
         "ack 0/37F1C5E   last seen 0/37F1CE7   1 pending",
         "SHAPE        SINCE    HOLDS  ACK IF REMOVED",
         "orders-open  2.6 min  137 B  0/37F1CE7",
-        "remedy: look after its writer, or: flushtracker remove-shape orders-open (final: its id is never used again)",
+        "remedy: check its writer, or: flushtracker remove-shape orders-open (final: its id is never used again)",
     ]
 
 
@@ -48,7 +48,7 @@ def test_batch_that_hangs_is_told_with_its_age() -> None:
     lines = text(overview(job=job, slot=slot(retained_bytes=800_000_000)))
     assert lines[1:3] == [
         "ack 0/37F1CE7   last seen 0/37F1CE7   nothing pending",
-        "a batch has run for 2.0 h; what the job says is of the time before it",
+        "a batch has run for 2.0 h; the job's answer is from before it",
     ]
     (remedy,) = remedies(lines)
     assert remedy.startswith("see the job's log and Spark's page")
@@ -60,7 +60,7 @@ def test_slot_is_shown_when_the_job_is_dead_and_the_table_is_dated() -> None:
         "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
         f"job {URL} does not answer (connection refused); below is what the ack table had at 14:10:44Z, 2.6 min ago",
         "ack 0/37F1C5E   at 14:10:44Z: last seen 0/37F1CE7   1 pending",
-        "at 14:10:44Z it was held by users-eu, since 14:10:40Z; which shape holds it now, only the job knows",
+        "at 14:10:44Z it was held by users-eu, since 14:10:40Z; only the job knows which shape holds it now",
         "remedy: start flushtracker track, or see its log; or correct its address",
     ]
 
@@ -110,7 +110,7 @@ def test_lost_slot_says_what_to_do_first() -> None:
     lines = text(overview(slot=lost))
     assert lines[:2] == [
         "slot shapes  inactive  wal_status=lost  retained 0 B",
-        "the slot is lost: the server has removed WAL that nobody had confirmed",
+        "the slot is lost: the server has removed WAL that was not confirmed",
     ]
     assert any(line.startswith("drop the slot, start capture with --create --new-epoch") for line in remedies(lines))
 
@@ -120,7 +120,7 @@ def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
     stuck = [replace(HOLDER, shape_id=name, ack_if_removed=ACK, ack_if_all_removed=None) for name in ("a", "b")]
     lines = text(overview(job=source(holders=tuple(stuck), pending_shapes=2)))
     assert lines[3:5] == ["a      2.6 min  137 B  no change", "b      2.6 min  137 B  no change"]
-    assert remedies(lines) == ["look after the writers of these shapes; removing one alone changes nothing"]
+    assert remedies(lines) == ["check the writers of these shapes; removing only one changes nothing"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_remedy_says_which_of_equals_would_have_to_go_together(equals: int, whic
     last = replace(HOLDER, shape_id="z", ack_if_removed=ACK, ack_if_all_removed=SEEN)
     lines = text(overview(job=source(holders=(*stuck, last), pending_shapes=equals + 1)))
     (remedy,) = remedies(lines)
-    assert remedy.startswith("look after the writers of these shapes; removing one alone changes nothing; ")
+    assert remedy.startswith("check the writers of these shapes; removing only one changes nothing; ")
     assert remedy.endswith(f"; removing {which} would acknowledge {format_lsn(ACK + 64)}")
 
 

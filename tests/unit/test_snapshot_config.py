@@ -80,4 +80,4 @@ def test_again_needs_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["snapshot", "--config", "x", "--again"])
     assert exited.value.code == 2
-    assert "--again needs the shapes, by their ids" in capsys.readouterr().err
+    assert "--again needs the ids of the shapes" in capsys.readouterr().err

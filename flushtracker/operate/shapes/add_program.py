@@ -1,4 +1,4 @@
-"""``flushtracker add-shape``: puts shapes into the shapes file, and looks whether capture has taken them."""
+"""``flushtracker add-shape``: adds shapes to the shapes file, and waits until capture has registered them."""
 
 import argparse
 import sys
@@ -18,25 +18,25 @@ _STDIN = Path("-")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Add the shapes to the file; then wait until the registry has them."""
+    """Add the shapes to the file, then wait until the registry has them."""
     config = load_capture_config(arguments.config)
     items = read_items(arguments.file)
     registry = RegistryLook(config.kafka, config.postgres.slot)
     with edited(config.shapes) as file:
         added = add(file, items, registry)
-    # A full disk under stdout is no failure of the edit.
+    # Printed after the edit: if stdout fails, the file has changed nevertheless.
     names = listed([shape.id for shape in added], most=10)
     print(f"added {'shape' if len(added) == 1 else 'shapes'} {names} to {file.path}")
     if arguments.no_wait:
         return 0
     missing = registry.await_addition({shape.id for shape in added}, arguments.timeout)
     if not missing:
-        print(f"capture has taken {'it' if len(added) == 1 else 'them'}")
+        print(f"capture has registered {'it' if len(added) == 1 else 'them'}")
         return 0
     print(
-        f"flushtracker add-shape: capture has not taken {listed(sorted(missing), most=10)} within "
-        f"{arguments.timeout:g} s. Does it run with this file? If its log has 'shapes not applied', that says why; "
-        "otherwise it takes the change when it starts",
+        f"flushtracker add-shape: capture has not registered {listed(sorted(missing), most=10)} within "
+        f"{arguments.timeout:g} s. Does it run with this file? If its log has 'shapes not applied', it says why; "
+        "otherwise capture applies the change when it starts",
         file=sys.stderr,
     )
     return NOT_TAKEN

@@ -1,4 +1,4 @@
-"""``RegistryLook``: what the registry's topic says about the shapes of a slot, and when capture has changed that."""
+"""``RegistryLook``: the entries of a slot's shapes in the registry's topic, and waiting until capture changes them."""
 
 import json
 import time
@@ -14,12 +14,12 @@ from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
 from flushtracker.wal.source_name import server_and_slot
 
 _MAX_TIMEOUT_MS: Final = 10_000
-"""Long enough for a command at a terminal, which can simply be repeated."""
+"""Long enough for a command at a terminal, which the user can repeat."""
 _SLICE_S: Final = 0.25
 
 
 class RegistryLook:
-    """The registry as it was when this was made. Raises ``BrokerError`` if it cannot be read."""
+    """The registry at the time of construction; raises ``BrokerError`` if it cannot be read."""
 
     def __init__(self, kafka: KafkaConfig, slot: str) -> None:
         self._kafka = replace(kafka, retry_timeout_ms=min(kafka.retry_timeout_ms, _MAX_TIMEOUT_MS))
@@ -32,7 +32,7 @@ class RegistryLook:
 
     @property
     def live_ids(self) -> tuple[frozenset[str], ...]:
-        """The shapes that changes were routed to, of each server that has a slot of this name."""
+        """The ids of live shapes, one set for each server that has a slot of this name."""
         by_source: dict[str, set[str]] = {}
         for entry in self._current:
             if entry.removed_at is None:
@@ -44,7 +44,7 @@ class RegistryLook:
         return next((entry for entry in self._current if entry.definition.id == shape_id), None)
 
     def await_removal(self, shape_id: str, timeout_s: float) -> bool:
-        """Wait until capture has removed a live shape; returns whether it has in time."""
+        """Wait until capture has removed a live shape; returns whether it did in time."""
 
         def is_removed(entry: ShapeEntry) -> bool:
             known = self._known.get((entry.source, shape_id))
@@ -53,15 +53,15 @@ class RegistryLook:
         return not self._await({shape_id}, is_removed, timeout_s)
 
     def await_addition(self, shape_ids: Set[str], timeout_s: float) -> frozenset[str]:
-        """Wait until capture has registered new shapes; returns those that it has not in time."""
+        """Wait until capture has registered new shapes; returns those that it did not in time."""
         return self._await(shape_ids, lambda entry: (entry.source, entry.definition.id) not in self._known, timeout_s)
 
     def _await(
         self, shape_ids: Set[str], has_changed: Callable[[ShapeEntry], bool], timeout_s: float
     ) -> frozenset[str]:
-        """Follow the topic until each shape has an entry that has changed; returns those that have none."""
+        """Follow the topic until each shape has a changed entry; returns the shapes that have none."""
         missing, deadline = set(shape_ids), time.monotonic() + timeout_s
-        # A name that JSON writes as it is need not be parsed to be seen to be absent.
+        # If JSON does not escape the names, a value without any of them need not be parsed.
         names = [shape_id.encode() for shape_id in shape_ids if json.dumps(shape_id) == f'"{shape_id}"']
         with closing(TopicFollower(self._kafka, self._kafka.topics.shapes)) as follower:
             while missing and time.monotonic() < deadline:
@@ -77,7 +77,7 @@ class RegistryLook:
 
 
 def current_sources(sources: Iterable[str]) -> frozenset[str]:
-    """Of each server the source that capture reads now: that of the last timeline, and of its last epoch.
+    """For each server, the source that capture reads now: the last epoch of the last timeline.
 
     >>> sorted(current_sources(["7/1/s", "7/2/s", "7/2/s/1", "8/1/s"]))
     ['7/2/s/1', '8/1/s']
@@ -98,5 +98,5 @@ def _slot_of(source: str) -> str | None:
     try:
         return server_and_slot(source)[1]
     except ValueError:
-        # Not of capture.
+        # Not a name that capture gives.
         return None

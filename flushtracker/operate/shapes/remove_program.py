@@ -1,4 +1,4 @@
-"""``flushtracker remove-shape``: takes a shape out of the shapes file, and looks whether capture has taken it."""
+"""``flushtracker remove-shape``: removes a shape from the shapes file, and waits until capture has removed it."""
 
 import argparse
 import difflib
@@ -15,7 +15,7 @@ from flushtracker.operate.shapes.shapes_yaml import ShapesYaml
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 NOT_TAKEN = 1
-"""The exit code if capture has not taken the change in time."""
+"""The exit code if capture has not applied the change in time."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,25 +28,26 @@ def run(arguments: argparse.Namespace) -> int:
         return NOT_TAKEN
     with edited(config.shapes) as file:
         allowed = remove(file, shape_id, registry.live_ids)
-    # A full disk under stdout is no failure of the edit.
+    # Printed after the edit: if stdout fails, the file has changed nevertheless.
     print(f"removed shape {shape_id} from {file.path}")
     if allowed:
         print(
-            f"without {listed(sorted(allowed), most=10)} it lacks more than half of the live shapes, so it says "
-            f"'allow_removing: {len(allowed)}' now; take that line out again afterwards"
+            f"without {listed(sorted(allowed), most=10)} the file lacks more than half of the live shapes, so it "
+            f"has 'allow_removing: {len(allowed)}' now; remove that line afterwards"
         )
     return 0 if arguments.no_wait else _wait(registry, shape_id, arguments.timeout)
 
 
 def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set[str]:
-    """Take the shape out of the file, and nothing else.
+    """Remove the shape from the file, and nothing else.
 
-    ``live_ids`` is the registry's. Shapes that were taken out before, and that capture has not removed yet, count: if
-    the file has to say how many it may remove, it is made to; returns the shapes that it then lacks, else nothing.
+    ``live_ids`` are the registry's. They include shapes that were removed from the file before, and that capture has
+    not removed yet. If the file then lacks so many live shapes that it must allow it, sets ``allow_removing`` and
+    returns those shapes; otherwise returns none.
 
     Raises:
-        ConfigError: it has no such shape, another one depends on it, capture would refuse the file as it is, or the
-            file does not allow it to be edited.
+        ConfigError: the file has no such shape, another one depends on it, capture would refuse the file as it is, or
+            the file cannot be edited.
     """
     before = file.shapes.definitions
     ids = [shape.id for shape in before]
@@ -65,20 +66,20 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set
     def verify(after: ShapesFile) -> None:
         expected = ShapesFile((*before[:index], *before[index + 1 :]), allowed)
         if after != expected:
-            raise ConfigError(f"{file.path}: taking {shape_id!r} out would change more than that; edit it by hand")
+            raise ConfigError(f"{file.path}: removing {shape_id!r} would change more than that; edit it by hand")
 
     file.replace(content.text(), verify)
     return gone if has_changed else frozenset()
 
 
 def lacking(live_ids: Iterable[Set[str]], left: Set[str]) -> Set[str]:
-    """The live shapes that a file with those ``left`` lacks, if it has to say how many they are; else nothing."""
+    """The live shapes that a file with those ``left`` lacks, if they are so many that it must allow it; else none."""
     missing = [(ids - left, len(ids)) for ids in live_ids]
     return max((gone for gone, live in missing if must_be_allowed(len(gone), live)), key=len, default=frozenset())
 
 
 def _require_allowed(file: ShapesEdit, gone: Set[str]) -> None:
-    """The file may have been cut off, which no command must make good."""
+    """Raise ``ConfigError`` if the file already lacks too many shapes: it may have been truncated."""
     if len(gone) > file.shapes.allow_removing:
         raise ConfigError(
             f"{file.path} lacks more than half of the live shapes already, so capture refuses it: "
@@ -96,9 +97,9 @@ def _require_known(path: Path, shape_id: str, ids: Sequence[str]) -> None:
 
 def _is_confirmed(shape_id: str, path: Path) -> bool:
     if not sys.stdin.isatty():
-        raise ConfigError("removing a shape is final; say --yes where nobody can be asked")
+        raise ConfigError("removing a shape is final; without a terminal, confirm it with --yes")
     print(f"Removing {shape_id} from {path} is final: its id is never used again.")
-    print("Nothing more is sent to its writer, and what it has not flushed holds back the slot no longer.")
+    print("Its writer is sent nothing more, and what it has not flushed no longer holds back the slot.")
     return input("Remove it? [y/N] ").strip().lower() in {"y", "yes"}
 
 
@@ -108,14 +109,14 @@ def _wait(registry: RegistryLook, shape_id: str, timeout_s: float) -> int:
         print("capture had not registered it, so there is nothing more to do")
         return 0
     if entry.removed_at is not None:
-        print(f"capture had ended it before, at {entry.removed_at}, so there is nothing more to do")
+        print(f"capture had already ended it, at {entry.removed_at}, so there is nothing more to do")
         return 0
     if registry.await_removal(shape_id, timeout_s):
-        print("capture has taken it: the shape is removed")
+        print("capture has removed the shape")
         return 0
     print(
-        f"flushtracker remove-shape: capture has not taken it within {timeout_s:g} s. Does it run with this file? "
-        "If its log has 'shapes not applied', that says why; otherwise it takes the change when it starts",
+        f"flushtracker remove-shape: capture has not removed it within {timeout_s:g} s. Does it run with this file? "
+        "If its log has 'shapes not applied', it says why; otherwise capture applies the change when it starts",
         file=sys.stderr,
     )
     return NOT_TAKEN

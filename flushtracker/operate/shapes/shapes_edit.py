@@ -1,7 +1,8 @@
 """``ShapesEdit``: the shapes file, changed as a whole or not at all.
 
-The new content is written beside the file, read again by the reader that capture uses, and renamed over it; so capture
-never sees half of it. A lock keeps out other commands, and a last look at the content notices an editor.
+The new content is written beside the file, read by the reader that capture uses, and renamed over the file; so capture
+never reads half of it. A lock excludes other commands. Before the rename the file is compared with what was read, which
+detects an editor.
 """
 
 import fcntl
@@ -35,7 +36,7 @@ class ShapesEdit:
         self.text = decoded.removeprefix(_BOM)
 
     def replace(self, text: str, verify: Callable[[ShapesFile], None]) -> None:
-        """Make ``text`` the file's content, unless it cannot be read, or ``verify`` raises for what it means.
+        """Replace the file's content by ``text``, unless it cannot be read, or ``verify`` raises for its meaning.
 
         Raises:
             ConfigError: nothing was changed.
@@ -50,7 +51,9 @@ class ShapesEdit:
                 os.fsync(file.fileno())
             verify(self._read(new))
             if self.path.read_bytes() != self._content:
-                raise ConfigError(f"{self.path} was changed by somebody else meanwhile; nothing was edited, try again")
+                raise ConfigError(
+                    f"{self.path} was changed meanwhile by another program; nothing was edited, try again"
+                )
             new.replace(self.path)
         finally:
             with suppress(FileNotFoundError):
@@ -58,7 +61,7 @@ class ShapesEdit:
         _sync_directory(self.path.parent)
 
     def _read(self, new: Path) -> ShapesFile:
-        """What the new content means; errors name the file that it is for."""
+        """Read the new content; errors name the file that it will replace."""
         try:
             return read_shapes(new)
         except ShapeError as error:
@@ -67,9 +70,9 @@ class ShapesEdit:
             raise ConfigError(str(error).replace(str(new), f"{self.path}, as it would be,")) from error
 
     def _keep_rights(self, file: IO[bytes]) -> None:
-        """Raises ``ConfigError`` if somebody who can read the file could not read the new one."""
+        """Give the new file the rights of the old; raises ``ConfigError`` if a user could no longer read it."""
         now = self.path.stat()
-        # Only root may give a file away; but whoever is in its group may give it that.
+        # Only root may change the owner. A member of the group may set the group.
         for owner in (now.st_uid, -1):
             with suppress(PermissionError):
                 os.fchown(file.fileno(), owner, now.st_gid)
@@ -78,15 +81,15 @@ class ShapesEdit:
         lost = lost_reader(now, os.fstat(file.fileno()))
         if lost is not None:
             raise ConfigError(
-                f"{self.path} cannot be changed by this user: {lost} could read it no longer, and that may be how "
+                f"{self.path} cannot be changed by this user: {lost} could no longer read it, and that may be how "
                 "capture reads it. Run the command as the file's owner or as root; nothing was changed"
             )
 
 
 def lost_reader(before: os.stat_result, after: os.stat_result) -> str | None:
-    """Who can read a file with the rights ``before``, and perhaps not with ``after``, which have the same mode.
+    """Who can read a file with the rights ``before``, and may be unable to with ``after``; both have the same mode.
 
-    root reads everything, and everybody a file that is for all to read.
+    root can read everything, and everybody can read a file that is readable by all.
     """
     mode = before.st_mode
     if mode & stat.S_IROTH:
@@ -110,7 +113,7 @@ def _is_member(user: int, group: int) -> bool:
 
 @contextmanager
 def edited(path: Path) -> Iterator[ShapesEdit]:
-    """The file for the time of an edit; no other command edits it meanwhile. A symbolic link is followed.
+    """Open the file for an edit and lock it against other commands. Follows a symbolic link.
 
     Raises:
         ConfigError: the file cannot be read, written or locked, or is not a file of shapes.
@@ -132,7 +135,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
             if _try_lock(file) and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
                 yield file
                 return
-        # Another command has it, or has put another file in its place.
+        # Another command holds the lock, or has replaced the file.
         if time.monotonic() > deadline:
             raise ConfigError(f"{path} is locked by another process; nothing was changed")
         time.sleep(_LOCK_PAUSE_S)
@@ -147,7 +150,7 @@ def _try_lock(file: IO[bytes]) -> bool:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the rename durable; some file systems cannot."""
+    """Make the rename durable, where the file system can."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

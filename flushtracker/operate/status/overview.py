@@ -1,4 +1,4 @@
-"""``Overview``: what PostgreSQL, the tracking job and the ack table said about one slot, each at its own time."""
+"""``Overview``: the answers of PostgreSQL, the tracking job and the ack table about one slot, each with its time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ _NO_TIMELINE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One look. ``server``, ``job_url`` and ``acks_table`` name those that were asked.
+    """One set of answers. ``server``, ``job_url`` and ``acks_table`` name those that were queried.
 
-    ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was asked. ``acks``
-    has no value and no error if the table has no ack of the source, or nobody can tell which source it is.
+    ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was queried.
+    ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown.
     """
 
     at_ms: int
@@ -37,7 +37,7 @@ class Overview:
 
     @property
     def job_source(self) -> SourceStatus | None:
-        """The source as the job has it now, ``None`` if the job did not say."""
+        """The source's status in the job's answer, ``None`` if it has none."""
         status = self.job_status
         if status is None or not status.is_ready:
             return None
@@ -45,27 +45,27 @@ class Overview:
 
     @property
     def last_row(self) -> Ack | None:
-        """The source's last row in the ack table: the truth of when it was written."""
+        """The source's last row in the ack table. It was true when it was written."""
         return self.acks.value
 
     @property
     def ack_lsn(self) -> int | None:
-        """The ack, by whoever has told it."""
+        """The ack from the job, else from the table."""
         if self.job_source is not None:
             return self.job_source.ack_lsn
         return None if self.last_row is None else self.last_row.ack_lsn
 
     def age_ms(self, since_ms: int | None) -> int | None:
-        """How long ago a time of the job's document was, by the clock that made it; ``None`` for ``None``."""
+        """How long before the job's document a time in it was, by the job's clock; ``None`` for ``None``."""
         status = self.job_status
         return None if status is None or since_ms is None else max(0, status.at_ms - since_ms)
 
     @property
     def waiting_ms(self) -> int | None:
-        """For how long the ack has not moved although something is pending: 0 if nothing is, ``None`` if unknown.
+        """How long the ack has not moved while something is pending: 0 if nothing is, ``None`` if unknown.
 
-        A row is written whenever the ack moves. So while there is no newer one, what was pending then still is, even
-        if the job does not answer.
+        The job writes a row whenever the ack moves. So until there is a newer row, the same shapes are still pending,
+        even if the job does not answer.
         """
         if self.job_source is not None:
             return self.age_ms(self.job_source.waiting_since_ms) or 0
@@ -81,8 +81,8 @@ def acked_at_ms(row: Ack) -> int:
 def source_of(slot: str, system_id: str | None, names: Iterable[str]) -> str | None:
     """The source among ``names`` that capture reads from ``slot`` now: the greatest timeline, and its last epoch.
 
-    ``system_id`` is the server's, ``None`` if it does not answer; if several servers then have such a slot, nobody can
-    tell which one is meant, and the answer is ``None``.
+    ``system_id`` is the server's, ``None`` if it does not answer. If several servers then have such a slot, the source
+    is ambiguous, and the result is ``None``.
 
     >>> source_of("shapes", "7301", ["7301/1/shapes", "7301/2/shapes", "7301/2/shapes/3", "7302/9/shapes"])
     '7301/2/shapes/3'

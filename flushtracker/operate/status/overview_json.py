@@ -13,7 +13,7 @@ from flushtracker.status.json_document import lsn_to_json
 
 
 def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
-    """The object. Each part has when it answered, and either what it said or an ``error``."""
+    """The object. Each part has the time of its answer, and either the answer or an ``error``."""
     slot, job, acks = overview.slot.value, overview.job, overview.last_row
     return {
         "version": 1,

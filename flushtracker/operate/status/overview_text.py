@@ -20,7 +20,7 @@ _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
 _NAMED: Final = 3
 _PATIENCE_MS: Final = 60_000
-"""A shape that is pending for less is at work; there is nothing to do about it."""
+"""A shape that has been pending for less time is normal, and needs no remedy."""
 
 
 def overview_lines(
@@ -28,7 +28,7 @@ def overview_lines(
 ) -> list[str]:
     """The lines, each printable; a row of the table that exceeds ``width`` becomes two.
 
-    ``config_arguments`` are those by which another command finds the same configuration.
+    ``config_arguments`` name the same configuration for another command.
     """
     slot = overview.slot.value
     lines = [] if slot is None else [_slot_line(slot)]
@@ -41,7 +41,7 @@ def overview_lines(
 
 
 def utc_text(at_ms: int, now_ms: int) -> str:
-    """A time, with its date unless it is within a day of now.
+    """A time; with its date, unless it is within a day of now.
 
     >>> utc_text(1_790_000_000_000, 1_790_000_090_000), utc_text(1_790_000_000_000, 1_799_000_000_000)
     ('14:13:20Z', '2026-09-21 14:13:20Z')
@@ -100,11 +100,11 @@ def _durable_lines(overview: Overview, row: Ack) -> Iterator[str]:
     yield f"ack {format_lsn(row.ack_lsn)}   at {at}: last seen {format_lsn(row.last_seen_lsn)}   {pending}"
     if row.blocking_shape is not None:
         since = "" if row.blocking_since is None else f", since {utc_text(_ms(row.blocking_since), overview.at_ms)}"
-        yield f"at {at} it was held by {row.blocking_shape}{since}; which shape holds it now, only the job knows"
+        yield f"at {at} it was held by {row.blocking_shape}{since}; only the job knows which shape holds it now"
 
 
 def _table(overview: Overview, source: SourceStatus, width: int | None) -> Iterator[str]:
-    """The holders, left-aligned in columns. An id that leaves no room for the rest has a line of its own."""
+    """The holders, left-aligned in columns. An id that leaves no room for the other columns gets its own line."""
     if not source.holders:
         return
     rows = [_HEAD, *(_row(overview, source, holder) for holder in source.holders)]
@@ -135,7 +135,7 @@ def _would_move(source: SourceStatus, holder: Holder) -> bool:
 
 
 def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
-    """What to do about the shapes that hold the ack, once they do for longer than they should."""
+    """What to do about the shapes that hold the ack, if they have held it for too long."""
     source = overview.job_source
     if source is None or not source.holders:
         return None
@@ -144,16 +144,16 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
         return None
     holder = source.holders[0]
     if not _would_move(source, holder):
-        return f"look after the writers of these shapes; removing one alone changes nothing{_together(source)}"
+        return f"check the writers of these shapes; removing only one changes nothing{_together(source)}"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
-    # An id may begin like an option.
+    # An id may look like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
     command = f"{command} {separator}{_shell_word(holder.shape_id)}"
-    return f"look after its writer, or: {command} (final: its id is never used again)"
+    return f"check its writer, or: {command} (final: its id is never used again)"
 
 
 def _together(source: SourceStatus) -> str:
-    """How many of the first holders, which stand at the same place, would have to go for the ack to move."""
+    """How many of the first holders, which hold the same LSN, must be removed for the ack to move."""
     for number, holder in enumerate(source.holders, 1):
         ack_lsn = holder.ack_if_all_removed
         if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
@@ -164,7 +164,7 @@ def _together(source: SourceStatus) -> str:
 
 
 def _shell_word(text: str) -> str:
-    """The text as a shell reads it; one with characters that cannot be seen, as bash and zsh do."""
+    """The text quoted for a shell; with characters that are not printable, for bash and zsh."""
     if text.isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"

@@ -1,4 +1,4 @@
-"""``flushtracker status``: prints what holds the slot, once or again and again, and exits with what is wrong."""
+"""``flushtracker status``: prints what holds the slot, once or repeatedly; the exit code says what is wrong."""
 
 import argparse
 import io
@@ -22,7 +22,7 @@ _DEFAULT_CONFIG: Final = "conf/capture.yaml"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one look, or with ``--watch`` a look each so many seconds; a reader of stdout may leave at any time."""
+    """Print the status once, or with ``--watch`` at an interval; a reader of stdout may close it at any time."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     view = SlotView(config, _job_urls(arguments, config))
     exit_code = _Printer(view, arguments).run()
     if view.is_waiting:
-        # A thread waits in a library. If that returned while the interpreter is taken apart, the process would abort.
+        # A thread waits in a library. If it returned during interpreter shutdown, the process would abort.
         sys.stdout.flush()
         os._exit(exit_code)
     return exit_code
@@ -45,7 +45,7 @@ def _job_urls(arguments: argparse.Namespace, config: CaptureConfig) -> tuple[str
 
 
 class _Printer:
-    """Prints each look as text, or as one line of JSON."""
+    """Prints each status as text, or as one line of JSON."""
 
     def __init__(self, view: SlotView, arguments: argparse.Namespace) -> None:
         self._view = view
@@ -65,7 +65,7 @@ class _Printer:
             else:
                 self._watch(self._watch_s)
         except BrokenPipeError:
-            # Python flushes stdout again at its exit.
+            # Python flushes stdout again when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return self._exit_code
 

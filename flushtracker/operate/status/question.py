@@ -1,7 +1,7 @@
-"""``Question``: something that is asked in a thread of its own, because the answer may never come.
+"""``Question``: a call with a deadline, in its own thread because it may never return.
 
-A library that waits for a server or a storage cannot be interrupted. So its thread is left behind when the deadline has
-passed. Until it ends, the question is not asked again, and what it finds then is dropped.
+A library that waits for a server or a storage cannot be interrupted. So the thread is abandoned when the deadline has
+passed. Until it ends, the question is not asked again, and its late result is dropped.
 """
 
 import time
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What was found at ``at_ms``, or the ``error`` that says why nothing was; ``value`` is then ``None``."""
+    """The result at ``at_ms``, or the ``error`` that says why there is none; ``value`` is then ``None``."""
 
     at_ms: int
     value: T | None = None
@@ -26,7 +26,7 @@ class Answer(Generic[T]):
 
 
 class Question(Generic[T]):
-    """Asks by ``find``, and gives it ``deadline_s``; ``silence`` is the error if it has not returned by then."""
+    """Calls ``find``. If it has not returned within ``deadline_s``, the answer is the error ``silence``."""
 
     def __init__(self, find: Callable[[], T], deadline_s: float, silence: FlushtrackerError) -> None:
         self._find = find
@@ -36,14 +36,14 @@ class Question(Generic[T]):
         self._deadline = 0.0
 
     def ask(self) -> None:
-        """Begin to ask, unless the question before is still unanswered."""
+        """Start the call, unless the previous one is still running."""
         self._deadline = time.monotonic() + self._deadline_s
         if not self.is_open:
             self._asked = _Asked(self._find)
             self._asked.start()
 
     def answer(self) -> Answer[T]:
-        """Wait for the answer, at most until the deadline; raises what is not a ``FlushtrackerError``."""
+        """Wait for the answer until the deadline; raises any other exception than a ``FlushtrackerError``."""
         if self._asked is None:
             raise RuntimeError("nothing was asked")
         self._asked.join(max(0.0, self._deadline - time.monotonic()))
@@ -57,7 +57,7 @@ class Question(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether its thread still waits."""
+        """Whether its thread is still running."""
         return self._asked is not None and self._asked.is_alive()
 
 
@@ -74,6 +74,6 @@ class _Asked(Thread, Generic[T]):
     def run(self) -> None:
         try:
             self.value = self._find()
-        except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
             self.failure = error
         self.ended_at_ms = now_ms()

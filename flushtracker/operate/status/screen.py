@@ -1,4 +1,4 @@
-"""Where blocks of lines that replace each other are shown: a terminal's alternate screen, or one after the other."""
+"""Shows blocks of lines: on a terminal each replaces the one before; elsewhere they follow each other."""
 
 import shutil
 import sys
@@ -12,14 +12,12 @@ _CLEAR_BELOW: Final = "\x1b[J"
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that is stdout; ``None`` if stdout is none."""
+    """The columns of the terminal on stdout; ``None`` if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 class Screen:
-    """Shows blocks until the ``with`` block ends. What was in the terminal before is then there again, and the last
-    block below it.
-    """
+    """Shows blocks until the ``with`` statement ends; then restores the terminal and prints the last block below."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()
@@ -37,7 +35,7 @@ class Screen:
             sys.stdout.flush()
 
     def show(self, lines: list[str]) -> None:
-        """Show a block: in a terminal instead of the one before, with one write, so that nothing flickers."""
+        """Show a block; on a terminal with a single write, so that it does not flicker."""
         self._last = lines
         if self._is_terminal:
             shown = f"{_CLEAR_LINE}\r\n".join(_fitting(lines))
@@ -50,7 +48,7 @@ class Screen:
 
 
 def _fitting(lines: list[str]) -> list[str]:
-    """As many of the lines as the terminal has room for, with those that it wraps; the rest would scroll it."""
+    """The first lines that fit on the terminal, counting wrapped lines; more would scroll it."""
     size = shutil.get_terminal_size()
     left, fitting = size.lines, []
     for line in lines:

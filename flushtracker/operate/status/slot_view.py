@@ -1,4 +1,4 @@
-"""``SlotView``: asks PostgreSQL, the tracking job and the ack table about a slot, all at once, each with a deadline."""
+"""``SlotView``: queries PostgreSQL, the tracking job and the ack table about a slot, in parallel and with deadlines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from flushtracker.status.job_status import JobStatus
 DEADLINE_S: Final = 5.0
 """For PostgreSQL and the job."""
 ACKS_DEADLINE_S: Final = 10.0
-"""An object store takes a request for each of the newest files of the table's log."""
+"""Reading the table's log takes one request to an object store for each of its newest files."""
 _STEP_S: Final = 3
 """For one step over the network: a connection, a statement, a reply."""
 
@@ -32,7 +32,7 @@ class _ServerSlot:
 
 
 class SlotView:
-    """The slot of capture's configuration; ``job_urls`` are base URLs of programs, one of which is the job."""
+    """The slot of capture's configuration; ``job_urls`` are base URLs of programs, one of which may be the job."""
 
     def __init__(self, config: CaptureConfig, job_urls: Sequence[str]) -> None:
         self._config = config
@@ -54,7 +54,7 @@ class SlotView:
         }
 
     def look(self) -> Overview:
-        """Ask all of them; takes no longer than the longest deadline."""
+        """Query all of them; takes at most the longest deadline."""
         self._slot_question.ask()
         self._acks_question.ask()
         for question in self._job_questions.values():
@@ -80,7 +80,7 @@ class SlotView:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody who was asked has not answered until now."""
+        """Whether a query is still running."""
         is_job_open = any(question.is_open for question in self._job_questions.values())
         return self._slot_question.is_open or self._acks_question.is_open or is_job_open
 
@@ -105,7 +105,7 @@ class SlotView:
 
 
 def _job_among(jobs: dict[str, Answer[JobStatus | None]], source: str | None) -> tuple[str, Answer[JobStatus] | None]:
-    """The job's URL and answer: that which has the source, or any job, or the silence of those that may be it."""
+    """The URL and answer of the job that has the source, else of any job, else the error of all URLs."""
     if not jobs:
         return "", None
     found = [(url, Answer(job.at_ms, job.value)) for url, job in jobs.items() if job.value is not None]

@@ -1,7 +1,7 @@
-"""What is wrong, by an overview and the operator's limits, what to do about each, and the exit code.
+"""The problems in an overview, given the operator's limits; what to do about each, and the exit code.
 
-Of several, the exit code is that of what is known to be wrong (1), then that of who is silent: PostgreSQL (7), the job
-(8), the ack table (5).
+If there are several, a known problem (1) comes first, then what does not answer: PostgreSQL (7), the job (8), the ack
+table (5).
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ Part: TypeAlias = Literal["postgres", "job", "acks", "limits"]
 _PRECEDENCE: Final = (1, PostgresError.exit_code, StatusError.exit_code, SinkError.exit_code)
 _WRONG: Final = 1
 _LARGE_BYTES: Final = 1_000_000_000
-"""So much WAL has a cause to look for, where no limit is given."""
+"""Without a limit, this much retained WAL is reported with its cause."""
 _RECORDS_BEHIND: Final = 10_000
-"""A job that reads along is less than this behind."""
+"""A job that keeps up is less than this behind."""
 _BATCH_MS: Final = 120_000
-"""A batch takes less."""
+"""A normal batch takes less."""
 _UNCONFIRMED_MS: Final = 60_000
 """Capture reads the acks each second, and confirms them with its next status update."""
 
@@ -39,9 +39,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong: which, as a name for programs and as a text; and the ``remedy``, if there is one.
+    """A problem: its ``kind`` for programs, its ``text`` for people, and the ``remedy``, if there is one.
 
-    ``exit_code`` is 0 for what explains a figure, and is no failure by itself.
+    ``exit_code`` is 0 for a problem that explains a figure and is not a failure by itself.
     """
 
     part: Part
@@ -68,7 +68,7 @@ class Verdict:
 
 
 def judge(overview: Overview, limits: Limits) -> Verdict:
-    """The verdict on one look."""
+    """The verdict on one overview."""
     return Verdict(
         (
             *_slot_problems(overview),
@@ -99,7 +99,7 @@ def _slot_problems(overview: Overview) -> Iterator[Problem]:
         yield Problem(
             "postgres",
             "slot_lost",
-            "the slot is lost: the server has removed WAL that nobody had confirmed",
+            "the slot is lost: the server has removed WAL that was not confirmed",
             "drop the slot, start capture with --create --new-epoch, and define the shapes again under new ids; a "
             "larger max_slot_wal_keep_size helps",
             _WRONG,
@@ -117,7 +117,7 @@ def _slot_problems(overview: Overview) -> Iterator[Problem]:
         yield Problem(
             "postgres",
             "slot_inactive",
-            "nobody reads the slot: capture is not running, or not connected",
+            "the slot is not being read: capture is not running, or not connected",
             "start flushtracker capture; if it runs, its log says why it is not connected",
             _WRONG,
         )
@@ -129,8 +129,8 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
         yield Problem(
             "job",
             "job_not_asked",
-            "the job is not asked, since its address is not known",
-            "give its address with --job, or as status.peers in capture's file; the job's own needs status.listen",
+            "the job was not queried: its address is unknown",
+            "give its address with --job, or as status.peers in capture's file; the job's own file needs status.listen",
         )
         return
     status, error = overview.job.value, overview.job.error
@@ -138,14 +138,14 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
         remedy = "start flushtracker track, or see its log; or correct its address"
         yield Problem("job", "job_silent", str(error), remedy, exit_code)
     elif not status.is_ready:
-        text = f"job {overview.job_url} is starting: it has not ended a batch yet"
+        text = f"job {overview.job_url} is starting: it has not completed a batch yet"
         yield Problem("job", "job_not_ready", text, "wait, or see its log", exit_code)
     elif running := _long_batch(overview, limits):
         yield running
     elif overview.job_source is None:
         subject = f"source {overview.source}" if overview.source else f"slot {overview.slot_name}"
         text = f"job {overview.job_url} has seen nothing of {subject}"
-        remedy = "see whether capture publishes to the topics that this job reads, and whether the address is right"
+        remedy = "check that capture publishes to the topics that this job reads, and that the address is right"
         yield Problem("job", "job_unaware", text, remedy, exit_code)
     elif (behind := status.records_behind or 0) and (
         behind >= _RECORDS_BEHIND or (overview.age_ms(status.batch_at_ms) or 0) > _BATCH_MS
@@ -157,7 +157,7 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
 
 
 def _long_batch(overview: Overview, limits: Limits) -> Problem | None:
-    """The batch that runs now, if it does for so long that what the job says is stale."""
+    """A problem if the current batch has run for so long that the job's answer is stale."""
     status = overview.job_status
     running_ms = None if status is None else overview.age_ms(status.batch_running_since_ms)
     limit_ms = _BATCH_MS if limits.age_ms is None else limits.age_ms
@@ -166,8 +166,8 @@ def _long_batch(overview: Overview, limits: Limits) -> Problem | None:
     return Problem(
         "job",
         "batch_long",
-        f"a batch has run for {seconds_text(running_ms / 1000)}; what the job says is of the time before it",
-        "see the job's log and Spark's page: if no task of the batch advances, it hangs; end the job and start it "
+        f"a batch has run for {seconds_text(running_ms / 1000)}; the job's answer is from before it",
+        "see the job's log and Spark's page: if no task of the batch advances, it hangs; stop the job and start it "
         "again, it continues from its checkpoint",
         StatusError.exit_code if running_ms > limit_ms else 0,
     )
@@ -203,7 +203,7 @@ def _exceeded(overview: Overview, limits: Limits) -> Iterator[Problem]:
 
 
 def _causes(overview: Overview, limits: Limits) -> Iterator[Problem]:
-    """Why an active slot retains much although no shape holds the ack, unless what the job says is stale."""
+    """Why an active slot retains much although no shape holds the ack, unless the job's answer is stale."""
     slot, source = overview.slot.value, overview.job_source
     if slot is None or not slot.is_active or source is None or source.pending_shapes:
         return
