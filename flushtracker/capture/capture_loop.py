@@ -37,7 +37,7 @@ from flushtracker.postgres.slot import check_server, read_held_slot, read_slot
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.source_name import base_source
+from flushtracker.wal.source_name import SourceName
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class CaptureLoop:
             sender = connections.enter_context(
                 StatusSender(stream, status, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000)
             )
-            source = self._open_source(base_source(identity.system_id, identity.timeline, postgres.slot))
+            source = self._open_source(SourceName(identity.system_id, identity.timeline, postgres.slot))
             table = AckReader(self._config.acks, self._config.storage_options)
             acks = SourceAcks(table, source.name, self._missing_table_log, self._watch.handle_acks_read)
             source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=acks.last_ack())
@@ -161,10 +161,10 @@ class CaptureLoop:
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
             connection.run(self._shapes, self._stop, self._evictor)
 
-    def _open_source(self, base: str) -> CapturedSource:
+    def _open_source(self, base: SourceName) -> CapturedSource:
         """The source of this connection, as the topics have it now; the slot is held."""
         kafka, known = self._config.kafka, self._source
-        if known is not None and known.base != base:
+        if known is not None and known.source.base != base:
             known = None
         with closing(TopicReader(kafka)) as reader:
             prior = read_prior_state(
@@ -172,13 +172,13 @@ class CaptureLoop:
                 kafka.topics,
                 base,
                 new_epoch=self._new_epoch,
-                least_epoch=0 if known is None else known.epoch,
+                least_epoch=0 if known is None else known.source.epoch,
             )
         self._new_epoch = False
-        if known is not None and known.name == prior.source:
+        if known is not None and known.source == prior.source:
             known.resume(prior)
             return known
-        self._source = CapturedSource(base, prior, self._publisher, kafka.topics)
+        self._source = CapturedSource(prior, self._publisher, kafka.topics)
         return self._source
 
     def _converter(self) -> FragmentConverter:

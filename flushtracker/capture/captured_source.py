@@ -23,12 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class CapturedSource:
-    """One source. ``base`` is its name without the epoch; ``prior`` was read while holding the slot."""
+    """One source; ``prior`` was read while holding the slot."""
 
-    def __init__(self, base: str, prior: PriorState, publisher: Publisher, topics: Topics) -> None:
-        self.base = base
-        self.name = prior.source
-        self.epoch = prior.epoch
+    def __init__(self, prior: PriorState, publisher: Publisher, topics: Topics) -> None:
+        self.source = prior.source
+        self.name = str(prior.source)
         self._prior = prior
         self.last_transaction = prior.last_transaction
         self.status = StandbyStatus(0)

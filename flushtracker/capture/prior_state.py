@@ -4,7 +4,7 @@ Read it only while holding the slot: until then another process may change it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, Sourc
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.records import fragment_key, record_of
-from flushtracker.wal.source_name import in_epoch, last_epoch
+from flushtracker.wal.source_name import SourceName
 
 
 class Reader(Protocol):
@@ -29,14 +29,13 @@ class Reader(Protocol):
 class PriorState:
     """The registry's entries of ``source``, and the last transaction in the topic of fragments."""
 
-    source: str
-    epoch: int
+    source: SourceName
     entries: SourceEntries
     last_transaction: TransactionIdentity | None
 
 
 def read_prior_state(
-    reader: Reader, topics: Topics, base: str, *, new_epoch: bool = False, least_epoch: int = 0
+    reader: Reader, topics: Topics, base: SourceName, *, new_epoch: bool = False, least_epoch: int = 0
 ) -> PriorState:
     """Read the state of the last epoch of ``base``, or of ``least_epoch`` if that is later.
 
@@ -47,17 +46,17 @@ def read_prior_state(
         DecodeError: it has an entry that cannot be parsed.
     """
     entries = last_entries(reader.values(topics.shapes))
-    last = last_epoch(base, [entry.source for entry in entries if isinstance(entry, SourceEntry)])
-    epoch = max((last or 0) + new_epoch, least_epoch)
-    source = in_epoch(base, epoch)
-    own = [entry for entry in entries if entry.source == source]
+    last = base.last_epoch(entry.source for entry in entries if isinstance(entry, SourceEntry))
+    source = replace(base, epoch=max((last or 0) + new_epoch, least_epoch))
+    name = str(source)
+    own = [entry for entry in entries if entry.source == name]
     found = SourceEntries(
         next((entry for entry in own if isinstance(entry, SourceEntry)), None),
         tuple(entry for entry in own if isinstance(entry, ShapeEntry)),
         tuple(entry for entry in own if isinstance(entry, TableEntry)),
     )
-    last_transaction = None if found.source is None else _last_transaction(reader, topics.fragments, source)
-    return PriorState(source, epoch, found, last_transaction)
+    last_transaction = None if found.source is None else _last_transaction(reader, topics.fragments, name)
+    return PriorState(source, found, last_transaction)
 
 
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:

@@ -31,7 +31,7 @@ from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation, TableName
 from flushtracker.wal.lsn import parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from flushtracker.wal.source_name import server_and_slot
+from flushtracker.wal.source_name import SourceName
 
 STATEMENT_TIMEOUT_S: Final = 30.0
 """Of queries to the catalog, in addition to the time that they may wait for a lock."""
@@ -144,14 +144,16 @@ def _next_xid(options: Mapping[str, str]) -> int:
 
 def _require_source(connection: Connection, source: str) -> None:
     """Check that this is the server and the database whose WAL has the source's transactions."""
-    server, slot = server_and_slot(source)
-    if (found := primary_server(connection)) != server:
+    name = SourceName.parse(source)
+    if name is None:
+        raise PostgresError(f"source {source} belongs to no replication slot, so no server has its transactions")
+    if (found := primary_server(connection)) != name.server:
         raise PostgresError(
-            f"the server is {found} (system identifier and timeline), and source {source} is of {server}; name its "
-            "primary in postgres.connection"
+            f"the server is {found} (system identifier and timeline), and source {source} is of {name.server}; name "
+            "its primary in postgres.connection"
         )
     # Raises an error if it is in another database, which may be a copy of this one, with the same tables.
-    read_slot(connection, slot)
+    read_slot(connection, name.slot)
 
 
 def _export(

@@ -1,48 +1,75 @@
-"""The name of a source: system identifier, timeline, slot and, after a restore, an epoch number."""
+"""``SourceName``: the name that capture gives to the WAL stream of one slot, and which source of a slot is current.
 
+A source is any text to those who read events: a producer of one's own chooses its name freely. Only a name of this form
+belongs to a slot. Any other belongs to none, whatever it looks like.
+"""
+
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+_TEXT: Final = re.compile(r"([^/]+)/([1-9]\d{0,9})/([^/]+)(?:/([1-9]\d{0,9}))?", re.ASCII)
 
 
-def base_source(system_id: str, timeline: int, slot: str) -> str:
-    """Return the name of a source in its first epoch.
+@dataclass(frozen=True, slots=True, order=True)
+class SourceName:
+    """``<system identifier>/<timeline>/<slot>``, and ``/<epoch>`` if that is above 0: a restore begins a new epoch.
 
-    >>> base_source("7301", 1, "shapes")
-    '7301/1/shapes'
+    Names of one server and slot are in the order in which capture uses them: a timeline has epochs of its own.
+
+    >>> str(SourceName("7301", 1, "shapes")), str(SourceName("7301", 2, "shapes", epoch=3))
+    ('7301/1/shapes', '7301/2/shapes/3')
     """
-    return f"{system_id}/{timeline}/{slot}"
+
+    system_id: str
+    timeline: int
+    slot: str
+    epoch: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "SourceName | None":
+        """Read a name; the inverse of ``str``. Returns ``None`` for a text that ``str`` never gives.
+
+        >>> SourceName.parse("7301/2/shapes/3")
+        SourceName(system_id='7301', timeline=2, slot='shapes', epoch=3)
+        >>> [SourceName.parse(text) for text in ("shapes", "7301/2/shapes/x", "7301/2/shapes/0", "7301/02/shapes")]
+        [None, None, None, None]
+        """
+        match = _TEXT.fullmatch(text)
+        return None if match is None else cls(match[1], int(match[2]), match[3], int(match[4] or 0))
+
+    def __str__(self) -> str:
+        return f"{self.server}/{self.slot}" + (f"/{self.epoch}" if self.epoch else "")
+
+    @property
+    def server(self) -> str:
+        """``<system identifier>/<timeline>``: the server as it was until a failover."""
+        return f"{self.system_id}/{self.timeline}"
+
+    @property
+    def base(self) -> "SourceName":
+        """The name in the first epoch."""
+        return replace(self, epoch=0)
+
+    def last_epoch(self, sources: Iterable[str]) -> int | None:
+        """The last epoch of this slot and timeline among ``sources``, ``None`` if it has none there.
+
+        >>> SourceName("7301", 1, "shapes").last_epoch(["7301/1/shapes", "7301/1/shapes/2", "7301/1/shapes-eu/9"])
+        2
+        """
+        names = filter(None, map(SourceName.parse, sources))
+        return max((name.epoch for name in names if name.base == self.base), default=None)
 
 
-def server_and_slot(source: str) -> tuple[str, str]:
-    """The server that a source is of, ``<system identifier>/<timeline>``, and its slot.
+def current_sources(slot: str, sources: Iterable[str]) -> dict[str, SourceName]:
+    """By system identifier, the source among ``sources`` that capture reads from ``slot`` now.
 
-    >>> server_and_slot("7301/1/shapes"), server_and_slot("7301/1/shapes/2")
-    (('7301/1', 'shapes'), ('7301/1', 'shapes'))
+    That is the one with the greatest timeline, and the greatest epoch on it.
 
-    Raises:
-        ValueError: this is not the name of a source that capture reads.
+    >>> current = current_sources("s", ["7/1/s", "7/2/s", "7/2/s/1", "7/10/s", "7/11/other", "8/1/s", "9/1/s/x"])
+    >>> {system_id: str(name) for system_id, name in current.items()}
+    {'7': '7/10/s', '8': '8/1/s'}
     """
-    system_id, timeline, slot, *_ = source.split("/")
-    return f"{system_id}/{timeline}", slot
-
-
-def in_epoch(base: str, epoch: int) -> str:
-    """Return the name of the source ``base`` in the given epoch. The first epoch, 0, leaves the name unchanged.
-
-    >>> in_epoch("7301/1/shapes", 0), in_epoch("7301/1/shapes", 2)
-    ('7301/1/shapes', '7301/1/shapes/2')
-    """
-    return f"{base}/{epoch}" if epoch else base
-
-
-def last_epoch(base: str, sources: Iterable[str]) -> int | None:
-    """Return the last epoch of ``base`` among ``sources``, ``None`` if none of them belongs to it.
-
-    >>> last_epoch("7301/1/shapes", ["7301/1/shapes", "7301/1/shapes/2", "7301/1/shapes-eu/9"])
-    2
-    """
-    epochs = [0 for source in sources if source == base]
-    for source in sources:
-        head, _, tail = source.rpartition("/")
-        if head == base and tail.isdecimal():
-            epochs.append(int(tail))
-    return max(epochs, default=None)
+    names = filter(None, map(SourceName.parse, sources))
+    return {name.system_id: name for name in sorted(names) if name.slot == slot}

@@ -12,7 +12,7 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.demo.final_check import check_shapes
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.wal.lsn import format_lsn, parse_lsn
-from flushtracker.wal.source_name import base_source
+from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT
 from tests.support.server_truth import CommittedTransaction
 from tests.support.waiting import wait_until
@@ -44,7 +44,7 @@ class LoopWatch:
     def __init__(self, loop: WholeLoop) -> None:
         self._loop = loop
         ((system_id, timeline),) = loop.server.execute(_SOURCE)
-        self._source = base_source(system_id, timeline, SLOT)
+        self._source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1

@@ -10,7 +10,7 @@ from flushtracker.errors import ShapeError, SlotError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition, dependency_layers
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.source_name import last_epoch
+from flushtracker.wal.source_name import SourceName
 
 USERS = ShapeDefinition("users", ("public", "users"), where="id < 5")
 LAST = TransactionIdentity(500, 42, "t1")
@@ -24,8 +24,9 @@ ENTRY = ShapeEntry(
 
 def test_a_source_without_entries_has_no_epoch() -> None:
     """Neither another slot's source nor a slot whose name ends in a number counts as an epoch of this one."""
-    assert last_epoch("7/1/s", ["7/2/s", "7/1/s2", "7/1/s/x"]) is None
-    assert last_epoch("7/1/s", ["7/1/s"]) == 0
+    base = SourceName("7", 1, "s")
+    assert base.last_epoch(["7/2/s", "7/1/s2", "7/1/s/x"]) is None
+    assert base.last_epoch(["7/1/s"]) == 0
 
 
 @pytest.mark.parametrize(

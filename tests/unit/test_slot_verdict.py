@@ -176,7 +176,8 @@ def test_age_is_by_the_clock_of_the_job() -> None:
         (None, ["7301/1/shapes", "7301/2/shapes", "7301/1/other"], "7301/2/shapes"),
         (None, ["7301/1/shapes", "7302/1/shapes"], None),
         ("7302", ["7301/1/shapes", "7302/1/shapes"], "7302/1/shapes"),
-        (None, ["recording/first/shapes"], "recording/first/shapes"),
+        (None, ["recording/1/shapes"], "recording/1/shapes"),
+        (None, ["recording/first/shapes"], None),
     ],
 )
 def test_source_is_the_slots_on_this_server_in_its_last_epoch(

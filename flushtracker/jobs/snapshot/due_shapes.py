@@ -9,7 +9,7 @@ from flushtracker.delta.registry_table import Registry
 from flushtracker.errors import ConfigError, ShapeEndedError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.wal.source_name import server_and_slot
+from flushtracker.wal.source_name import SourceName
 
 SHAPES_PER_ATTEMPT: Final = 250
 """Each adds a plan, and its rows to the one commit; the table is read once for each anyway."""
@@ -90,10 +90,8 @@ def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
 
 
 def _server_of(entry: ShapeEntry) -> str | None:
-    try:
-        return server_and_slot(entry.source)[0]
-    except ValueError:  # not capture's
-        return None
+    name = SourceName.parse(entry.source)
+    return None if name is None else name.server
 
 
 def _parts(registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]]) -> Iterator[TableShapes]:

@@ -11,7 +11,7 @@ from flushtracker.capture.prior_state import last_entries
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
-from flushtracker.wal.source_name import server_and_slot
+from flushtracker.wal.source_name import SourceName, current_sources
 
 _MAX_TIMEOUT_MS: Final = 10_000
 """Long enough for a command at a terminal, which the user can repeat."""
@@ -27,8 +27,9 @@ class RegistryLook:
         with closing(TopicReader(self._kafka)) as reader:
             entries = last_entries(reader.values(kafka.topics.shapes))
         self._known = {(entry.source, entry.definition.id): entry for entry in self._of_slot(entries)}
-        current = current_sources({source for source, _ in self._known})
-        self._current = [entry for entry in self._known.values() if entry.source in current]
+        current = current_sources(slot, {source for source, _ in self._known}).values()
+        sources = set(map(str, current))
+        self._current = [entry for entry in self._known.values() if entry.source in sources]
 
     @property
     def live_ids(self) -> tuple[frozenset[str], ...]:
@@ -73,30 +74,9 @@ class RegistryLook:
         return frozenset(missing)
 
     def _of_slot(self, entries: Iterable[RegistryEntry]) -> list[ShapeEntry]:
-        return [entry for entry in entries if isinstance(entry, ShapeEntry) and _slot_of(entry.source) == self._slot]
+        return [entry for entry in entries if isinstance(entry, ShapeEntry) and _slot_of(entry) == self._slot]
 
 
-def current_sources(sources: Iterable[str]) -> frozenset[str]:
-    """For each server, the source that capture reads now: the last epoch of the last timeline.
-
-    >>> sorted(current_sources(["7/1/s", "7/2/s", "7/2/s/1", "8/1/s"]))
-    ['7/2/s/1', '8/1/s']
-    """
-    last: dict[str, tuple[tuple[int, int], str]] = {}
-    for source in sources:
-        system_id, timeline, _, *epoch = source.split("/")
-        place = (_number(timeline), _number(epoch[0]) if epoch else 0)
-        last[system_id] = max(last.get(system_id, (place, source)), (place, source))
-    return frozenset(source for _, source in last.values())
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
-
-
-def _slot_of(source: str) -> str | None:
-    try:
-        return server_and_slot(source)[1]
-    except ValueError:
-        # Not a name that capture gives.
-        return None
+def _slot_of(entry: ShapeEntry) -> str | None:
+    name = SourceName.parse(entry.source)
+    return None if name is None else name.slot

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from flushtracker.delta.acks.ack_reader import Ack
 from flushtracker.operate.status.question import Answer
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
-from flushtracker.wal.source_name import server_and_slot
-
-_NO_TIMELINE: Final = -1
+from flushtracker.wal.source_name import current_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ def acked_at_ms(row: Ack) -> int:
 
 
 def source_of(slot: str, system_id: str | None, names: Iterable[str]) -> str | None:
-    """The source among ``names`` that capture reads from ``slot`` now: the greatest timeline, and its last epoch.
+    """The source among ``names`` that capture reads from ``slot`` now.
 
     ``system_id`` is the server's, ``None`` if it does not answer. If several servers then have such a slot, the source
     is ambiguous, and the result is ``None``.
@@ -87,22 +84,7 @@ def source_of(slot: str, system_id: str | None, names: Iterable[str]) -> str | N
     >>> source_of("shapes", "7301", ["7301/1/shapes", "7301/2/shapes", "7301/2/shapes/3", "7302/9/shapes"])
     '7301/2/shapes/3'
     """
-    found = [parts for name in names if (parts := _parts(name)) is not None and parts[1] == slot]
-    if system_id is not None:
-        found = [parts for parts in found if parts[0] == system_id]
-    if len({system for system, *_ in found}) != 1:
-        return None
-    return max(found, key=lambda parts: parts[2:4])[4]
-
-
-def _parts(name: str) -> tuple[str, str, int, int, str] | None:
-    """The system identifier, slot, timeline and epoch of a source, and its name; ``None`` for another kind of name."""
-    try:
-        server, slot = server_and_slot(name)
-    except ValueError:
-        return None
-    system, _, timeline = server.partition("/")
-    epoch = name.removeprefix(f"{server}/{slot}").removeprefix("/")
-    if not (epoch.isdecimal() or not epoch):
-        return None
-    return system, slot, int(timeline) if timeline.isdecimal() else _NO_TIMELINE, int(epoch or 0), name
+    found = current_sources(slot, names)
+    if system_id is None and len(found) == 1:
+        (system_id,) = found
+    return str(found[system_id]) if system_id in found else None
