@@ -16,8 +16,8 @@ from pyspark.sql import Row, SparkSession
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import DecodeError, FlushtrackerError, GapError
-from flushtracker.jobs.track.event_columns import shape_group_of
 from flushtracker.jobs.track.rows import Unreadable, to_rows
+from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks, Link
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.source_tracker import CHAIN

@@ -27,10 +27,10 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.jobs.track.committed_reports import CommittedReports
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.driver import AckDriver
-from flushtracker.jobs.track.event_columns import shape_group_of
 from flushtracker.jobs.track.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
 from flushtracker.jobs.track.job_watch import JobWatch
 from flushtracker.jobs.track.rows import ROW_SCHEMA, read_parts
+from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers
 from tests.support.ack_rows import AckRows, StoredAcks

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from flushtracker.jobs.track.event_columns import EventColumns, shape_group_of
+from flushtracker.jobs.track.event_columns import EventColumns
+from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.source_tracker import CHAIN

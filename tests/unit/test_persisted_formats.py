@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from flushtracker.delta.acks import ack_table, app_transactions
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
-from flushtracker.jobs.track.event_columns import shape_group_of
 from flushtracker.jobs.track.group_state import STATE_SCHEMA
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
+from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup

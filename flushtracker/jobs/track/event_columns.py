@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
 from flushtracker.events.canonical_events import CanonicalFlush, CanonicalFragment, canonical_flush, canonical_fragment
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.packed_columns import Ints
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvents
@@ -129,8 +129,3 @@ def _groups(shape_ids: Sequence[str], shape_groups: int) -> tuple[Sequence[str],
         places = {shape_id: shape_group_of(shape_id, shape_groups) for shape_id in set(shape_ids)}
         names = [str(group) for group in range(shape_groups)]
     return names, np.array([places[shape_id] for shape_id in shape_ids], np.int64)
-
-
-def shape_group_of(shape_id: str, shape_groups: int) -> int:
-    """A shape's group, which never changes."""
-    return crc32(shape_id.encode("utf-8", "surrogatepass")) % shape_groups

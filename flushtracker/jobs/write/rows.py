@@ -6,8 +6,10 @@ event that cannot be read, has the group :data:`NO_SHAPE`. The events themselves
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
+
+from flushtracker.spark.shape_group import shape_group_column
 
 NO_SHAPE: Final = ""
 
@@ -17,18 +19,11 @@ def to_write_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     text = F.try_validate_utf8(F.col("value").cast("string"))
     # A column of its own: written where it is used, it would be computed for each use.
     headed = raw.withColumn("head", F.from_json(text, "source STRING, shape_id STRING"))
-    shape_id = F.col("head.shape_id")
+    shape_group = shape_group_column(F.col("head.shape_id"), shape_groups)
     return headed.select(
         F.coalesce("head.source", F.lit("")).alias("source"),
-        F.when(shape_id.isNull(), NO_SHAPE).otherwise(shape_group_of(shape_id, shape_groups)).alias("shape_group"),
+        F.coalesce(shape_group, F.lit(NO_SHAPE)).alias("shape_group"),
         "stream",
         "value",
         "place",
     )
-
-
-def shape_group_of(shape_id: Column, shape_groups: int) -> Column:
-    """A shape's group, which never changes; with 0 ``shape_groups`` every shape is its own group."""
-    if shape_groups == 0:
-        return shape_id
-    return F.pmod(F.xxhash64(shape_id), F.lit(shape_groups)).cast("string")
