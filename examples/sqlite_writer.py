@@ -18,11 +18,11 @@ CREATE TABLE IF NOT EXISTS positions (partition PRIMARY KEY, kafka_offset);"""
 def store(event: ft.ShapeChangesEvent) -> None:
     """Store what is new in the event, with the shape's cursor."""
     shape = event.source, event.shape_id
-    place = ft.place_of(event, cursors.get(shape))
-    if shape in removed or place == "gap":
+    position = ft.chain_position(event, cursors.get(shape))
+    if shape in removed or position == "gap":
         print(f"ignored, removed or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
         return
-    if place == "next":
+    if position == "next":
         for item in ft.new_items(event, cursors.get(shape)):
             row = (*shape, *item.offset, item.operation, item.key, json.dumps(item.value))
             db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", row)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flushtracker.kafka.flush_notifier import FlushNotifier
     from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
     from flushtracker.kafka.records import Record, record_of
-    from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
+    from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain
@@ -57,13 +57,13 @@ __all__ = [
     "ShapeGroup",
     "ShapeRead",
     "SourceTracker",
+    "chain_position",
     "cursor_after",
     "format_lsn",
     "load_kafka_config",
     "new_items",
     "parse_lsn",
     "parse_registry_entry",
-    "place_of",
     "read_shape",
     "read_shape_log",
     "record_of",
@@ -87,7 +87,7 @@ _NAMES: Final = {
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),
     "wal.lsn": ("format_lsn", "parse_lsn"),
-    "shape_log.shape_chain": ("cursor_after", "new_items", "place_of"),
+    "shape_log.shape_chain": ("chain_position", "cursor_after", "new_items"),
 }
 _MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -165,9 +165,8 @@ class Subscriptions:
         version, entry = self.tables.check_publication(), self._source_entry
         if entry is None or entry.publication == version:
             return
-        if entry.publication is not None:
-            reason = "the publication was altered or recreated, so changes may not have been sent"
-            self.end_shapes({live.definition.id: reason for live in self._registry.live})
+        reason = "the publication was altered or recreated, so changes may not have been sent"
+        self.end_shapes({live.definition.id: reason for live in self._registry.live})
         self._source_entry = replace(entry, publication=version)
         self._outbox.publish_entries([self._source_entry])
 
@@ -210,18 +209,18 @@ class Subscriptions:
     def _rebind(self, oid: int, now: TableBinding | None) -> None:
         """Take over a table's new description; end the shapes that do not survive the difference."""
         bound = self._bindings.get(oid)
-        entries = self._registry.live_on([], [oid])
-        if bound is not None and now is not None:
-            now = self._without_empty_arrivals(bound, now)
         reasons = {}
-        # Without a binding, the registry is of an earlier release.
-        for entry in entries:
-            if now is None:
-                reason: str | None = f"table {'.'.join(entry.definition.table)} was dropped"
-            else:
-                reason = reason_to_end(self.router.used_columns(entry.definition.id), bound or now, now)
-            if reason is not None:
-                reasons[entry.definition.id] = reason
+        # A table without a binding has no shapes yet.
+        if bound is not None:
+            if now is not None:
+                now = self._without_empty_arrivals(bound, now)
+            for entry in self._registry.live_on([], [oid]):
+                if now is None:
+                    reason: str | None = f"table {'.'.join(entry.definition.table)} was dropped"
+                else:
+                    reason = reason_to_end(self.router.used_columns(entry.definition.id), bound, now)
+                if reason is not None:
+                    reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
         if now is None:
             return

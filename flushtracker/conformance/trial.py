@@ -81,7 +81,7 @@ class Trial:
     def _register(self) -> None:
         for source in self._sources:
             before = LogOffset.just_before(source.first_lsn)
-            self._publish(SourceEntry(source.name, before))
+            self._publish(SourceEntry(source.name, before, publication="conformance"))
             for shape_id in source.shape_ids:
                 self._publish(_entry((source.name, shape_id), before))
         self._publisher.flush(self._timeout_s)

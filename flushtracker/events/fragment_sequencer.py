@@ -87,10 +87,10 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
         source=source,
         shape_id=part.shape_id,
         xid=part.xid,
+        follows=follows,
         last_log_offset=part.last_log_offset,
+        start=start,
         has_begin=part.has_begin,
         commit=part.commit,
         items=part.items,
-        follows=follows,
-        start=start,
     )

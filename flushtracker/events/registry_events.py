@@ -53,7 +53,7 @@ class ShapeEntry:
     evicted_at_ms: int | None = None
 
     def to_json(self) -> str:
-        # Entries of releases before this key was added lack it, too.
+        # Only an evicted shape's entry has the key.
         evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
         return dump_event(
             self.source,
@@ -91,11 +91,12 @@ class SourceEntry:
 
     source: str
     starts_after: LogOffset
-    publication: str | None = None
+    publication: str
 
     def to_json(self) -> str:
-        publication = {} if self.publication is None else {"publication": self.publication}
-        return dump_event(self.source, type="source", starts_after=offset_json(self.starts_after), **publication)
+        return dump_event(
+            self.source, type="source", starts_after=offset_json(self.starts_after), publication=self.publication
+        )
 
 
 RegistryEntry: TypeAlias = ShapeEntry | TableEntry | SourceEntry
@@ -110,9 +111,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         return TableEntry(source, parse_table_binding(typed_field(fields, "binding", dict)))
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
-        # Entries of releases before this key was added lack it.
-        publication = None if fields.get("publication") is None else text_field(fields, "publication")
-        return SourceEntry(source, starts_after, publication)
+        return SourceEntry(source, starts_after, text_field(fields, "publication"))
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table' or 'source'")
     return ShapeEntry(
@@ -122,7 +121,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         starts_after=starts_after,
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
         ended_because=_optional_text(fields, "ended_because"),
-        starts_visible=_optional_boolean(fields, "starts_visible"),
+        starts_visible=typed_field(fields, "starts_visible", bool),
         evicted_at_ms=None if fields.get("evicted_at_ms") is None else integer_field(fields, "evicted_at_ms", 0),
     )
 
@@ -136,7 +135,7 @@ def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
         "replica": definition.replica,
         "primary_key": definition.primary_key,
         "partitions": definition.partitions,
-        # Entries of releases before this key was added lack it, too.
+        # Only a shape with partitions that it got later has the key.
         **({"joined": joined} if joined else {}),
         "depends_on": definition.depends_on,
         "flush": {
@@ -169,13 +168,8 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **fields}, "joined")
         ),
-        snapshot=_optional_boolean(fields, "snapshot"),
+        snapshot=typed_field(fields, "snapshot", bool),
     )
-
-
-def _optional_boolean(fields: Mapping[str, Any], name: str) -> bool:
-    """False in entries of releases before the key was added, which lack it."""
-    return typed_field({name: False, **fields}, name, bool)
 
 
 def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:

@@ -138,26 +138,26 @@ class ShapeChangesEvent:
     """One fragment's changes for one shape; ``has_begin`` is true on the transaction's first event for the shape.
 
     ``follows``: nothing was sent to the shape between that offset and this event. ``start``: it is the shape's first
-    event since capture connected. Events of releases before these keys were added have ``None`` and false.
+    event since capture connected.
     """
 
     source: str
     shape_id: str
     xid: int
+    follows: LogOffset
     last_log_offset: LogOffset
+    start: bool
     has_begin: bool
     commit: Commit | None
     items: tuple[LogItem, ...] = ()
-    follows: LogOffset | None = None
-    start: bool = False
 
     def to_json(self) -> str:
-        link = {} if self.follows is None else {"follows": offset_json(self.follows), "start": self.start}
         return dump_event(
             self.source,
             shape_id=self.shape_id,
             xid=self.xid,
-            **link,
+            follows=offset_json(self.follows),
+            start=self.start,
             last_log_offset=offset_json(self.last_log_offset),
             has_begin=self.has_begin,
             commit=_commit_json(self.commit),
@@ -168,27 +168,20 @@ class ShapeChangesEvent:
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Parse one event; raises ``DecodeError``."""
         fields = load_event(text, "shape changes")
-        follows, start = _shape_link(fields)
         event = cls(
             source=name_field(fields, "source"),
             shape_id=name_field(fields, "shape_id"),
             xid=integer_field(fields, "xid", 0),
+            follows=offset_field(fields, "follows", least_tx_offset=-1),
             last_log_offset=offset_field(fields, "last_log_offset"),
+            start=typed_field(fields, "start", bool),
             has_begin=typed_field(fields, "has_begin", bool),
             commit=_commit(fields),
             items=tuple(_item(item) for item in objects_field(fields, "items")),
-            follows=follows,
-            start=start,
         )
-        if follows is not None and follows >= event.last_log_offset:
-            raise DecodeError(f"follows {follows} is not below last_log_offset {event.last_log_offset}")
+        if event.follows >= event.last_log_offset:
+            raise DecodeError(f"follows {event.follows} is not below last_log_offset {event.last_log_offset}")
         return event
-
-
-def _shape_link(fields: Mapping[str, Any]) -> tuple[LogOffset | None, bool]:
-    if "follows" not in fields and "start" not in fields:
-        return None, False
-    return offset_field(fields, "follows", least_tx_offset=-1), typed_field(fields, "start", bool)
 
 
 def _commit(fields: Mapping[str, Any]) -> Commit | None:

@@ -76,8 +76,6 @@ def _type_json(binding: TypeBinding) -> dict[str, object]:
 
 def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
     """Read what :func:`table_binding_json` wrote; raises ``DecodeError``."""
-    # Earlier releases did not record these.
-    fields = {"key_oid": 0, "schema_since": 0, "types": [], **fields}
     return TableBinding(
         oid=integer_field(fields, "oid", 1),
         table=table_field(fields, "table"),
@@ -138,7 +136,7 @@ def _partition(fields: dict[str, Any]) -> PartitionBinding:
         table=table_field(fields, "table"),
         storage=integer_field(fields, "storage", 0),
         attached=typed_field(fields, "attached", str),
-        schema_since=integer_field({"schema_since": 0, **fields}, "schema_since", 0),
+        schema_since=integer_field(fields, "schema_since", 0),
         is_logged=typed_field(fields, "logged", bool),
         published_by=strings_field(fields, "published_by"),
         is_filtered=typed_field(fields, "filtered", bool),

@@ -20,20 +20,20 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 
-Place: TypeAlias = Literal["next", "resend", "gap"]
+ChainPosition: TypeAlias = Literal["next", "resend", "gap"]
 
 
-def place_of(event: ShapeChangesEvent, cursor: LogOffset | None) -> Place:
+def chain_position(event: ShapeChangesEvent, cursor: LogOffset | None) -> ChainPosition:
     """Where the event belongs, for a reader whose cursor of the event's shape is ``cursor``, ``None`` for a new shape.
 
-    >>> event = ShapeChangesEvent("1/1/s", "a", 7, LogOffset(90, 4), has_begin=True, commit=None,
-    ...                           follows=LogOffset(50, 0))
-    >>> place_of(event, LogOffset.last_of(50)), place_of(event, LogOffset(90, 4)), place_of(event, LogOffset(40, 2))
-    ('next', 'resend', 'gap')
+    >>> event = ShapeChangesEvent("1/1/s", "a", 7, follows=LogOffset(50, 0), last_log_offset=LogOffset(90, 4),
+    ...                           start=False, has_begin=True, commit=None)
+    >>> [chain_position(event, cursor) for cursor in (LogOffset(50, 0), LogOffset(90, 4), LogOffset(40, 2))]
+    ['next', 'resend', 'gap']
     """
     if cursor is not None and cursor_after(event) <= cursor:
         return "resend"
-    is_linked = cursor is not None and event.follows is not None and event.follows <= cursor
+    is_linked = cursor is not None and event.follows <= cursor
     return "next" if event.start or is_linked else "gap"
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.log_row import LogRow
-from flushtracker.shape_log.shape_chain import Place, place_of
+from flushtracker.shape_log.shape_chain import ChainPosition, chain_position
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
 from flushtracker.wal.changes import LogItem
@@ -30,16 +30,16 @@ class ShapeWriter:
     loop: WriteLoop = field(default_factory=WriteLoop)
     is_removed: bool = False
 
-    def handle_changes(self, event: ShapeChangesEvent, now_ms: int) -> tuple[Place, list[LogRow]]:
-        """Take an event of a shape that is not removed; returns its place, and the rows of flushes that it makes due.
+    def handle_changes(self, event: ShapeChangesEvent, now_ms: int) -> tuple[ChainPosition, list[LogRow]]:
+        """Take an event of a shape that is not removed; returns its position, and the rows that are now due.
 
         Only an event that is next changes anything.
         """
-        place = place_of(event, self.builder.cursor)
-        if place == "next" and self._is_past_a_commit(event):
-            place = "gap"
-        part = self.builder.add(event) if place == "next" else None
-        return place, [] if part is None else self.loop.handle_part(part, now_ms)
+        position = chain_position(event, self.builder.cursor)
+        if position == "next" and self._is_past_a_commit(event):
+            position = "gap"
+        part = self.builder.add(event) if position == "next" else None
+        return position, [] if part is None else self.loop.handle_part(part, now_ms)
 
     def _is_past_a_commit(self, event: ShapeChangesEvent) -> bool:
         """Whether the commit of the transaction that the cursor is in has been lost.

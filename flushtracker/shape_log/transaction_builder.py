@@ -41,7 +41,7 @@ class TransactionBuilder:
         self.items = list(items)
 
     def add(self, event: ShapeChangesEvent) -> TransactionPart | None:
-        """Take an event whose place is next; returns what is to be written now, if anything."""
+        """Take an event that is next; returns what is to be written now, if anything."""
         self.items += new_items(event, self.cursor)
         self.cursor = cursor_after(event)
         if self._write_unit == "txn" and event.commit is None:

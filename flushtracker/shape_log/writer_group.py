@@ -84,11 +84,11 @@ class WriterGroup:
         return [batch for _, batch in sorted(batches.items())]
 
     def _take(self, writer: ShapeWriter, event: ShapeChangesEvent, batch: ShapeBatch, now_ms: int) -> None:
-        place, rows = writer.handle_changes(event, now_ms)
+        position, rows = writer.handle_changes(event, now_ms)
         batch.rows += rows
-        if place == "resend":
+        if position == "resend":
             batch.is_resend = True
-        elif place == "gap" and batch.gap is None:
+        elif position == "gap" and batch.gap is None:
             batch.gap = (
                 f"an event up to {event.last_log_offset} follows {event.follows or 'an unknown offset'}, but the "
                 f"changes that were taken end at {writer.builder.cursor or 'none'}"

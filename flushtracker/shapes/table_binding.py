@@ -12,13 +12,9 @@ it looks the same, and a storage file that was replaced at the same time means t
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from flushtracker.shapes.type_binding import TypeBinding, altered_type
 from flushtracker.wal.changes import Relation, TableName
-
-_UNKNOWN: Final = 0
-"""What an entry of an earlier release lacks: compared with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
     table = _dotted(bound.table)
     if bound.table != now.table:
         return f"table {table} was renamed to {_dotted(now.table)}"
-    if bound.schema_since not in (_UNKNOWN, now.schema_since):
+    if bound.schema_since != now.schema_since:
         return f"table {table} was in another schema for a time"
     if not (now.is_logged and all(partition.is_logged for partition in now.partitions)):
         return f"table {table} is unlogged: its changes are not in the WAL"
@@ -139,7 +135,7 @@ def _key_reason(bound: TableBinding, now: TableBinding) -> str | None:
     table = _dotted(bound.table)
     if bound.key != now.key:
         return f"the key of table {table} was changed from ({', '.join(bound.key)}) to ({', '.join(now.key)})"
-    if bound.key_oid not in (_UNKNOWN, now.key_oid):
+    if bound.key_oid != now.key_oid:
         return f"the key of table {table} was dropped and created again: in between, rows could have the same key"
     return None
 
@@ -201,7 +197,7 @@ def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
             return f"partition {name} of table {root} was renamed to {_dotted(found.table)}"
         if found.attached != partition.attached:
             return f"partition {name} of table {root} was detached and attached again"
-        if partition.schema_since not in (_UNKNOWN, found.schema_since):
+        if partition.schema_since != found.schema_since:
             return f"partition {name} of table {root} was in another schema for a time"
     known = {partition.oid for partition in bound.partitions}
     for partition in now.partitions:

@@ -73,7 +73,7 @@ def made_of(type_oids: Iterable[int], types: Mapping[int, TypeBinding]) -> tuple
 def altered_type(type_oid: int, bound: Mapping[int, TypeBinding], now: Mapping[int, TypeBinding]) -> str | None:
     """What happened to a type that may have changed its values' texts; ``None`` if nothing did.
 
-    ``bound`` lacks types that are built in, and all of them if it was recorded by an earlier release.
+    Neither mapping has types that are built in.
     """
     own = made_of([type_oid], bound)
     column_type = user_types(own).get(type_oid)

@@ -104,7 +104,7 @@ def _one_change(secured_broker: SecuredBroker) -> KafkaConfig:
     at, commit = LogOffset(100, 0), Commit("2026-01-01T00:00:00Z", 1)
     item = LogItem(at, "insert", "k", {"id": "1"}, None)
     event = ShapeChangesEvent(
-        "s", "users", 7, at, has_begin=True, commit=commit, items=(item,), follows=LogOffset(99, 0), start=True
+        "s", "users", 7, LogOffset(99, 0), at, start=True, has_begin=True, commit=commit, items=(item,)
     )
     entry = ShapeEntry("s", ShapeDefinition("users", ("public", "t")), 1, LogOffset(90, 0))
     publisher = KafkaPublisher(created)

@@ -113,12 +113,11 @@ def large_transaction(job: WriteFolder, shape_id: str, rows: int) -> LogOffset:
         follows = last or LogOffset(900, 0)
         events.append(
             ShapeChangesEvent(
-                *(SOURCE, shape_id, 7, offset),
+                *(SOURCE, shape_id, 7, follows, offset),
+                start=not last,
                 has_begin=not last,
                 commit=commit,
                 items=items,
-                follows=follows,
-                start=not last,
             )
         )
         last = offset

@@ -22,7 +22,7 @@ from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
@@ -275,10 +275,10 @@ def assert_chained(changes: Iterable[ShapeChangesEvent]) -> None:
     for event in changes:
         shape = event.source, event.shape_id
         cursor = cursors.get(shape)
-        place = place_of(event, cursor)
-        assert place != "gap", f"{shape}: {event.follows} -> {event.last_log_offset} at {cursor}"
+        position = chain_position(event, cursor)
+        assert position != "gap", f"{shape}: {event.follows} -> {event.last_log_offset} at {cursor}"
         sent.update((*shape, item.offset) for item in event.items)
-        if place == "next":
+        if position == "next":
             taken += [(*shape, item.offset) for item in new_items(event, cursor)]
             cursors[shape] = cursor_after(event)
     assert sorted(taken) == sorted(sent)

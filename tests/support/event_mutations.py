@@ -90,20 +90,20 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
             source="7301/1/shapes",
             shape_id=rng.choice(["users", 'q"}x{', "naïve🙂", "a\\b"]),
             xid=42,
+            follows=rng.choice([LogOffset(lsn - 1, 0), LogOffset(-1, 0), LogOffset(5, 2**63 - 1)]),
             last_log_offset=LogOffset(lsn, op),
+            start=rng.random() < 0.5,
             has_begin=rng.random() < 0.5,
             commit=rng.choice([None, Commit("2026-01-01T00:00:00.000000Z", lsn + 24)]),
             items=tuple(items),
-            follows=rng.choice([None, LogOffset(lsn - 1, 0), LogOffset(-1, 0), LogOffset(5, 2**63 - 1)]),
-            start=rng.random() < 0.5,
         )
         yield "shape_changes", event.to_json()
 
 
 def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     """Without end: entries of ``shapes``, with the stream's name."""
-    first, second = SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0))
-    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE, first, second]
+    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE]
+    entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe")]
     while True:
         yield "shapes", rng.choice(entries).to_json()
 

@@ -209,20 +209,17 @@ _SHAPE_CHANGES: Final = _object(
     source=_name,
     shape_id=_name,
     xid=_integer(0),
+    follows=_offset(-1),
     last_log_offset=_offset(0),
+    start=_boolean,
     has_begin=_boolean,
     commit=_nullable(_object(commit_timestamp=_text, end_lsn=_integer(0))),
     items=lambda value: type(value) is list and all(map(_item, value)),
 )
-_LINK: Final = _object(follows=_offset(-1), start=_boolean)
 
 
 def _is_linked(event: dict[str, Any]) -> bool:
-    """Whether the event says what it follows, below its own end; events of earlier releases lack both keys."""
-    if not {"follows", "start"} & event.keys():
-        return True
-    if not _LINK(event):
-        return False
+    """Whether what the event follows is below its own end."""
     follows, last = event["follows"], event["last_log_offset"]
     return (follows["tx_offset"], follows["op_offset"]) < (last["tx_offset"], last["op_offset"])
 

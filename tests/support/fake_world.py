@@ -44,7 +44,8 @@ CONFIG: Final = {
     "intervals": {"status": "10 ms", "acks": "10 ms", "keepalive": "10 ms", "shapes": "10 ms"},
 }
 
-BEGUN: Final = SourceEntry("7/1/s", LogOffset.just_before(CONFIRMED))
+PUBLICATION: Final = "1/1"
+BEGUN: Final = SourceEntry("7/1/s", LogOffset.just_before(CONFIRMED), PUBLICATION)
 
 
 def transaction(lsn: int, xid: int) -> list[Frame]:
@@ -200,7 +201,7 @@ class FakeWorld:
         pass
 
     def check_publication(self) -> str:
-        return "1/1"
+        return PUBLICATION
 
     def wal_sender_timeout_s(self) -> float:
         return 60.0

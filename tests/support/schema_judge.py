@@ -7,7 +7,7 @@ from flushtracker.errors import PostgresError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.shape_log.shape_chain import cursor_after, place_of
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after
 from flushtracker.shapes.log_items import key_text
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -136,10 +136,10 @@ class SchemaJudge:
     def _take_changes(self, value: bytes) -> None:
         event = ShapeChangesEvent.from_json(value)
         shape = event.source, event.shape_id
-        place = place_of(event, self._cursors.get(shape))
-        if place == "gap":
+        position = chain_position(event, self._cursors.get(shape))
+        if position == "gap":
             self._resent[event.shape_id] = f"has a gap before {event.last_log_offset}, which follows {event.follows}"
-        elif place == "next":
+        elif position == "next":
             self._cursors[shape] = cursor_after(event)
         known = self._items.setdefault(event.shape_id, {})
         for item in event.items:

@@ -54,9 +54,8 @@ class Transactions:
                 commit = Commit(f"2026-11-22T00:00:00.{lsn:06}Z", lsn + 40) if end == ends[-1] else None
                 last = LogOffset(lsn, end)
                 yield ShapeChangesEvent(
-                    *(SOURCE, self.shape_id, lsn, last, number == 0, commit, items),
-                    follows=self._last or LogOffset(900, 0),
-                    start=self._last is None,
+                    *(SOURCE, self.shape_id, lsn, self._last or LogOffset(900, 0), last),
+                    *(self._last is None, number == 0, commit, items),
                 )
                 self._last, begin = last, end
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
@@ -44,9 +44,9 @@ def transactions(events: Iterable[ShapeChangesEvent], shape_id: str) -> list[Tra
     for event in events:
         if event.shape_id != shape_id:
             continue
-        place = place_of(event, cursor)
-        assert place != "gap", f"{shape_id}: {event.follows} -> {event.last_log_offset} at {cursor}"
-        if place == "next":
+        position = chain_position(event, cursor)
+        assert position != "gap", f"{shape_id}: {event.follows} -> {event.last_log_offset} at {cursor}"
+        if position == "next":
             assert event.xid is not None
             items.setdefault((event.last_log_offset.tx_offset, event.xid), []).extend(new_items(event, cursor))
             cursor = cursor_after(event)

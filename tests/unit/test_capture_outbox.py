@@ -28,7 +28,8 @@ def fragment(*shape_ids: str, note: str = "") -> SequencedFragment:
     return SequencedFragment(
         event,
         tuple(
-            ShapeChangesEvent("7/1/s", key, 42, AT, has_begin=True, commit=COMMIT, items=(item,)) for key in shape_ids
+            ShapeChangesEvent(*("7/1/s", key, 42, LogOffset(900, 0), AT, False, True, COMMIT, (item,)))
+            for key in shape_ids
         ),
     )
 

@@ -20,7 +20,7 @@ from flushtracker.events.stream_events import FlushNotification, ShapeChangesEve
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_reader import ReadRecord
-from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 
@@ -42,7 +42,8 @@ def sent(*lsns: int) -> Judge:
 
 def transaction(lsn: int, shape_id: str = "users") -> ShapeChangesEvent:
     items = item(lsn, 0), item(lsn, 2)
-    return ShapeChangesEvent("s", shape_id, 7, LogOffset(lsn, 2), has_begin=True, commit=COMMIT, items=items)
+    follows, last = LogOffset.just_before(lsn), LogOffset(lsn, 2)
+    return ShapeChangesEvent("s", shape_id, 7, follows, last, start=False, has_begin=True, commit=COMMIT, items=items)
 
 
 def notify(judge: Judge, offset: LogOffset, shape_id: str = "users") -> None:
@@ -187,9 +188,9 @@ def test_a_simulated_source_is_one_that_capture_could_publish(seed: int) -> None
             fragments -= 1
             for event in connection.next_events():
                 cursor = cursors.get(event.shape_id)
-                place = place_of(event, cursor)
-                assert place != "gap"
-                if place == "next":
+                position = chain_position(event, cursor)
+                assert position != "gap"
+                if position == "next":
                     items = new_items(event, cursor)
                     taken.setdefault(event.shape_id, []).extend(each.offset for each in items)
                     cursors[event.shape_id] = cursor_after(event)
@@ -209,10 +210,10 @@ def test_simulated_sources_have_what_breaks_writers() -> None:
         for _ in range(30):
             for event in connection.next_events():
                 cursor = cursors.get(event.shape_id)
-                place = place_of(event, cursor)
+                position = chain_position(event, cursor)
                 dropped = len(event.items) - len(new_items(event, cursor))
-                kinds[place] += 1
-                kinds["cursor inside the event"] += place == "next" and dropped > 0
+                kinds[position] += 1
+                kinds["cursor inside the event"] += position == "next" and dropped > 0
                 kinds["commit without items"] += event.commit is not None and not event.items
                 kinds["part of a transaction"] += event.commit is None
                 kinds["ends with a split update"] += bool(event.items) and event.items[-1].offset.op_offset % 2 == 1

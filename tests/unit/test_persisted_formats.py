@@ -7,7 +7,7 @@ from flushtracker.delta.acks import ack_table, app_transactions
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.jobs.track.group_state import STATE_SCHEMA
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
-from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.spark.shape_group import shape_group_of
@@ -31,22 +31,21 @@ EMPTY_GROUP = bytes.fromhex("03 6300000000000000 0000000000000000" + 6 * "000000
 GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
 REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2], [[8, 1], "b", 6, 3]]}'
-# Before there were snapshots.
-OLD_SHAPE_ENTRY = (
+SHAPE_ENTRY = (
     '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
     '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
-    '"flush":{"bytes":1,"interval_ms":2,"chunk_bytes":3}},"table_oid":16385,'
-    '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone"}'
+    '"flush":{"bytes":1,"interval_ms":2,"chunk_bytes":3},"snapshot":true},"table_oid":16385,'
+    '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone",'
+    '"starts_visible":true}'
 )
-SHAPE_ENTRY = OLD_SHAPE_ENTRY.replace('"chunk_bytes":3}', '"chunk_bytes":3},"snapshot":true').replace(
-    '"gone"', '"gone","starts_visible":true'
-)
-# Before the types of columns were recorded.
 TABLE_ENTRY = (
     '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],"key":["id"],'
-    '"storage":4,"attributes":1,"partitioned":false,"logged":true,"children":false,"filtered":false,'
-    '"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,"type_modifier":-1,"version":9,'
-    '"fills_old_rows":false}],"partitions":[]}}'
+    '"key_oid":6,"storage":4,"attributes":1,"schema_since":800,"partitioned":false,"logged":true,"children":false,'
+    '"filtered":false,"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,'
+    '"type_modifier":-1,"version":9,"fills_old_rows":false}],"partitions":[{"oid":8,"table":["public","p"],"storage":5,'
+    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"]}],"types":[{'
+    '"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
+    '"ok","version":9}]}]}}'
 )
 
 
@@ -105,27 +104,24 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
         "a", names[0], ("id",), "id > 1", "full", ("id",), names[1:], ("b",), flush, snapshot=True
     )
     entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0), LogOffset(10, 0), "gone", starts_visible=True)
-    old = replace(entry, definition=replace(definition, snapshot=False), starts_visible=False)
-    assert parse_registry_entry(OLD_SHAPE_ENTRY) == old
     assert parse_registry_entry(SHAPE_ENTRY) == entry
     assert entry.to_json() == SHAPE_ENTRY
-    source = SourceEntry("s", LogOffset(9, 0))
-    assert source.to_json() == '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0}}'
+    source = SourceEntry("s", LogOffset(9, 0), "7.1")
+    assert source.to_json() == (
+        '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0},"publication":"7.1"}'
+    )
     assert parse_registry_entry(source.to_json()) == source
 
 
-def test_a_table_without_types_is_read() -> None:
-    """Nor its key's OID and since when it is in its schema: what is not known ends no shape."""
+def test_table_entry_is_read_and_written_unchanged() -> None:
+    """It decides whether a shape survives a schema change, also one made while capture was down."""
     column = ColumnBinding(1, "id", 16_400, -1, 9)
-    bound = TableBinding(7, ("public", "t"), ("id",), (column,), storage=4, attributes=1, published_by=("all tables",))
-    assert parse_registry_entry(TABLE_ENTRY) == TableEntry("s", bound)
-    now = replace(
-        bound,
-        key_oid=5,
-        schema_since=800,
-        types=(TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),)),),
-    )
-    assert reason_to_end(None, bound, now) is None
+    mood = TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),))
+    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",))
+    bound = TableBinding(7, ("public", "t"), ("id",), (column,), (partition,), 6, 4, 1, 800, types=(mood,))
+    entry = TableEntry("s", replace(bound, published_by=("all tables",)))
+    assert parse_registry_entry(TABLE_ENTRY) == entry
+    assert entry.to_json() == TABLE_ENTRY
 
 
 def test_ack_table_keeps_its_columns() -> None:

@@ -57,7 +57,7 @@ TABLE = TableEntry(
 )
 
 
-@pytest.mark.parametrize("entry", [FULL, PLAIN, TABLE, SourceEntry("7/1/s", LogOffset(99, 0))])
+@pytest.mark.parametrize("entry", [FULL, PLAIN, TABLE, SourceEntry("7/1/s", LogOffset(99, 0), "7.1")])
 def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry | TableEntry) -> None:
     """Every field survives, also an absent one."""
     assert parse_registry_entry(entry.to_json()) == entry
@@ -95,6 +95,32 @@ def test_a_malformed_field_is_named(path: str, value: object, message: str) -> N
     """A damaged entry must not be taken for another one."""
     with pytest.raises(DecodeError, match=message):
         parse_registry_entry(_changed(path, value))
+
+
+@pytest.mark.parametrize("key", ["snapshot", "starts_visible"])
+def test_what_every_entry_has_is_not_guessed(key: str) -> None:
+    """A shape's entry without it is refused, not taken for one without a snapshot."""
+    text = FULL.to_json().replace(f'"{key}":true', '"other":true')
+    with pytest.raises(DecodeError, match=f"^{key} is missing$"):
+        parse_registry_entry(text)
+
+
+def test_a_source_without_its_publication_is_refused() -> None:
+    """Capture could not tell whether it was altered."""
+    text = SourceEntry("7/1/s", LogOffset(99, 0), "7.1").to_json().replace("publication", "other")
+    with pytest.raises(DecodeError, match=r"^publication is missing$"):
+        parse_registry_entry(text)
+
+
+@pytest.mark.parametrize("key", ["key_oid", "schema_since", "types"])
+def test_a_table_of_which_something_is_not_known_is_refused(key: str) -> None:
+    """A change to it could not be seen; a partition has a ``schema_since`` of its own."""
+    text = TABLE.to_json()
+    for place in range(text.count(f'"{key}"')):
+        parts = text.split(f'"{key}"')
+        damaged = f'"{key}"'.join(parts[: place + 1]) + '"other"' + f'"{key}"'.join(parts[place + 1 :])
+        with pytest.raises(DecodeError, match=f"^{key} is missing$"):
+            parse_registry_entry(damaged)
 
 
 def test_a_type_of_another_kind_is_refused() -> None:

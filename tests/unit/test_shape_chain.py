@@ -9,7 +9,7 @@ import pytest
 
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shape_log.shape_chain import cursor_after, new_items, place_of
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.shapes.event_router import RoutedFragment
 from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
@@ -73,9 +73,9 @@ class Reader:
     gaps: int = 0
 
     def read(self, event: ShapeChangesEvent) -> None:
-        place = place_of(event, self.cursor)
-        self.gaps += place == "gap"
-        if place == "next":
+        position = chain_position(event, self.cursor)
+        self.gaps += position == "gap"
+        if position == "next":
             self.taken += [item.offset for item in new_items(event, self.cursor)]
             self.cursor = cursor_after(event)
 
@@ -146,11 +146,11 @@ def test_a_removed_shape_leaves_nothing_in_the_sequencer() -> None:
 
 
 AT = LogOffset(1000, 6)
-EVENT = ShapeChangesEvent("s", "a", 7, AT, has_begin=True, commit=None, follows=LogOffset(900, 4))
+EVENT = ShapeChangesEvent("s", "a", 7, LogOffset(900, 4), AT, start=False, has_begin=True, commit=None)
 
 
 @pytest.mark.parametrize(
-    ("event", "cursor", "place"),
+    ("event", "cursor", "position"),
     [
         (EVENT, LogOffset(900, 4), "next"),
         (EVENT, LogOffset.last_of(900), "next"),
@@ -159,8 +159,6 @@ EVENT = ShapeChangesEvent("s", "a", 7, AT, has_begin=True, commit=None, follows=
         (EVENT, LogOffset.last_of(1000), "resend"),
         (EVENT, LogOffset(900, 2), "gap"),
         (EVENT, None, "gap"),
-        (replace(EVENT, follows=None), LogOffset(900, 4), "gap"),
-        (replace(EVENT, follows=None), AT, "resend"),
         (replace(EVENT, start=True), None, "next"),
         (replace(EVENT, start=True), LogOffset(10, 0), "next"),
         (replace(EVENT, start=True), AT, "resend"),
@@ -169,7 +167,7 @@ EVENT = ShapeChangesEvent("s", "a", 7, AT, has_begin=True, commit=None, follows=
     ],
 )
 def test_an_event_is_next_a_resend_or_after_a_gap(
-    event: ShapeChangesEvent, cursor: LogOffset | None, place: str
+    event: ShapeChangesEvent, cursor: LogOffset | None, position: str
 ) -> None:
     """By what it follows, where it ends, and whether it starts a chain."""
-    assert place_of(event, cursor) == place
+    assert chain_position(event, cursor) == position

@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction
 
 from flushtracker.delta.log import shape_log, shape_log_upkeep, uncounted_rows
 from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFile, LogFiles, Place, by_run, chunks
+from flushtracker.delta.log.shape_log_files import LogFile, LogFiles, RunPart, by_run, chunks
 from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
 from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
 from flushtracker.delta.log.sorted_run import sort
@@ -178,8 +178,8 @@ class _Interrupted(LogFiles):
         super().__init__(DeltaTable(log), {})
         self._meanwhile, self._checked, self._has_written, self._is_done = meanwhile, checked, False, False
 
-    def write(self, rows: pa.Table, place: Place | None) -> AddAction:
-        written = super().write(rows, place)
+    def write(self, rows: pa.Table, run_part: RunPart | None) -> AddAction:
+        written = super().write(rows, run_part)
         self._has_written = True
         if not self._checked:
             self._interrupt()

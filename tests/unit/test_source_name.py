@@ -14,7 +14,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.source_name import SourceName
 
-PARTS = st.text(st.characters(exclude_characters="/", exclude_categories=("C",)), min_size=1)
+PARTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1)
 NUMBERS = st.integers(1, 2**32 - 1)
 NAMES = st.builds(SourceName, PARTS, NUMBERS, PARTS, st.just(0) | NUMBERS)
 

@@ -120,11 +120,9 @@ def test_flush_notification_is_read_as_written(event: FlushNotification) -> None
 
 @st.composite
 def links(draw: st.DrawFn) -> dict[str, Any]:
-    """What an event follows and where it ends; of an earlier release, which had no such keys, only the latter."""
+    """What an event follows and where it ends."""
     tx_offset = draw(st.integers(1, MAX_BIGINT))
     last = LogOffset(tx_offset, draw(BIGINTS))
-    if draw(st.booleans()):
-        return {"last_log_offset": last}
     follows = LogOffset(draw(st.integers(-1, tx_offset - 1)), draw(BIGINTS))
     return {"last_log_offset": last, "follows": follows, "start": draw(st.booleans())}
 
@@ -344,12 +342,11 @@ def test_bad_link_of_shape_changes_is_refused(fields: dict[str, Any], message: s
         ShapeChangesEvent.from_json(json.dumps({**CHANGES, **fields}))
 
 
-def test_shape_changes_of_an_earlier_release_follow_nothing() -> None:
-    """They lack both keys, and are written back so; they are never a start."""
-    text = json.dumps({key: value for key, value in CHANGES.items() if key not in {"follows", "start"}})
-    event = ShapeChangesEvent.from_json(text)
-    assert (event.follows, event.start) == (None, False)
-    assert json.loads(event.to_json()) == json.loads(text)
+@pytest.mark.parametrize("key", ["follows", "start"])
+def test_shape_changes_without_a_link_are_refused(key: str) -> None:
+    """They could only be taken for a gap."""
+    with pytest.raises(DecodeError, match=f"^{key} is missing$"):
+        ShapeChangesEvent.from_json(json.dumps({name: value for name, value in CHANGES.items() if name != key}))
 
 
 def test_a_number_of_a_thousand_digits_is_not_quoted_whole() -> None:

@@ -110,7 +110,8 @@ def keys_of(source: str, shape_id: str) -> list[tuple[str, str]]:
     """Stream and key of each kind of record of a shape."""
     at = LogOffset(100, 4)
     events: list[Event] = [FlushNotification(source, kind, shape_id, at) for kind in ("flushed", "removed")]
-    events.append(ShapeChangesEvent(source, shape_id, 7, at, has_begin=True, commit=None))
+    follows = LogOffset(90, 0)
+    events.append(ShapeChangesEvent(source, shape_id, 7, follows, at, start=False, has_begin=True, commit=None))
     events.append(ShapeEntry(source, ShapeDefinition(shape_id, ("public", "t")), 16385, at))
     return [(record.stream, record.key) for record in map(record_of, events)]
 
@@ -127,7 +128,7 @@ def test_a_shapes_changes_and_its_registry_entry_share_a_key() -> None:
     """The entry of the source itself never replaces a shape's."""
     keys = dict(keys_of("7301/1/shapes", "users"))
     assert keys["shape_changes"] == keys["shapes"] == '["7301/1/shapes","users"]'
-    assert record_of(SourceEntry("7301/1/shapes", LogOffset(9, 0))).key == '["7301/1/shapes",""]'
+    assert record_of(SourceEntry("7301/1/shapes", LogOffset(9, 0), "7.1")).key == '["7301/1/shapes",""]'
 
 
 def test_every_fragment_of_a_source_has_the_sources_key() -> None:

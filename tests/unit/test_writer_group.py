@@ -145,7 +145,7 @@ def test_shape_flushes_by_its_own_limits() -> None:
     """By bytes, by time, and at the end of a chunk, which need not end a transaction."""
     items = tuple(LogItem(LogOffset(1000, op), "insert", "k" * 10, {}) for op in range(0, 20, 2))
     event = ShapeChangesEvent(
-        *(SOURCE, "a", 7, LogOffset(1000, 18)), has_begin=True, commit=None, items=items, start=True
+        *(SOURCE, "a", 7, LogOffset(900, 0), LogOffset(1000, 18)), start=True, has_begin=True, commit=None, items=items
     )
     commit = replace(
         event, items=(), last_log_offset=LogOffset(1000, 20), commit=Commit("", 1), follows=LogOffset(1000, 18)

@@ -19,7 +19,7 @@ JSON: Final = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_chain_is_as_the_page_shows() -> None:
     """Its block runs, and prints what the comments beside each ``print`` show."""
-    (block,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "place_of" in block]
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "chain_position" in block]
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     expected = re.findall(r"print\(.*\)  # (.*)", block)

@@ -34,7 +34,7 @@ _FOOTER_END: Final = 8
 
 ShapeKey = tuple[str, str]
 """Source and shape id."""
-Place = tuple[int, int]
+RunPart = tuple[int, int]
 """A run, and the number of a file in it: the rows of the files of a run, in this order, are sorted."""
 
 
@@ -54,15 +54,15 @@ class LogFile:
     first_tx: int | None
 
     @property
-    def place(self) -> Place | None:
-        """Where it is in which run; ``None`` for a file that was appended."""
+    def run_part(self) -> RunPart | None:
+        """Its run, and its number in that; ``None`` for a file that was appended."""
         match = _PART_OF_RUN.fullmatch(self.path)
         return None if match is None else (int(match[1]), int(match[2]))
 
     @property
     def run(self) -> int | None:
         """The run that it is part of; ``None`` for a file that was appended."""
-        return None if self.place is None else self.place[0]
+        return None if self.run_part is None else self.run_part[0]
 
     @property
     def may_have_snapshot(self) -> bool:
@@ -116,13 +116,13 @@ class LogFiles:
         ]
         return pa.table(columns, schema=schema).combine_chunks()
 
-    def write(self, rows: pa.Table, place: Place | None) -> AddAction:
+    def write(self, rows: pa.Table, run_part: RunPart | None) -> AddAction:
         """Write a file that is part of a run, or of none; it is not part of the table until :meth:`replace`."""
         content = io.BytesIO()
         group = max(_LEAST_ROW_GROUP, len(rows) // _ROW_GROUPS)
         # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
         pq.write_table(rows, content, row_group_size=group, compression="zstd", store_schema=False)
-        name = "part" if place is None else f"run-{place[0]:020}-{place[1]:06}"
+        name = "part" if run_part is None else f"run-{run_part[0]:020}-{run_part[1]:06}"
         path, data = f"{name}-{uuid.uuid4().hex}.parquet", content.getvalue()
         # deltalake's stream takes only bytes, which Arrow passes from its buffered stream alone.
         with pa.BufferedOutputStream(self._storage.open_output_stream(path), _BUFFER_BYTES) as stream:
@@ -193,7 +193,7 @@ def without(rows: pa.Table, keys: Collection[ShapeKey]) -> pa.Table:
 def by_run(files: Iterable[LogFile]) -> dict[int, list[LogFile]]:
     """The files of each run, in the order of their rows."""
     runs: dict[int, list[LogFile]] = {}
-    for file in sorted(files, key=lambda file: file.place or (0, 0)):
+    for file in sorted(files, key=lambda file: file.run_part or (0, 0)):
         if file.run is not None:
             runs.setdefault(file.run, []).append(file)
     return runs

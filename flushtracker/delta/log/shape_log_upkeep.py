@@ -148,7 +148,7 @@ class ShapeLogUpkeep:
             kept = without(rows, removed.keys())
             if len(kept) < len(rows):
                 replaced.append(file)
-                added += [self._files.write(kept, file.place)] if len(kept) else []
+                added += [self._files.write(kept, file.run_part)] if len(kept) else []
         mark = Transaction(DELETED_APP_ID, max(removed.values()))
         if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)

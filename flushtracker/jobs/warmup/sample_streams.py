@@ -42,7 +42,9 @@ class SampleStreams:
                 commit=commit,
                 shapes=(FragmentShape(_SHAPE, last, 1),),
             ),
-            ShapeChangesEvent(*(_SOURCE, _SHAPE, lsn, last, True, commit, (item,)), self._follows, start),
+            ShapeChangesEvent(
+                *(_SOURCE, _SHAPE, lsn, self._follows, last), start=start, has_begin=True, commit=commit, items=(item,)
+            ),
         )
         if not start:
             self._publish(FlushNotification(_SOURCE, "flushed", _SHAPE, self._follows))
