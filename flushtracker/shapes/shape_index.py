@@ -2,11 +2,12 @@
 
 Most shapes require certain values in some columns (``tenant_id = 17``, ``status IN ('new', 'paid') AND region =
 'eu'``), a range (``id BETWEEN 1000 AND 1999``, ``name LIKE 'ab%'``), or both. Shapes that require values of the same
-columns and a range of the same column form a group. One lookup finds those in the group that require the row's values,
-and of those a search in their ranges (:mod:`~flushtracker.shapes.range_index`) finds the ones that the row lies in. So
-the cost of a change grows with the number of shapes found and the number of groups, and only with the logarithm of the
-number of shapes. Of several ranges, one with two ends is searched, and the condition tests the others. A shape with
-neither values nor a range to look up is in the group with no columns, and every row finds it.
+columns and a range of the same column share a *lookup* (:mod:`~flushtracker.shapes.shape_lookups`). It finds those that
+require the row's values by their hash, and of those the ones that the row lies in by a search in their ranges
+(:mod:`~flushtracker.shapes.range_index`). So the cost of a change grows with the number of shapes found and the number
+of lookups, and only with the logarithm of the number of shapes. Of several ranges, one with two ends is searched, and
+the condition tests the others. A shape with neither values nor a range is in the lookup with no columns, and every row
+finds it.
 
 The index narrows the choice, and the shape's own condition decides. It never leaves out a shape that a change concerns:
 
@@ -27,7 +28,7 @@ from heapq import heapify, heappop, heappush
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.shape import BoundShape, Shape, filled_new_row
-from flushtracker.shapes.shape_groups import Group, Placement, new_group
+from flushtracker.shapes.shape_lookups import Lookup, Placement, new_lookup
 from flushtracker.shapes.where.value_range import ValueRange
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Update, UserType
 
@@ -69,10 +70,10 @@ class ShapeIndex:
         self._relation: Relation | None = None
         self._types = types
         self._has_identity = False
-        self._groups: dict[Hashable, Group[IndexedShape]] = {}
+        self._lookups: dict[Hashable, Lookup[IndexedShape]] = {}
         # The forms of which a shape has been bound to the relation.
         self._forms: set[Hashable] = set()
-        # A heap, by `starts_after`, of the shapes not yet in a group; it may still contain removed shapes.
+        # A heap, by `starts_after`, of the shapes not yet in a lookup; it may still contain removed shapes.
         self._unplaced: list[tuple[int, int, IndexedShape]] = []
         self._added = 0
 
@@ -95,10 +96,10 @@ class ShapeIndex:
         if not indexed.is_placed or self._relation is None:
             return
         placement = Placement.of(indexed.shape, self._relation)
-        group = self._groups[placement.group]
-        group.remove(placement, indexed)
-        if not group:
-            del self._groups[placement.group]
+        lookup = self._lookups[placement.lookup_columns]
+        lookup.remove(placement, indexed)
+        if not lookup:
+            del self._lookups[placement.lookup_columns]
 
     def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
         """The shapes, without duplicates, that ``change`` may concern in a transaction that commits at ``lsn``.
@@ -126,7 +127,7 @@ class ShapeIndex:
     def _set_relation(self, relation: Relation) -> Relation:
         """Make ``relation`` the current one; if the table was altered, its shapes must be bound again."""
         if relation != self._relation:
-            self._groups, self._forms = {}, set()
+            self._lookups, self._forms = {}, set()
             shapes = [IndexedShape(indexed.shape, indexed.starts_after) for indexed in self._shapes.values()]
             self._shapes = {indexed.shape_id: indexed for indexed in shapes}
             self._unplaced = [(indexed.starts_after, number, indexed) for number, indexed in enumerate(shapes)]
@@ -139,10 +140,10 @@ class ShapeIndex:
         if self._shapes.get(indexed.shape_id) is not indexed:
             return
         placement = self._placement(indexed.shape, relation)
-        group = self._groups.get(placement.group)
-        if group is None:
-            group = self._groups[placement.group] = new_group(relation, placement)
-        group.add(placement, indexed)
+        lookup = self._lookups.get(placement.lookup_columns)
+        if lookup is None:
+            lookup = self._lookups[placement.lookup_columns] = new_lookup(relation, placement)
+        lookup.add(placement, indexed)
         indexed.is_placed = True
 
     def _placement(self, shape: Shape, relation: Relation) -> Placement:
@@ -173,9 +174,9 @@ class ShapeIndex:
                 return self._shapes.values()
         found: list[IndexedShape] = []
         try:
-            for group in self._groups.values():
+            for lookup in self._lookups.values():
                 for row in rows:
-                    found += group.find(row)
+                    found += lookup.find(row)
         except (KeyError, ValueError):
             return self._shapes.values()
         return found if len(rows) == 1 else dict.fromkeys(found)
@@ -183,16 +184,16 @@ class ShapeIndex:
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` unless each shape is indexed exactly where it belongs; for tests."""
         places = [shape_id for shape_id, indexed in self._shapes.items() if not indexed.is_placed]
-        for name, group in self._groups.items():
-            group.check_invariants()
+        for columns, lookup in self._lookups.items():
+            lookup.check_invariants()
             under: dict[str, list[tuple[Hashable, ValueRange]]] = {}
-            for key, values, indexed in group.entries():
+            for key, values, indexed in lookup.entries():
                 under.setdefault(indexed.shape_id, []).append((key, values))
             for shape_id, found in under.items():
                 placement = self._expected_placement(self._shapes[shape_id].shape)
                 expected = dict.fromkeys(placement.keys, placement.values)
-                if name != placement.group or len(found) != len(expected) or dict(found) != expected:
-                    raise AssertionError(f"shape {shape_id!r} is indexed under {found} of {name}")
+                if columns != placement.lookup_columns or len(found) != len(expected) or dict(found) != expected:
+                    raise AssertionError(f"shape {shape_id!r} is indexed under {found} of {columns}")
             places += under
         if sorted(places) != sorted(self._shapes):
             raise AssertionError(f"the shapes {sorted(self._shapes)} are placed as {sorted(places)}")

@@ -157,7 +157,7 @@ def random_typed_change(rng: Random, table: Relation) -> Change:
 
 
 def random_range_shapes(rng: Random, table: Relation, count: int, first: int) -> list[ShapeDefinition]:
-    """Few columns, so that many shapes share a group; under a key, mostly its columns, as others are refused."""
+    """Few columns, so that many shapes share a lookup; under a key, mostly its columns, as others are refused."""
     known = [name for name in KEYS if name in random_ranges.VALUES] if table is KEYED else list(random_ranges.VALUES)
     columns = rng.sample(known, k=rng.randint(1, 3))
     shapes: list[ShapeDefinition] = []

@@ -1,4 +1,4 @@
-"""The groups of a :class:`~flushtracker.shapes.shape_index.ShapeIndex`: shapes that are found by the same columns.
+"""The lookups of a :class:`~flushtracker.shapes.shape_index.ShapeIndex`: each has the shapes found by certain columns.
 
 A *placement* says where a shape is found: under which values of which columns, and in which range of one more column.
 """
@@ -48,12 +48,12 @@ class Placement:
         return cls(columns, keys, *_best_range(ranges, columns))
 
     @property
-    def group(self) -> tuple[_Columns, str | None]:
-        """What the shapes of a group have in common."""
+    def lookup_columns(self) -> tuple[_Columns, str | None]:
+        """The columns that the shapes of a lookup have in common."""
         return self.columns, self.range_column
 
 
-class ValueGroup(Generic[_T]):
+class ValueLookup(Generic[_T]):
     """The shapes that require values of the same columns, by those values."""
 
     def __init__(self, relation: Relation, columns: _Columns) -> None:
@@ -95,10 +95,10 @@ class ValueGroup(Generic[_T]):
 
     def check_invariants(self) -> None:
         if not self._by_key or not all(self._by_key.values()):
-            raise AssertionError("a group has empty keys, or none")
+            raise AssertionError("a lookup has empty keys, or none")
 
 
-class RangeGroup(Generic[_T]):
+class RangeLookup(Generic[_T]):
     """The shapes that require values of the same columns, which may be none, and a range of one more column."""
 
     def __init__(self, relation: Relation, columns: _Columns, range_column: str) -> None:
@@ -123,7 +123,7 @@ class RangeGroup(Generic[_T]):
                 del self._by_key[key]
 
     def find(self, row: Row) -> Sequence[_T]:
-        """The shapes that require the values of ``row`` and whose range it lies in; raises as ``ValueGroup.find``."""
+        """The shapes that require the values of ``row`` and whose range it lies in; raises as ``ValueLookup.find``."""
         key = []
         for column, parse in self._parsers:
             text = row[column]
@@ -142,19 +142,19 @@ class RangeGroup(Generic[_T]):
 
     def check_invariants(self) -> None:
         if not self._by_key or not all(self._by_key.values()):
-            raise AssertionError("a group has empty keys, or none")
+            raise AssertionError("a lookup has empty keys, or none")
         for ranges in self._by_key.values():
             ranges.check_invariants()
 
 
-Group: TypeAlias = ValueGroup[_T] | RangeGroup[_T]
+Lookup: TypeAlias = ValueLookup[_T] | RangeLookup[_T]
 
 
-def new_group(relation: Relation, placement: Placement) -> Group[_T]:
-    """An empty group for shapes that are placed like ``placement``."""
+def new_lookup(relation: Relation, placement: Placement) -> Lookup[_T]:
+    """An empty lookup for shapes that are placed like ``placement``."""
     if placement.range_column is None:
-        return ValueGroup(relation, placement.columns)
-    return RangeGroup(relation, placement.columns, placement.range_column)
+        return ValueLookup(relation, placement.columns)
+    return RangeLookup(relation, placement.columns, placement.range_column)
 
 
 def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
