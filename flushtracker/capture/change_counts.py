@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment
 
 
 class ChangeCounts:

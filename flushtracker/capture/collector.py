@@ -18,7 +18,7 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
-from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import Commit, Relation, TableName, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset

@@ -12,7 +12,7 @@ from flushtracker.events.event_size import fragment_bytes_within, max_event_byte
 from flushtracker.events.fragment_sequencer import shape_changes
 from flushtracker.events.strict_json import MAX_BIGINT
 from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
-from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import TransactionFragment, change_bytes, utf8_bytes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn

@@ -8,7 +8,7 @@ from typing import Final
 
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 

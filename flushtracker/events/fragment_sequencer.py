@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from flushtracker.errors import GapError
 from flushtracker.events.stream_events import FragmentEvent, FragmentShape, ShapeChangesEvent
-from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.value import value

@@ -26,35 +26,12 @@ from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
-from flushtracker.shapes.shape import BoundShape, Shape, Truncation, truncated
+from flushtracker.shapes.routed_fragment import RoutedFragment
+from flushtracker.shapes.shape import BoundShape, Shape
 from flushtracker.shapes.shape_index import ShapeIndex
-from flushtracker.wal.changes import Change, Commit, LogItem, Relation, TableName, TransactionFragment, UserType
+from flushtracker.shapes.truncation import Truncation, partial_truncation, truncated
+from flushtracker.wal.changes import Change, LogItem, Relation, TableName, TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.value import value
-
-
-@value(frozen=True, slots=True)
-class RoutedFragment:
-    """One shape's part of a fragment.
-
-    ``change_count`` counts the table's changes, so a split update counts as one, with two items. ``removed``: the shape
-    took part and was then removed; the fragment's metadata names it, but nothing may be sent to it.
-    """
-
-    shape_id: str
-    xid: int
-    lsn: int
-    last_log_offset: LogOffset
-    has_begin: bool
-    commit: Commit | None
-    items: tuple[LogItem, ...] = ()
-    change_count: int = 0
-    removed: bool = False
-
-    @property
-    def last_offset(self) -> LogOffset | None:
-        """The offset of the last item, ``None`` without items; past ``last_log_offset`` if the last update is split."""
-        return self.items[-1].offset if self.items else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +56,7 @@ class EventRouter:
     One router serves its stream for the lifetime of the process: it remembers what it routed and which ids were used.
     After a reconnect, call :meth:`forget_open_transaction`.
 
-    >>> from flushtracker.wal.changes import Column, Insert
+    >>> from flushtracker.wal.changes import Column, Commit, Insert
     >>> orders = Relation(1, "public", "orders", "default", (Column("id", 20, is_key=True), Column("total", 1700)))
     >>> low = ShapeDefinition("low", orders.table, where="id < 100")
     >>> high = ShapeDefinition("high", orders.table, where="id >= 100")
@@ -280,14 +257,7 @@ class EventRouter:
     def _refuse_partial_truncation(self, truncations: Mapping[str, Truncation]) -> None:
         for shape_id, truncation in sorted(truncations.items()):
             if truncation.partial and shape_id in self._registered:
-                tables = ", ".join(".".join(table) for table in sorted(truncation.partial))
-                root = ".".join(self._registered[shape_id].shape.definition.table)
-                error = ShapeError(
-                    f"shape {shape_id!r}: TRUNCATE of partition {tables} left other partitions of {root} with rows, "
-                    "and which of the shape's rows were in it is not known"
-                )
-                error.shape_id = shape_id
-                raise error
+                raise partial_truncation(self._registered[shape_id].shape.definition, truncation)
 
     def _advance(self, offset: LogOffset) -> None:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)

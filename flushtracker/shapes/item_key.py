@@ -18,3 +18,16 @@ def table_prefix(table: TableName) -> str:
 def key_values(values: Iterable[str | None]) -> str:
     """What follows the table in a key: each value quoted; NULL is a bare underscore."""
     return "".join(["/_" if value is None else "/" + quoted(value) for value in values])
+
+
+def key_text(table: TableName, values: Iterable[str | None]) -> str:
+    """The key of a row: the table's schema, its name and the key values, each quoted; NULL is a bare underscore.
+
+    Different rows never get the same text, whatever their values contain.
+
+    >>> print(key_text(("public", "users"), ["7"]))
+    "public"."users"/"7"
+    >>> print(key_text(("public", "order_items"), ['1/"2"', None]))
+    "public"."order_items"/"1/""2""\"/_
+    """
+    return table_prefix(table) + key_values(values)

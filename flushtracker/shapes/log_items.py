@@ -19,25 +19,10 @@ known. If it is not (the table is not ``REPLICA IDENTITY FULL``), the insert wou
 error that ends the shape. The same applies to an update that moves a row into the shape.
 """
 
-from collections.abc import Iterable
-
-from flushtracker.shapes.item_key import key_values, table_prefix
+from flushtracker.shapes.item_key import key_values
 from flushtracker.shapes.shape import BoundShape, filled_new_row
-from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Row, TableName, Truncate, Update
+from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Row, Truncate, Update
 from flushtracker.wal.log_offset import LogOffset
-
-
-def key_text(table: TableName, values: Iterable[str | None]) -> str:
-    """The key of a row: the table's schema, its name and the key values, each quoted; NULL is a bare underscore.
-
-    Different rows never get the same text, whatever their values contain.
-
-    >>> print(key_text(("public", "users"), ["7"]))
-    "public"."users"/"7"
-    >>> print(key_text(("public", "order_items"), ['1/"2"', None]))
-    "public"."order_items"/"1/""2""\"/_
-    """
-    return table_prefix(table) + key_values(values)
 
 
 def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import GapError
-from flushtracker.shapes.shape import Truncation
+from flushtracker.shapes.truncation import Truncation
 from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn

@@ -8,25 +8,27 @@ an insert; if only the old row is, a delete. That requires the old row, of which
 the whole row under FULL, else the key. Without a replica identity the server allows no updates or deletes, so no old
 row is needed.
 
-A partition's changes count as changes of its parent table. A shape cannot follow a TRUNCATE of only *some* of its
-partitions, because its rows do not record which partition they are in: it ends. A TRUNCATE of the parent table arrives
-as one TRUNCATE of every partition; :func:`truncated` detects when all have arrived.
+A partition's changes count as changes of its parent table, except TRUNCATE (:mod:`~flushtracker.shapes.truncation`).
 
 Key columns follow the order of ``primary_key``, or without one the relation's order. With partitions, whose column
 orders may differ, they are then sorted by name.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.enum_labels import LabelParsers, label_parsers, unknown_label
 from flushtracker.shapes.item_key import table_prefix
 from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
 from flushtracker.shapes.where.required_values import RequiredValues
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, TableName, Truncate, Update
+
+_LabelParsers: TypeAlias = Sequence[tuple[str, Callable[[str], object]]]
+"""Columns with values of enums, each with what raises ``ValueError`` for a label that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,14 @@ class BoundShape:
     """The table as the shape's keys name it: the definition's, even for rows of its partitions."""
     has_all_columns: bool
     """Whether ``columns`` are all of the relation's."""
-    enums: LabelParsers
+    enums: _LabelParsers
 
     def filter(self, change: Change) -> Change | None:
         """``change`` as the shape sees it, or ``None`` if it affects none of the shape's rows.
 
         When an update becomes an insert, its unchanged TOAST columns are filled in if the old row is known, and absent
         otherwise. TRUNCATE passes regardless of ``where``; whether that of a partition has an effect is for the caller
-        to check (:func:`truncated`).
+        to check (:func:`~flushtracker.shapes.truncation.truncated`).
 
         Raises:
             DecodeError: ``where`` cannot be evaluated: a column that it reads is absent, or not of its type.
@@ -122,7 +124,7 @@ class BoundShape:
 
         The label was renamed since the change, or was added after the catalog was read.
         """
-        if column := unknown_label(self.enums, change):
+        if column := _unknown_label(self.enums, change):
             raise DecodeError(
                 f"{self._subject(change)} has a label in column {column} that its type no longer has: it was renamed; "
                 "add the shape under a new id"
@@ -195,36 +197,6 @@ class Shape:
         return {} if self._where is None else self._where.required_ranges(relation)
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """What a transaction has truncated of a partitioned table.
-
-    ``empty``: the partitions known to be empty now. ``partial``: those that were truncated while others kept rows.
-    """
-
-    empty: frozenset[TableName] = frozenset()
-    partial: frozenset[TableName] = frozenset()
-
-
-def truncated(definition: ShapeDefinition, before: Truncation, change: Change) -> tuple[Truncation, bool]:
-    """The truncation after ``change``, and whether ``change`` has an effect on the shape.
-
-    Each transaction starts with no partition known to be empty. A TRUNCATE has an effect only if it leaves every
-    partition empty, and then it applies to the whole shape. A transaction that commits with a partial truncation cannot
-    be followed: rows do not say which partition they are in. Changes that affect none of the shape's rows may be left
-    out.
-    """
-    table = change.relation.table
-    if table not in definition.partitions or table == definition.table:
-        return (Truncation() if isinstance(change, Truncate) else before), True
-    if not isinstance(change, Truncate):
-        return Truncation(before.empty - {table}, before.partial), True
-    empty = before.empty | {table}
-    if empty.issuperset(definition.partitions_at(change.offset.tx_offset)):
-        return Truncation(empty), True
-    return Truncation(empty, before.partial | {table}), False
-
-
 def filled_new_row(update: Update) -> Row:
     """The new row, with the unchanged TOAST columns that it omits filled in from the old row, if that has them."""
     return update.new if update.old is None else {**update.old, **update.new}
@@ -254,7 +226,7 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
-    prefix, enums = table_prefix(definition.table), label_parsers(relation, chosen)
+    prefix, enums = table_prefix(definition.table), _label_parsers(relation, chosen)
     return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums)
 
 
@@ -262,6 +234,41 @@ def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, r
     missing = [name for name in wanted or () if name not in known]
     if missing:
         raise ShapeError(f"{subject} {', '.join(missing)}, {remedy}")
+
+
+def _label_parsers(relation: Relation, columns: Collection[str]) -> _LabelParsers:
+    """The parsers of those of ``columns`` that have enums."""
+    types = [
+        (column.name, label_type(column.user_type))
+        for column in relation.columns
+        if column.name in columns and column.user_type is not None
+    ]
+    return tuple((name, found.parse) for name, found in types if found is not None)
+
+
+def _unknown_label(parsers: _LabelParsers, change: Change) -> str | None:
+    """The first column that has a label that its type does not have; ``None`` if all are known."""
+    for row in _rows(change) if parsers else ():
+        for name, parse in parsers:
+            text = row.get(name)
+            if text is None:
+                continue
+            try:
+                parse(text)
+            except ValueError:
+                return name
+    return None
+
+
+def _rows(change: Change) -> tuple[Row, ...]:
+    match change:
+        case Insert():
+            return (change.new,)
+        case Delete():
+            return (change.old,)
+        case Update():
+            return (change.new,) if change.old is None else (change.old, change.new)
+    return ()
 
 
 def _name(definition: ShapeDefinition) -> str:

@@ -8,7 +8,7 @@ from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after
-from flushtracker.shapes.log_items import key_text
+from flushtracker.shapes.item_key import key_text
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import CaptureRig

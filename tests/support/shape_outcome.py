@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flushtracker.shapes.log_items import key_text
+from flushtracker.shapes.item_key import key_text
 from tests.support.capture_rig import CaptureRig
 from tests.support.fold import fold_items
 

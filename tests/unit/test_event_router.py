@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError, GapError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.event_router import EventRouter, RoutedFragment
-from flushtracker.shapes.log_items import key_text
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.item_key import key_text
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import (
     Change,
     Delete,

@@ -4,7 +4,8 @@ import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.event_router import EventRouter, RoutedFragment
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import Insert, Truncate
 from tests.support.tables import EVENTS_P0, EVENTS_P1, LSN, USERS, at, transaction
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.log_items import key_text, log_items
+from flushtracker.shapes.item_key import key_text
+from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.shape import BoundShape, Shape
 from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Relation, Truncate, Update
 from tests.support.tables import EVENTS_P1, FULL_USERS, USERS, at, relation

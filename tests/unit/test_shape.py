@@ -6,7 +6,8 @@ import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shape import Shape, Truncation, truncated
+from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.truncation import Truncation, truncated
 from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Truncate, Update
 from tests.support.tables import (
     EVENTS_P0,

@@ -10,7 +10,7 @@ import pytest
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
-from flushtracker.shapes.event_router import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes import range_index
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.event_router import EventRouter, RoutedFragment
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.shape import BoundShape, Shape
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.wal.changes import (

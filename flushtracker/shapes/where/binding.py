@@ -10,11 +10,18 @@ from functools import partial
 
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.where import sql_values
-from flushtracker.shapes.where.arrays import any_of, contains, overlap
-from flushtracker.shapes.where.expressions import arithmetic, concatenation, negation, text_cast
 from flushtracker.shapes.where.letter_case import case_variants, has_other_letters
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import Operand, Operands
+from flushtracker.shapes.where.operators import (
+    any_of,
+    arithmetic,
+    concatenation,
+    contains,
+    negation,
+    overlap,
+    text_cast,
+)
 from flushtracker.shapes.where.sql_values import TEXTS, TYPES
 from flushtracker.shapes.where.three_valued import (
     Condition,

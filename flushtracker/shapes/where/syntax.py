@@ -8,7 +8,7 @@ IS, and PostgreSQL implies them there too.)
 """
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 import sqlglot
 from sqlglot import exp
@@ -167,7 +167,7 @@ def _like(node: exp.Expr, escape: str, depth: int) -> Node:
     operand = _read(node.this, _RANGE + 1, depth)
     pattern = _read(node.args["expression"], _RANGE + 1, depth)
     name, ignore_case = node.key.upper(), type(node) is exp.ILike
-    if not _is_string(pattern):
+    if not isinstance(pattern, Constant) or not pattern.may_be_text:
         raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
     if ignore_case and isinstance(operand, CaseMapping):
         # It would map the case of each letter twice, of which only one is examined for what collations make of it.
@@ -231,16 +231,11 @@ def _read_case(node: exp.Expr, depth: int) -> Node:
     operand = _read(node.this, _LOOSEST, depth)
     if not isinstance(operand, Constant) or operand.text is None:
         return CaseMapping(case, operand)
-    if not _is_string(operand) or len(variants := case_variants(operand.text, case)) > 1:
+    if not operand.may_be_text or len(variants := case_variants(operand.text, case)) > 1:
         raise refused(f"{case}(...) of this literal", "write the result as a literal")
     if has_other_letters(operand.text):
         raise refused(f"{case}(...) of a literal with a non-ASCII letter", "compare the text as it is stored")
     return Constant(variants[0], sql_values.TEXT)
-
-
-def _is_string(node: Node) -> TypeGuard[Constant]:
-    """Whether it is a literal that is, or may become, a text."""
-    return isinstance(node, Constant) and (node.is_untyped or node.type_oid in (sql_values.TEXT, sql_values.VARCHAR))
 
 
 def _read_concatenation(node: exp.Expr, depth: int) -> Node:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.letter_case import LetterCase
 from flushtracker.shapes.where.like_pattern import LikePattern
 
@@ -41,6 +42,11 @@ class Constant:
     @property
     def is_untyped(self) -> bool:
         return self.type_oid is None and self.enum is None
+
+    @property
+    def may_be_text(self) -> bool:
+        """Whether it is a text, or another operand may make it one."""
+        return self.is_untyped or self.type_oid in (sql_values.TEXT, sql_values.VARCHAR)
 
 
 @dataclass(frozen=True, slots=True)

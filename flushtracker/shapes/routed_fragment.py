@@ -1,0 +1,29 @@
+"""``RoutedFragment``: what the router returns for each shape of a fragment."""
+
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.value import value
+
+
+@value(frozen=True, slots=True)
+class RoutedFragment:
+    """One shape's part of a fragment.
+
+    ``change_count`` counts the table's changes, so a split update counts as one, with two items. ``removed``: the shape
+    took part and was then removed; the fragment's metadata names it, but nothing may be sent to it.
+    """
+
+    shape_id: str
+    xid: int
+    lsn: int
+    last_log_offset: LogOffset
+    has_begin: bool
+    commit: Commit | None
+    items: tuple[LogItem, ...] = ()
+    change_count: int = 0
+    removed: bool = False
+
+    @property
+    def last_offset(self) -> LogOffset | None:
+        """The offset of the last item, ``None`` without items; past ``last_log_offset`` if the last update is split."""
+        return self.items[-1].offset if self.items else None
