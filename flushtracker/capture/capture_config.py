@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flushtracker.capture.event_limit import MAX_BATCH_BYTES
-from flushtracker.capture.eviction.config import StallRule, read_stall
+from flushtracker.capture.eviction.config import EvictionRule, read_eviction_rule
 from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
@@ -48,7 +48,7 @@ class CaptureConfig:
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_tx_size: int | None = None
     status: StatusConfig | None = None
-    stall: StallRule | None = None
+    eviction: EvictionRule | None = None
 
 
 def load_capture_config(path: Path) -> CaptureConfig:
@@ -59,7 +59,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
     """
     root = read_kind(path, CAPTURE)
     limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
-    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", "stall", *limits)
+    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", "evict", *limits)
     options = root.optional_mapping("storage_options")
     status = read_status(root)
     max_batch_bytes = root.optional_integer("max_batch_bytes", at_least=1, at_most=MAX_BATCH_BYTES)
@@ -74,7 +74,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
         max_batch_bytes=DEFAULT_MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
         max_tx_size=root.optional_integer("max_tx_size", at_least=1),
         status=status,
-        stall=read_stall(root, status),
+        eviction=read_eviction_rule(root, status),
     )
 
 

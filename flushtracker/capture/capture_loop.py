@@ -97,13 +97,13 @@ class CaptureLoop:
 
     def _start_watches(self, watches: ExitStack) -> None:
         """What others see of capture, and what looks at the slot and at the job; nothing of it without ``status``."""
-        status, stall = self._config.status, self._config.stall
+        status, rule = self._config.status, self._config.eviction
         if status is None:
             return
         watches.enter_context(StatusServer(status, self.status))
         watches.enter_context(self._slot_watch)
-        if stall is not None:
-            self._evictor = watches.enter_context(Evictor(stall, list(map(StatusPeer, status.peers)), self.status))
+        if rule is not None:
+            self._evictor = watches.enter_context(Evictor(rule, list(map(StatusPeer, status.peers)), self.status))
 
     def _tell_of_lost_slot(self, error: LostSlotError) -> None:
         """Keep the status readable for a while: otherwise its last word would be that the slot is well."""

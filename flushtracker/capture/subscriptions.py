@@ -131,7 +131,7 @@ class Subscriptions:
             logger.info("start visible shape_ids=%s", listed(visible))
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
-        """End a shape by the policy of ``stall``, although it could be delivered; returns whether it was still live."""
+        """End a shape by the policy of ``evict``, although it could be delivered; returns whether it was still live."""
         if all(entry.definition.id != shape_id for entry in self._registry.live):
             return False
         self.end_shapes({shape_id: reason}, evicted_at_ms=now_ms)

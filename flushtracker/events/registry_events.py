@@ -39,7 +39,7 @@ class ShapeEntry:
     ``definition`` is complete: it includes the partitions and the primary key found in the catalog, and states
     ``snapshot``. ``table_oid`` distinguishes its table from a later one with the same name. ``ended_because`` is the
     reason why capture had to end the shape, ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it
-    ended the shape by the policy of ``stall`` although it could be delivered. ``starts_visible``: every MVCC snapshot
+    ended the shape by the policy of ``evict`` although it could be delivered. ``starts_visible``: every MVCC snapshot
     taken on the server from now on contains every transaction at or below ``starts_after``.
     """
 

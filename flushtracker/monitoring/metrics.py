@@ -162,7 +162,7 @@ def _capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     yield _counter("reconnects", "Connections to PostgreSQL after the first one.", status.reconnects)
     # The document has older ones, too. If they were counted, they would look new to an alert after each start.
     evictions = sum(eviction.at_ms >= status.started_at_ms for eviction in status.evictions)
-    yield _counter("evictions", "Shapes removed by the policy of stall since capture's start.", evictions)
+    yield _counter("evictions", "Shapes removed by the policy of evict since capture's start.", evictions)
 
 
 def _slot_metrics(slot: SlotStatus | None) -> Iterator[Metric]:

@@ -66,7 +66,7 @@ def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_i
     """At the idle server the same shape is pending for an hour, and holds 32 MB, and stays."""
     said, server = job
     rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [server.url]}
-    rig.settings["stall"] = {"remove_after": "1 second", "grace": "500 ms"}
+    rig.settings["evict"] = {"remove_after": "1 second", "grace": "500 ms"}
     rig.define(shape("users"), shape("dead"))
     said.capture = capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
@@ -93,7 +93,7 @@ def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_i
     assert (eviction.shape_id, eviction.reason) == ("dead", entry.ended_because)
     assert entry.evicted_at_ms == eviction.at_ms
     assert eviction.reason.startswith("its writer made no progress for 1.0 h, and it held ")
-    assert eviction.reason.endswith("over stall.remove_after")
+    assert eviction.reason.endswith("over evict.remove_after")
     rig.wait(lambda: "dead" in rig.removals(), "the removal, by which the tracker lets go of the shape")
     assert rig.removals()["dead"].offset == entry.removed_at
     before = capture.loop.status().slot

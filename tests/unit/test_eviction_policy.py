@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flushtracker.capture.eviction.config import RetainedLimit, StallRule
+from flushtracker.capture.eviction.config import EvictionRule, RetainedLimit
 from flushtracker.capture.eviction.policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
 from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
@@ -19,7 +19,7 @@ TICK_MS: Final = 1_000
 GRACE_MS: Final = 5_000
 AFTER_MS: Final = 60_000
 MB: Final = 1_000_000
-RULE: Final = StallRule(AFTER_MS, RetainedLimit(bytes=500 * MB), GRACE_MS, 16 * MB, 1)
+RULE: Final = EvictionRule(AFTER_MS, RetainedLimit(bytes=500 * MB), GRACE_MS, 16 * MB, 1)
 SOURCE: Final = "7/1/shapes"
 ACK: Final = 1_000
 
@@ -120,7 +120,7 @@ def test_the_shape_that_holds_goes_once_it_is_pending_for_longer_than_remove_aft
     assert world.now_ms == START_MS + AFTER_MS + TICK_MS
     assert decision.reason == (
         "its writer made no progress for 1.0 min, and it held 81.0 MB of the 81.0 MB of WAL that the slot retained, "
-        "over stall.remove_after"
+        "over evict.remove_after"
     )
 
 
@@ -130,7 +130,7 @@ def test_it_goes_earlier_if_the_slot_retains_more_than_the_limit() -> None:
     decision = world.run(2 * AFTER_MS, EvictionPolicy(RULE))
     assert decision.shape_id == "dead"
     assert world.now_ms == START_MS + GRACE_MS
-    assert "over stall.or_when_retained" in decision.reason
+    assert "over evict.or_when_retained" in decision.reason
 
 
 def test_a_limit_of_the_server_comes_first() -> None:
@@ -150,15 +150,15 @@ def test_a_limit_of_the_server_comes_first() -> None:
     ("change", "reason"),
     [
         ({"grows_by": 0}, "the server is idle"),
-        ({"holder": {"held_bytes": 0}}, "'dead' holds 0 B, less than stall.at_least"),
-        ({"holder": {"held_bytes": 15 * MB}}, "'dead' holds 15.0 MB, less than stall.at_least"),
+        ({"holder": {"held_bytes": 0}}, "'dead' holds 0 B, less than evict.at_least"),
+        ({"holder": {"held_bytes": 15 * MB}}, "'dead' holds 15.0 MB, less than evict.at_least"),
         ({"holders": ()}, "no shape holds the ack"),
         ({"has_job": False}, "there is no document of the tracking job that is of now"),
         ({"job": {"at_ms": START_MS - FRESH_MS - 1}}, "there is no document of the tracking job that is of now"),
         ({"job": {"is_ready": False}}, "the tracking job does not know the source yet"),
         ({"job": {"batch_id": None}}, "the tracking job does not know the source yet"),
         ({"job": {"sources": ()}}, "the tracking job does not know the source yet"),
-        ({"batches": 0}, "the job has gone through no batch for stall.grace"),
+        ({"batches": 0}, "the job has gone through no batch for evict.grace"),
         ({"source": {"last_seen_lsn": ACK + 100}}, "the job is behind: it has not seen what was published before"),
         ({"source": {"ack_lsn": ACK - 1}}, "the job's ack is not the one that capture has read"),
         ({"source": {"ack_lsn": ACK + 1}}, "the job's ack is not the one that capture has read"),
@@ -183,7 +183,7 @@ def test_a_job_that_returns_after_hours_may_first_read_what_it_has_missed() -> N
     policy = EvictionPolicy(RULE)
     world.run(10 * AFTER_MS, policy)
     world.has_job = True
-    assert world.run(GRACE_MS, policy).reason == "'dead' has not been seen to hold for stall.grace"
+    assert world.run(GRACE_MS, policy).reason == "'dead' has not been seen to hold for evict.grace"
     world.source["last_seen_lsn"] = ACK + 100
     assert "the job is behind" in world.run(GRACE_MS, policy).reason
     world.holders = world.holders[1:]
@@ -230,7 +230,7 @@ def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect
     assert "the job's ack is not the one" in world.run(GRACE_MS, policy).reason, "the ack moves"
     world.capture.clear()
     decision = world.run(AFTER_MS, policy)
-    assert decision.reason == "'behind-it' waits: evictions of the last hour: 1, which is stall.at_most_per_hour"
+    assert decision.reason == "'behind-it' waits: evictions of the last hour: 1, which is evict.at_most_per_hour"
     assert decision.is_postponed
     assert world.run(2 * HOUR_MS, policy).shape_id == "behind-it"
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
@@ -392,7 +392,7 @@ def _happen(world: World, event: str) -> None:
 
 
 def _require_right(
-    decision: Decision, rule: StallRule, history: list[tuple[int, CaptureStatus, JobStatus | None]]
+    decision: Decision, rule: EvictionRule, history: list[tuple[int, CaptureStatus, JobStatus | None]]
 ) -> None:
     now_ms, capture, job = history[-1]
     assert job is not None
@@ -413,7 +413,7 @@ def _require_right(
     assert now_ms - seen[-1][0] >= rule.grace_ms
     first_written_lsn = next(written_lsn for at_ms, written_lsn in seen if now_ms - at_ms >= rule.grace_ms)
     assert first_written_lsn < capture.slot.written_lsn
-    if decision.reason.endswith("stall.remove_after"):
+    if decision.reason.endswith("evict.remove_after"):
         assert rule.remove_after_ms is not None
         assert now_ms - holder.since_ms > rule.remove_after_ms
         assert now_ms - in_order[-1][0] > rule.remove_after_ms, "nobody has seen it for so long"

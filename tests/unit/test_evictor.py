@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flushtracker.capture.eviction.config import StallRule
+from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.monitoring.peers import PeerAnswer
@@ -14,7 +14,7 @@ from flushtracker.status.capture_status import CaptureStatus
 from tests.support.waiting import wait_until
 from tests.unit.test_eviction_policy import ACK, MB, SOURCE, World
 
-RULE = StallRule(1, None, 1, MB, 1)
+RULE = EvictionRule(1, None, 1, MB, 1)
 
 
 class StandInPeer:
@@ -104,7 +104,7 @@ def test_an_eviction_that_has_to_wait_for_the_hour_is_logged_once(caplog: pytest
     evictor = Evictor(replace(RULE, at_most_per_hour=0), [peer], read)
     assert evictions_of(evictor) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "no shape evicted reason='dead' waits: evictions of the last hour: 0, which is stall.at_most_per_hour"
+        "no shape evicted reason='dead' waits: evictions of the last hour: 0, which is evict.at_most_per_hour"
     ]
 
 

@@ -1,6 +1,6 @@
-"""``stall`` in capture's configuration: when capture may remove a shape that holds the slot's WAL. Off without the key.
+"""``evict`` in capture's configuration: when capture evicts a shape that holds the slot's WAL. Off without the key.
 
-A removal is permanent, so each limit errs towards keeping the shape.
+An eviction is permanent, so each limit errs towards keeping the shape.
 """
 
 import re
@@ -15,7 +15,7 @@ _SHARE: Final = re.compile(r"(?P<percent>[1-9][0-9]?) *%")
 _MOST_PER_HOUR: Final = 60
 
 MOST_OF_SAFE_WAL: Final = 0.8
-"""Of the WAL that the server allows the slot, this share is the latest point to act: a lost slot ends every shape."""
+"""The greatest share of the WAL that the server allows the slot: beyond it the slot may be lost, with every shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class RetainedLimit:
 
         >>> limit = RetainedLimit(bytes=50)
         >>> limit.reached(50, None), limit.reached(51, None), limit.reached(41, 9)
-        (None, 'stall.or_when_retained', "80 % of the server's max_slot_wal_keep_size")
+        (None, 'evict.or_when_retained', "80 % of the server's max_slot_wal_keep_size")
         """
         if self.bytes is not None and retained_bytes > self.bytes:
-            return "stall.or_when_retained"
+            return "evict.or_when_retained"
         if safe_wal_bytes is None:
             return None
         share = MOST_OF_SAFE_WAL if self.share is None else self.share
@@ -46,12 +46,12 @@ class RetainedLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class StallRule:
-    """When to remove the shape that holds most; ``None`` for a limit that is not set.
+class EvictionRule:
+    """When to evict the shape that holds most; ``None`` for a limit that is not set.
 
-    ``remove_after_ms``: pending without progress for longer, as far as it was seen. ``retained``: the slot retains
-    more. In either case only if the shape holds at least ``at_least_bytes``, and was seen to hold the ack, by a healthy
-    job, for ``grace_ms``.
+    ``remove_after_ms``: it has been seen pending without progress for longer. ``retained``: the slot retains more.
+    Either way only if the shape holds at least ``at_least_bytes``, and has held the ack of a healthy job for
+    ``grace_ms``.
     """
 
     remove_after_ms: int | None
@@ -61,46 +61,46 @@ class StallRule:
     at_most_per_hour: int = 1
 
 
-def read_stall(root: YamlMapping, status: StatusConfig | None) -> StallRule | None:
-    """Read the mapping ``stall``, ``None`` if the key is absent; raises ``ConfigError``."""
-    stall = root.optional_mapping("stall")
-    if stall is None:
+def read_eviction_rule(root: YamlMapping, status: StatusConfig | None) -> EvictionRule | None:
+    """Read the mapping ``evict``, ``None`` if the key is absent; raises ``ConfigError``."""
+    evict = root.optional_mapping("evict")
+    if evict is None:
         return None
-    stall.allow("remove_after", "or_when_retained", "at_most_per_hour", "at_least", "grace")
+    evict.allow("remove_after", "or_when_retained", "at_most_per_hour", "at_least", "grace")
     if status is None or not status.peers:
         raise root.error(
-            "stall",
+            "evict",
             "needs status.peers, with the URL of the tracking job's status: only the job knows which shape holds",
         )
-    if "remove_after" not in stall and "or_when_retained" not in stall:
-        raise root.error("stall", "has neither remove_after nor or_when_retained; leave it out to remove no shape")
-    defaults = StallRule(None, None)
-    per_hour = stall.optional_integer("at_most_per_hour", at_least=1, at_most=_MOST_PER_HOUR)
-    return StallRule(
-        stall.optional_duration_ms("remove_after"),
-        _retained(stall),
-        stall.optional_duration_ms("grace") or defaults.grace_ms,
-        _bytes(stall, "at_least") or defaults.at_least_bytes,
+    if "remove_after" not in evict and "or_when_retained" not in evict:
+        raise root.error("evict", "has neither remove_after nor or_when_retained; leave it out to evict no shape")
+    defaults = EvictionRule(None, None)
+    per_hour = evict.optional_integer("at_most_per_hour", at_least=1, at_most=_MOST_PER_HOUR)
+    return EvictionRule(
+        evict.optional_duration_ms("remove_after"),
+        _retained(evict),
+        evict.optional_duration_ms("grace") or defaults.grace_ms,
+        _bytes(evict, "at_least") or defaults.at_least_bytes,
         per_hour or defaults.at_most_per_hour,
     )
 
 
-def _retained(stall: YamlMapping) -> RetainedLimit | None:
-    text = stall.optional_text("or_when_retained")
+def _retained(evict: YamlMapping) -> RetainedLimit | None:
+    text = evict.optional_text("or_when_retained")
     if text is None:
         return None
     if (found := _SHARE.fullmatch(text.value.strip())) is not None:
         return RetainedLimit(share=int(found["percent"]) / 100)
-    size = _bytes(stall, "or_when_retained", ', or a share such as "80 %" of what the server allows')
+    size = _bytes(evict, "or_when_retained", ', or a share such as "80 %" of what the server allows')
     return RetainedLimit(bytes=size)
 
 
-def _bytes(stall: YamlMapping, key: str, or_else: str = "") -> int | None:
-    text = stall.optional_text(key)
+def _bytes(evict: YamlMapping, key: str, or_else: str = "") -> int | None:
+    text = evict.optional_text(key)
     if text is None:
         return None
     try:
         return parse_bytes(text.value)
     except ValueError:
         # The cause is dropped because it shows the value, which may be that of a variable.
-        raise stall.wrong(key, BYTES_FORM + or_else) from None
+        raise evict.wrong(key, BYTES_FORM + or_else) from None

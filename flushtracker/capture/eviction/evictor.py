@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import Final, Protocol
 
-from flushtracker.capture.eviction.config import StallRule
+from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.capture.eviction.policy import Decision, EvictionPolicy
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.monitoring.peers import PeerAnswer
@@ -35,7 +35,7 @@ class Peer(Protocol):
 class Evictor:
     """Looks at ``read`` and the job's document in a thread, as a context manager; :meth:`evict` acts, in capture's."""
 
-    def __init__(self, rule: StallRule, peers: Sequence[Peer], read: Callable[[], CaptureStatus]) -> None:
+    def __init__(self, rule: EvictionRule, peers: Sequence[Peer], read: Callable[[], CaptureStatus]) -> None:
         self._policy = EvictionPolicy(rule)
         self._peers = peers
         self._read = read

@@ -29,7 +29,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from flushtracker.capture.eviction.config import StallRule
+from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
@@ -86,7 +86,7 @@ class _Order:
 class EvictionPolicy:
     """Decides by the documents of capture and of the job alone. Call :meth:`decide` every few seconds."""
 
-    def __init__(self, rule: StallRule) -> None:
+    def __init__(self, rule: EvictionRule) -> None:
         self._rule = rule
         self._looks: deque[_Look] = deque()
         self._order: _Order | None = None
@@ -129,7 +129,7 @@ class EvictionPolicy:
             return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
         if recent >= self._rule.at_most_per_hour:
-            reason = f"{holder.shape_id!r} waits: evictions of the last hour: {recent}, which is stall.at_most_per_hour"
+            reason = f"{holder.shape_id!r} waits: evictions of the last hour: {recent}, which is evict.at_most_per_hour"
             return Decision(source.source, None, reason, is_postponed=True)
         return Decision(source.source, holder.shape_id, cause)
 
@@ -146,11 +146,11 @@ class EvictionPolicy:
     def _not_yet(self, look: _Look, first: _Look, holder: Holder) -> str | None:
         """Why the stall has not been seen for long enough, or holds nothing; ``None`` if it has."""
         if look.at_ms - first.at_ms < self._rule.grace_ms:
-            return f"{holder.shape_id!r} has not been seen to hold for stall.grace"
+            return f"{holder.shape_id!r} has not been seen to hold for evict.grace"
         if holder.held_bytes < self._rule.at_least_bytes:
-            return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than stall.at_least"
+            return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than evict.at_least"
         if look.batch_id <= first.batch_id:
-            return "the job has gone through no batch for stall.grace"
+            return "the job has gone through no batch for evict.grace"
         if look.seen_lsn < first.published_lsn:
             return "the job is behind: it has not seen what was published before"
         if look.written_lsn <= first.written_lsn:
@@ -161,7 +161,7 @@ class EvictionPolicy:
         """Why the shape is to go, as the registry will say it; ``None`` if it is within the limits."""
         rule, limit = self._rule, None
         if rule.remove_after_ms is not None and min(stalled_ms, seen_ms) > rule.remove_after_ms:
-            limit = "stall.remove_after"
+            limit = "evict.remove_after"
         elif rule.retained is not None and 2 * holder.held_bytes >= slot.retained_bytes:
             limit = rule.retained.reached(slot.retained_bytes, slot.safe_wal_bytes)
         if limit is None:
