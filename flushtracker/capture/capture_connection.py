@@ -11,9 +11,9 @@ from flushtracker.capture.capture_config import Intervals
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
-from flushtracker.capture.shapes_watch import ShapesWatch
+from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.silence_limit import SilenceLimit
-from flushtracker.capture.status_sender import StatusSender
+from flushtracker.capture.standby_status import StatusSender
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
@@ -57,7 +57,7 @@ class CaptureConnection:
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
         self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
 
-    def run(self, shapes: ShapesWatch, stop: Event, evictor: Evictor | None = None) -> None:
+    def run(self, shapes: ShapesFileReader, stop: Event, evictor: Evictor | None = None) -> None:
         """Capture until ``stop`` is set; ``evictor``, if any, removes shapes that hold the slot for too long.
 
         Raises:
@@ -98,7 +98,7 @@ class CaptureConnection:
         if subscriptions is not None and self._evictions.is_due(time.monotonic()):
             evictor.evict(self._source.name, subscriptions)
 
-    def _run_timers(self, shapes: ShapesWatch) -> None:
+    def _run_timers(self, shapes: ShapesFileReader) -> None:
         now_s = time.monotonic()
         if self._keepalives.is_due(now_s):
             # Without the publication, PostgreSQL 18 sends no changes but still sends keepalives.

@@ -14,16 +14,15 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
-from flushtracker.capture.capture_watch import CaptureWatch
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
+from flushtracker.capture.live_status import LiveStatus
 from flushtracker.capture.prior_state import read_prior_state
-from flushtracker.capture.shapes_watch import ShapesWatch
-from flushtracker.capture.slot_watch import SlotWatch
+from flushtracker.capture.shapes_file_reader import ShapesFileReader
+from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
-from flushtracker.capture.standby_status import StandbyStatus
-from flushtracker.capture.status_sender import StatusSender
+from flushtracker.capture.standby_status import StandbyStatus, StatusSender
 from flushtracker.delta.acks.ack_reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
@@ -54,11 +53,11 @@ class CaptureLoop:
         self._config = config
         self._stop = stop
         self._new_epoch = new_epoch
-        self._shapes = ShapesWatch(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
+        self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._missing_table_log = MissingTableLog(config.acks)
-        self._slot_watch = SlotWatch(config.postgres.connection, config.postgres.slot)
-        self._watch = CaptureWatch(lambda: self._publisher.pending_bytes, lambda: self._slot_watch.last)
+        self._slot_poller = SlotPoller(config.postgres.connection, config.postgres.slot)
+        self._status = LiveStatus(lambda: self._publisher.pending_bytes, lambda: self._slot_poller.last)
         self._evictor: Evictor | None = None
         self._source: CapturedSource | None = None
         self.has_answered = False
@@ -71,7 +70,7 @@ class CaptureLoop:
 
     def status(self) -> CaptureStatus:
         """What capture knows of itself now; for any thread. The slot's figures only with ``status`` configured."""
-        return self._watch.read()
+        return self._status.read()
 
     def run(self) -> None:
         """Capture until stopped; the server resends to the next capture what is unconfirmed by then.
@@ -80,12 +79,12 @@ class CaptureLoop:
             FlushtrackerError: a retry cannot fix it, or the server is unavailable on the first connection.
         """
         try:
-            with ExitStack() as watches:
-                self._start_watches(watches)
+            with ExitStack() as threads:
+                self._start_threads(threads)
                 try:
                     self._capture_until_stopped()
                 except LostSlotError as error:
-                    self._tell_of_lost_slot(error)
+                    self._report_lost_slot(error)
                     raise
             self._publisher.flush(STOP_TIMEOUT_S)
         except BrokerUnavailableError as error:
@@ -95,21 +94,20 @@ class CaptureLoop:
         finally:
             self._publisher.close()
 
-    def _start_watches(self, watches: ExitStack) -> None:
-        """What others see of capture, and what looks at the slot and at the job; nothing of it without ``status``."""
+    def _start_threads(self, threads: ExitStack) -> None:
+        """Start the status server, the slot's poller and the evictor; none of them without ``status`` configured."""
         status, rule = self._config.status, self._config.eviction
         if status is None:
             return
-        watches.enter_context(StatusServer(status, self.status))
-        watches.enter_context(self._slot_watch)
+        threads.enter_context(StatusServer(status, self.status))
+        threads.enter_context(self._slot_poller)
         if rule is not None:
-            self._evictor = watches.enter_context(Evictor(rule, list(map(StatusPeer, status.peers)), self.status))
+            self._evictor = threads.enter_context(Evictor(rule, list(map(StatusPeer, status.peers)), self.status))
 
-    def _tell_of_lost_slot(self, error: LostSlotError) -> None:
-        """Keep the status readable for a while: otherwise its last word would be that the slot is well."""
+    def _report_lost_slot(self, error: LostSlotError) -> None:
+        """Keep the status readable for a while: otherwise the last status would report a healthy slot."""
         if self._config.status is not None:
-            told = "slot lost, and the status stays readable before capture ends ends_in_s=%.0f reason=%s"
-            logger.error(told, _LOST_SLOT_S, error)
+            logger.error("slot lost, status readable until capture ends ends_in_s=%.0f reason=%s", _LOST_SLOT_S, error)
             self._stop.wait(_LOST_SLOT_S)
 
     def _capture_until_stopped(self) -> None:
@@ -147,17 +145,17 @@ class CaptureLoop:
             )
             source = self._open_source(SourceName(identity.system_id, identity.timeline, postgres.slot))
             table = AckReader(self._config.acks, self._config.storage_options)
-            acks = SourceAcks(table, source.name, self._missing_table_log, self._watch.handle_acks_read)
+            acks = SourceAcks(table, source.name, self._missing_table_log, self._status.handle_acks_read)
             source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=acks.last_ack())
             sender.follow_acks(acks)
-            connections.enter_context(self._watch.connection(source.name, status))
+            connections.enter_context(self._status.connection(source.name, status))
             if source.subscriptions is None and not self._shapes.wait_until_steady():
                 return
             subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
             converter, last = self._converter(), source.last_transaction
             collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
-            self._watch.handle_start(subscriptions, collector.counts)
+            self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
             connection.run(self._shapes, self._stop, self._evictor)
 

@@ -8,18 +8,20 @@ published itself, which cannot become untrue.
 import logging
 from collections.abc import Callable
 
+from flushtracker.capture.bound_tables import Tables
 from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.capture.tables import Tables
 from flushtracker.errors import SlotError, listed
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
+
+_RESTORE = "its topic was lost or replaced. Restore the topic, or start with --new-epoch and new shapes"
 
 
 class CapturedSource:
@@ -58,12 +60,15 @@ class CapturedSource:
         Raises:
             SlotError: the server does not continue what was published and acknowledged, or the registry is lost.
         """
-        source_entry = self._prior.entries.source
+        entries = self._prior.entries
+        source_entry = entries.source
         if source_entry is None and last_ack is not None:
             raise SlotError(
-                f"source {self.name} has acks up to {format_lsn(last_ack)}, but no entry in the shape registry: its "
-                "topic was lost or replaced. Restore the topic, or start with --new-epoch and new shapes"
+                f"source {self.name} has acks up to {format_lsn(last_ack)}, but no entry in the shape registry: "
+                f"{_RESTORE}"
             )
+        if unbound := entries.unbound_shapes():
+            raise SlotError(f"source {self.name}: the shape registry has no table for {listed(unbound)}: {_RESTORE}")
         start_lsn = confirmed_lsn - 1 if source_entry is None else source_entry.starts_after.tx_offset
         check_positions(
             self.name,
@@ -111,9 +116,8 @@ class CapturedSource:
             lost += [f"shape {shape_id}" for shape_id in missing]
         if lost:
             raise SlotError(
-                f"source {self.name}: the shape registry no longer has {listed(lost)}, which "
-                "this process had registered: its topic was lost or replaced. Restore the topic, or start with "
-                "--new-epoch and new shapes"
+                f"source {self.name}: the shape registry no longer has {listed(lost)}, which this process had "
+                f"registered: {_RESTORE}"
             )
 
     def _handle_published(self, commit_lsn: int) -> None:

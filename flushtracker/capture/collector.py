@@ -11,7 +11,8 @@ that a table received before it became a partition do not belong to the root's s
 A row that no topic accepts stops nothing: the shapes that it is too large for are ended (``event_limit``).
 """
 
-from flushtracker.capture.change_counts import ChangeCounts
+from collections.abc import Sequence
+
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
@@ -24,6 +25,35 @@ from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.pgoutput import Begin, RelationMessage, RowMessage, decode
+
+
+class ChangeCounts:
+    """The changes of the transactions that have ended on one connection; what is sent again counts again.
+
+    One thread writes; any thread may read ``matched`` and ``unmatched``, which only increase. Nothing is counted change
+    by change: a fragment knows how many of its changes each shape got, and a transaction how many it has.
+    """
+
+    def __init__(self) -> None:
+        self.matched = 0
+        self.unmatched = 0
+        self._open_matched = 0
+        self._committed = 0
+
+    def handle_fragment(self, routed: Sequence[RoutedFragment]) -> None:
+        """A fragment was routed to these shapes."""
+        if len(routed) == 1:
+            self._open_matched += routed[0].change_count
+        elif routed:
+            # A change has an even offset; the second item of a split update has the one after it.
+            self._open_matched += len({item.offset.op_offset >> 1 for part in routed for item in part.items})
+
+    def handle_commit(self, committed_changes: int) -> None:
+        """A transaction has ended; with it, ``committed_changes`` have arrived in all."""
+        changes = committed_changes - self._committed
+        self.matched += self._open_matched
+        self.unmatched += changes - self._open_matched
+        self._open_matched, self._committed = 0, committed_changes
 
 
 class Collector:

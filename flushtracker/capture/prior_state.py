@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from flushtracker.capture.history_check import TransactionIdentity
-from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.kafka_config import Topics

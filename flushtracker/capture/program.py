@@ -1,15 +1,28 @@
-"""``flushtracker capture``: the capture process, from its arguments to its exit code."""
+"""``flushtracker capture``: the capture process, from its arguments to its exit code.
+
+With ``--create`` it first creates the topics, the publication and the slot that are missing. Nothing is created before
+the shapes file, every table and the existing topics are known to be right. The slot comes last: as soon as it exists,
+the server keeps its WAL until a capture confirms it.
+"""
 
 import argparse
 import logging
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 
-from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.capture.creation import create_missing
-from flushtracker.kafka.topic_admin import require_topics
+from flushtracker.errors import ConfigError
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_admin import TopicAdmin, faults_of, require_topics
 from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.postgres.connection import Connection, connect, rows
+from flushtracker.postgres.server_tables import ServerTables
+from flushtracker.postgres.slot import check_server, create_publication, create_slot
 from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shapes_file import load_shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -19,8 +32,55 @@ def run(arguments: argparse.Namespace) -> int:
     stop = StopFlag()
     set_on_signals(stop)
     if arguments.create:
-        create_missing(config, partial(print_status, "flushtracker capture", log_format=arguments.log_format))
+        _create_missing(config, partial(print_status, "flushtracker capture", log_format=arguments.log_format))
     else:
         require_topics(config.kafka, ROLES)
     CaptureLoop(config, stop, new_epoch=arguments.new_epoch).run()
     return 0
+
+
+def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
+    """Create what is missing; ``say`` is called with a line for each thing created.
+
+    Raises:
+        ConfigError: the shapes file, a table or a topic is wrong.
+        PostgresError: the server is not fit for capture, or a table is not in the publication.
+        BrokerError: Kafka is unavailable, or refuses a request.
+    """
+    definitions, postgres = load_shapes(config.shapes), config.postgres
+    admin = TopicAdmin(config.kafka)
+    missing_roles = _missing_roles(config.kafka, admin)
+    with closing(connect(postgres.connection)) as connection:
+        check_server(connection)
+        if _create_publication(connection, postgres.publication, definitions):
+            say(f"created publication {postgres.publication}")
+        if missing_roles:
+            admin.create(missing_roles)
+            say(f"created topics for {', '.join(missing_roles)}")
+        require_topics(config.kafka, ROLES)
+        if create_slot(connection, postgres.slot):
+            say(f"created slot {postgres.slot}")
+
+
+def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
+    """The roles without a topic; raises ``ConfigError`` if a topic that exists is wrong."""
+    facts = admin.facts(ROLES)
+    if faults := faults_of(config, {role: topic for role, topic in facts.items() if topic is not None}):
+        raise ConfigError(f"{'; '.join(faults)}. `flushtracker topics` checks topics")
+    return [role for role, topic in facts.items() if topic is None]
+
+
+def _create_publication(connection: Connection, publication: str, definitions: Iterable[ShapeDefinition]) -> bool:
+    """Create the publication if it is missing, unless a shape does not fit its table; returns whether it did.
+
+    A table is checked together with its publication. So both happen in one transaction, which the end of the connection
+    rolls back if a shape is refused.
+    """
+    # One snapshot for all the catalog's queries, as a body of one_snapshot would have; it must be able to write.
+    rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+    is_new = create_publication(connection, publication)
+    tables = ServerTables(connection, publication)
+    for definition in definitions:
+        tables.resolve(definition)
+    rows(connection, "COMMIT")
+    return is_new

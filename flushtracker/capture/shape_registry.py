@@ -1,5 +1,7 @@
 """``ShapeRegistry``: the shapes that a source has ever had, compared with those that are defined now.
 
+``SourceEntries`` is all that the topic has of one source, with which capture starts.
+
 An id stands for one definition permanently. Whatever decides which changes a shape gets cannot change under its id; its
 flush policy and its dependencies can.
 """
@@ -7,11 +9,46 @@ flush policy and its dependencies can.
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from flushtracker.errors import ShapeError, listed
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntries:
+    """A source's entries in the registry; ``source`` is ``None`` until it has begun."""
+
+    source: SourceEntry | None = None
+    shapes: tuple[ShapeEntry, ...] = ()
+    tables: tuple[TableEntry, ...] = ()
+
+    def are_same(self, others: "SourceEntries") -> bool:
+        """Whether ``others`` are the same entries, in any order."""
+        return (self.source, set(self.shapes), set(self.tables)) == (
+            others.source,
+            set(others.shapes),
+            set(others.tables),
+        )
+
+    def unbound_shapes(self) -> list[str]:
+        """The live shapes without an entry of their table, which capture publishes before theirs."""
+        bound = {entry.binding.oid for entry in self.tables}
+        live = (entry for entry in self.shapes if entry.removed_at is None)
+        return sorted(entry.definition.id for entry in live if entry.table_oid not in bound)
+
+
+def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
+    """The evictions among the entries, oldest first."""
+    found = [
+        Eviction(entry.definition.id, entry.evicted_at_ms, entry.ended_because or "")
+        for entry in entries
+        if entry.evicted_at_ms is not None
+    ]
+    return tuple(sorted(found, key=attrgetter("at_ms")))
 
 
 @dataclass(frozen=True, slots=True)

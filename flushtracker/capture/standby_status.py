@@ -10,9 +10,23 @@ Four positions, none of which ever decreases:
 
 An ack means "up to and including this commit LSN"; the server resends what commits at or above the reported position.
 So that position is the ack plus one, and this is the only place where one is added.
+
+``StatusSender`` reports it from separate threads, even while capture is blocked. One thread sends the status updates,
+well within the server's ``wal_sender_timeout``, as soon as the slot is held. The other reads the acks, which may take
+long if their storage is slow. It starts once the connection's source is known and checked: the ack of another source,
+such as the old timeline's after a failover, would confirm what no shape has. Neither changes what is published.
 """
 
+import logging
+import threading
+import time
+from typing import Protocol
+
+from flushtracker.errors import FlushtrackerError, SinkError
 from flushtracker.postgres.replication_frames import encode_status_update
+from flushtracker.wal.lsn import format_lsn
+
+logger = logging.getLogger(__name__)
 
 
 class StandbyStatus:
@@ -50,3 +64,88 @@ class StandbyStatus:
             now_us=now_us,
             reply_requested=reply_requested,
         )
+
+
+class StatusStream(Protocol):
+    """The connection that updates are sent over. If it is lost, its reader notices as well."""
+
+    def send(self, status_update: bytes) -> None: ...
+
+
+class Acks(Protocol):
+    """The acks of the source that this connection captures."""
+
+    def last_ack(self) -> int | None:
+        """The last ack, or ``None``; raises ``SinkError`` if it cannot be read."""
+
+
+class StatusSender:
+    """Sends ``status`` over ``stream`` every ``status_s`` seconds; :meth:`follow_acks` updates it every ``acks_s``.
+
+    A context manager: after it, no update is sent, and an ack that is still being read is discarded.
+    """
+
+    def __init__(self, stream: StatusStream, status: StandbyStatus, *, status_s: float, acks_s: float) -> None:
+        self._stream = stream
+        self._status = status
+        self._status_s = status_s
+        self._acks_s = acks_s
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._reply_requested = threading.Event()
+        self._status_thread = threading.Thread(target=self._send_updates, name="status-updates", daemon=True)
+        self._ack_thread: threading.Thread | None = None
+
+    def follow_acks(self, acks: Acks) -> None:
+        """Read ``acks`` from now on; they must be those of this connection's source. Call it once."""
+        if self._ack_thread is not None:
+            raise RuntimeError("this connection already follows the acks of its source")
+        self._ack_thread = threading.Thread(target=self._read_acks, args=(acks,), name="acks", daemon=True)
+        self._ack_thread.start()
+
+    def send_soon(self, *, request_reply: bool = False) -> None:
+        """Send an update at once; with ``request_reply``, the server replies to it. For any thread."""
+        if request_reply:
+            self._reply_requested.set()
+        self._wake.set()
+
+    def __enter__(self) -> "StatusSender":
+        self._status_thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._wake.set()
+        self._status_thread.join()
+        if self._ack_thread is not None:
+            # Slow storage must not delay the exit: an ack that it returns later is discarded.
+            self._ack_thread.join(self._acks_s)
+
+    def _send_updates(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            # Cleared only if it was set, and before sending: every request is in this update or in the next one.
+            request_reply = self._reply_requested.is_set()
+            if request_reply:
+                self._reply_requested.clear()
+            before = self._status.flushed_lsn
+            try:
+                self._stream.send(self._status.status_update(time.time_ns() // 1000, reply_requested=request_reply))
+            except FlushtrackerError:
+                # The thread that reads the stream gets the same error and handles it.
+                return
+            if self._status.flushed_lsn > before:
+                logger.debug("slot confirmed confirmed_lsn=%s", format_lsn(self._status.flushed_lsn))
+            self._wake.wait(self._status_s)
+
+    def _read_acks(self, acks: Acks) -> None:
+        while not self._stop.is_set():
+            try:
+                ack_lsn = acks.last_ack()
+            except SinkError as error:
+                logger.warning("acks not readable reason=%s", error)
+            else:
+                if ack_lsn is not None and not self._stop.is_set() and ack_lsn > self._status.acknowledged_lsn:
+                    self._status.handle_ack(ack_lsn)
+                    self._wake.set()
+            self._stop.wait(self._acks_s)

@@ -7,9 +7,9 @@ knows of it, and routes resent transactions to the same shapes as the first time
   any process has routed committed before that end, and the next commit record may start exactly there. Only for a new
   source, for which nothing was routed yet, does it start at the slot's position.
 - A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more.
-- What each table was like when its shapes were bound to it is recorded, too. Whenever the server describes a table
-  again, after each connection and at intervals, the catalog is compared with that; a shape that a schema change makes
-  impossible to keep is *ended*: removed, with a reason (:mod:`flushtracker.shapes.table_binding`).
+- Each table is recorded as it was when its shapes were bound to it (:mod:`flushtracker.capture.bound_tables`). A shape
+  that a schema change makes impossible to keep is *ended*: removed, with a reason
+  (:mod:`flushtracker.shapes.table_binding`).
 - A shape with a snapshot is published again once its start is visible (:mod:`flushtracker.capture.start_visibility`).
 - A new *partition* is added to the shapes on its root before its first row is routed.
 - If the publication was altered, changes may not have been sent, and every shape ends.
@@ -19,14 +19,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.shape_registry import ShapeRegistry
-from flushtracker.capture.source_entries import SourceEntries, evictions_of
+from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
-from flushtracker.capture.tables import Tables
 from flushtracker.errors import listed
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
@@ -50,15 +49,15 @@ class Subscriptions:
         self._outbox = outbox
         self._first_starts_after = LogOffset.just_before(confirmed_lsn)
         self._source_entry = entries.source
-        self._bindings = {entry.binding.oid: entry.binding for entry in entries.tables}
-        for binding in self._bindings.values():
+        self._bound = BoundTables(source, entries.tables, outbox, tables)
+        for binding in self._bound:
             self.router.set_types(user_types(binding.types))
         self._registry = ShapeRegistry(entries.shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
-        # An earlier process may have been killed after it published the entry, and before this.
+        # The process before may have been killed after it published the entry, and before this.
         for entry in self._registry.removed:
             self._publish_removal(entry)
         self._arrange_layers()
@@ -66,7 +65,7 @@ class Subscriptions:
 
     def connect(self, tables: Tables, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
-        self.tables = tables
+        self._bound.server = self._server = tables
         self.starts = StartVisibility(tables, confirmed_lsn)
         self._wait_for_starts(self._registry.live)
 
@@ -76,13 +75,13 @@ class Subscriptions:
         return SourceEntries(
             self._source_entry,
             (*self._registry.live, *self._registry.removed),
-            tuple(TableEntry(self._source, binding) for binding in self._bindings.values()),
+            self._bound.entries,
         )
 
     def begin_source(self) -> None:
         """Register the source unless it has begun: fragments are published from here on, and shapes start later."""
         if self._source_entry is None:
-            entry = SourceEntry(self._source, self._first_starts_after, self.tables.check_publication())
+            entry = SourceEntry(self._source, self._first_starts_after, self._server.check_publication())
             self._outbox.publish_entries([entry])
             self._source_entry = entry
 
@@ -99,20 +98,19 @@ class Subscriptions:
                 "shape already ended shape_id=%s removed_at=%s reason=%s",
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
-        resolved = [self.tables.resolve(definition) for definition in diff.added]
+        resolved = [self._server.resolve(definition) for definition in diff.added]
         if diff.added or diff.updated or diff.removed:
             self._bind([bound for _, bound in resolved])
             # Again, as binding a changed table may have ended or extended the shapes that it had.
             diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)))
-            wal_end = self.tables.wal_end()
+            wal_end = self._server.wal_end()
             begun = self._source_entry is not None
             starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
             completed = [
                 ShapeEntry(self._source, _with_snapshot_stated(definition), bound.oid, starts_after)
                 for definition, bound in resolved
             ]
-            # A partition may have been created after a shape was completed from the catalog.
-            added = [_with_partitions(entry, self._bindings[entry.table_oid]) for entry in completed]
+            added = [self._bound.with_partitions(entry) for entry in completed]
             removed_at = LogOffset(wal_end, 0)
             removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
             self._put([*removed, *diff.updated, *added])
@@ -132,7 +130,7 @@ class Subscriptions:
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
         """End a shape by the policy of ``evict``, although it could be delivered; returns whether it was still live."""
-        if all(entry.definition.id != shape_id for entry in self._registry.live):
+        if shape_id not in self.router.shape_ids:
             return False
         self.end_shapes({shape_id: reason}, evicted_at_ms=now_ms)
         logger.warning("shape evicted shape_id=%s reason=%s", shape_id, reason)
@@ -145,7 +143,7 @@ class Subscriptions:
         """
         if not reasons:
             return
-        removed_at = LogOffset(self.tables.wal_end(), 0)
+        removed_at = LogOffset(self._server.wal_end(), 0)
         entries = []
         for shape_id, reason in reasons.items():
             logger.error("shape ended shape_id=%s reason=%s; define it again under a new id", shape_id, reason)
@@ -162,7 +160,7 @@ class Subscriptions:
         Raises:
             PostgresError: the publication is missing, or does not publish everything.
         """
-        version, entry = self.tables.check_publication(), self._source_entry
+        version, entry = self._server.check_publication(), self._source_entry
         if entry is None or entry.publication == version:
             return
         reason = "the publication was altered or recreated, so changes may not have been sent"
@@ -177,98 +175,73 @@ class Subscriptions:
     def check_table_of(self, shape_id: str) -> bool:
         """Compare a shape's table with the catalog, and return whether anything differs; the shape may have ended."""
         oid = self._registry[shape_id].table_oid
-        before = self._bindings.get(oid)
+        before = self._bound[oid]
         self._check([oid])
-        return self._bindings.get(oid) != before or shape_id not in self.router.shape_ids
+        return self._bound[oid] != before or shape_id not in self.router.shape_ids
 
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
         """``transaction`` is about to change ``relation``.
 
         The server sends a relation before the first change to it, and again after the table was altered.
         """
-        oids = {relation.relation_id, *self.tables.ancestors(relation.relation_id, transaction.xid)}
+        oids = {relation.relation_id, *self._server.ancestors(relation.relation_id, transaction.xid)}
         named = self._registry.live_on([relation.table], oids)
         self._check({entry.table_oid for entry in named})
         self._add_partition(relation, oids, transaction.lsn)
         reasons = {}
         for entry in self._registry.live_on([relation.table], oids):
-            bound = self._bindings.get(entry.table_oid)
-            if bound is None or entry.starts_after.tx_offset >= transaction.lsn:
+            if entry.starts_after.tx_offset >= transaction.lsn:
                 continue
-            if reason := conflict(self.router.used_columns(entry.definition.id), bound, relation):
+            used = self.router.used_columns(entry.definition.id)
+            if reason := conflict(used, self._bound[entry.table_oid], relation):
                 reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
 
     def _check(self, oids: Iterable[int]) -> None:
-        wanted = set(oids)
-        now = self.tables.bindings(wanted)
-        for oid in sorted(wanted):
-            if now.get(oid) != self._bindings.get(oid):
-                self._rebind(oid, now.get(oid))
+        for oid, now in self._bound.altered(oids).items():
+            if now is None:
+                live = self._registry.live_on([], [oid])
+                self.end_shapes(
+                    {each.definition.id: f"table {'.'.join(each.definition.table)} was dropped" for each in live}
+                )
+            else:
+                self._rebind(now)
 
-    def _rebind(self, oid: int, now: TableBinding | None) -> None:
-        """Take over a table's new description; end the shapes that do not survive the difference."""
-        bound = self._bindings.get(oid)
+    def _rebind(self, now: TableBinding) -> None:
+        """Record a table that was altered, and end the shapes that do not survive the difference."""
+        bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
         reasons = {}
-        # A table without a binding has no shapes yet.
-        if bound is not None:
-            if now is not None:
-                now = self._without_empty_arrivals(bound, now)
-            for entry in self._registry.live_on([], [oid]):
-                if now is None:
-                    reason: str | None = f"table {'.'.join(entry.definition.table)} was dropped"
-                else:
-                    reason = reason_to_end(self.router.used_columns(entry.definition.id), bound, now)
-                if reason is not None:
-                    reasons[entry.definition.id] = reason
+        for entry in self._registry.live_on([], [now.oid]):
+            if reason := reason_to_end(self.router.used_columns(entry.definition.id), bound, now):
+                reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
-        if now is None:
-            return
-        self._outbox.publish_entries([TableEntry(self._source, now)])
-        self._bindings[oid] = now
-        self.router.set_types(user_types(now.types))
+        self._record(now)
 
-    def _without_empty_arrivals(self, bound: TableBinding, now: TableBinding) -> TableBinding:
-        """``now``, in which new partitions that are empty are known to have been attached without rows."""
-        known = {partition.oid for partition in bound.partitions}
-        partitions = tuple(
-            replace(partition, may_have_rows=self.tables.has_rows(partition.oid))
-            if partition.oid not in known
-            and (partition.may_have_rows or not set(partition.published_by) & set(bound.published_by))
-            else partition
-            for partition in now.partitions
-        )
-        return replace(now, partitions=partitions)
+    def _bind(self, bindings: Iterable[TableBinding]) -> None:
+        """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
+        for oid, binding in {binding.oid: binding for binding in bindings}.items():
+            if not self._registry.live_on([], [oid]):
+                self._record(binding)
+            elif self._bound[oid] != binding:
+                self._rebind(binding)
+
+    def _record(self, binding: TableBinding) -> None:
+        self._bound.record(binding)
+        self.router.set_types(user_types(binding.types))
 
     def _add_partition(self, relation: Relation, oids: Iterable[int], lsn: int) -> None:
         """Add a partition to the shapes on its roots, before its first change is routed, which commits at ``lsn``.
 
         Not before: a TRUNCATE of all partitions that has still to arrive would then not include it.
         """
-        changed = []
-        for entry in self._registry.live_on([], oids):
-            definition, binding = entry.definition, self._bindings.get(entry.table_oid)
-            # Under its name of today: a transaction that is sent again may have an earlier one.
-            members = () if binding is None else [(partition.oid, partition.table) for partition in binding.partitions]
-            is_member = (relation.relation_id, relation.table) in members
-            if is_member and relation.table not in definition.partitions:
-                joined = (*definition.joined, (relation.table, lsn))
-                partitions = (*definition.partitions, relation.table)
-                changed.append(replace(entry, definition=replace(definition, partitions=partitions, joined=joined)))
-                logger.info("partition added shape_id=%s partition=%s", entry.definition.id, ".".join(relation.table))
+        entries = self._registry.live_on([], oids)
+        changed = [new for old in entries if (new := self._bound.with_partition(old, relation, lsn)) is not old]
         if changed:
             self._put(changed)
         for entry in changed:
             definition = entry.definition
             self.router.set_partitions(definition.id, definition.partitions, definition.joined)
-
-    def _bind(self, bindings: Iterable[TableBinding]) -> None:
-        """Record the tables of new shapes; of a table that has shapes already, the difference ends those if it must."""
-        for oid, binding in {binding.oid: binding for binding in bindings}.items():
-            if not self._registry.live_on([], [oid]):
-                self._bindings.pop(oid, None)
-            if self._bindings.get(oid) != binding:
-                self._rebind(oid, binding)
+            logger.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
 
     def _remove(self, entries: Iterable[ShapeEntry]) -> None:
         for entry in entries:
@@ -282,8 +255,7 @@ class Subscriptions:
         self.starts.wait_for({entry.definition.id: entry.starts_after.tx_offset for entry in waiting})
 
     def _put(self, entries: Sequence[ShapeEntry]) -> None:
-        published: Sequence[RegistryEntry] = entries
-        self._outbox.publish_entries(published)
+        self._outbox.publish_entries(entries)
         for entry in entries:
             self._registry.put(entry)
         self.evictions += evictions_of(entries)
@@ -300,14 +272,3 @@ class Subscriptions:
 def _with_snapshot_stated(definition: ShapeDefinition) -> ShapeDefinition:
     """A shape that is added has a snapshot unless its definition says that it has none."""
     return replace(definition, snapshot=definition.snapshot is not False)
-
-
-def _with_partitions(entry: ShapeEntry, binding: TableBinding) -> ShapeEntry:
-    """The entry with its table's partitions added; the same object if it has them all."""
-    known = entry.definition.partitions
-    new = tuple(partition.table for partition in binding.partitions if partition.table not in known)
-    if not new:
-        return entry
-    names = ",".join(".".join(table) for table in new)
-    logger.info("partitions added shape_id=%s partitions=%s", entry.definition.id, names)
-    return replace(entry, definition=replace(entry.definition, partitions=(*known, *new)))

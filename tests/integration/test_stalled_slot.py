@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.capture.slot_watch import SlotWatch
+from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.cli import main
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.shapes_file import read_shapes
@@ -121,14 +121,14 @@ def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_i
 def test_the_slot_is_watched_again_after_the_server_has_ended_the_connection(postgres: LocalPostgres) -> None:
     """What was known stays, with its time; capture itself is not running at all."""
     postgres.execute("SELECT pg_create_logical_replication_slot('watched', 'pgoutput')")
-    with SlotWatch({**postgres.options, "application_name": "watch"}, "watched", interval_s=0.05) as watch:
-        wait_until(lambda: watch.last is not None, "the first look", DEADLINE_S)
-        first = watch.last
+    with SlotPoller({**postgres.options, "application_name": "watch"}, "watched", interval_s=0.05) as poller:
+        wait_until(lambda: poller.last is not None, "the first look", DEADLINE_S)
+        first = poller.last
         assert first is not None
         assert (first.is_active, first.wal_status) == (False, "reserved")
         postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'watch'")
         postgres.execute("SELECT pg_switch_wal()")
-        wait_until(lambda: watch.last is not None and watch.last.written_lsn > first.written_lsn, "more", DEADLINE_S)
+        wait_until(lambda: poller.last is not None and poller.last.written_lsn > first.written_lsn, "more", DEADLINE_S)
     postgres.execute("SELECT pg_drop_replication_slot('watched')")
 
 

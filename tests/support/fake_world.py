@@ -18,7 +18,7 @@ from flushtracker.capture import capture_loop
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.errors import PostgresUnavailableError
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import SystemIdentity
@@ -171,8 +171,9 @@ class FakeWorld:
         self._write_shapes("first", shape_ids)
 
     def register(self, *entries: RegistryEntry) -> None:
-        """Add entries to the registry, as another process."""
-        self.topics["shapes"] += [entry.to_json().encode() for entry in entries]
+        """Add entries to the registry, as another process, with the table of the shapes."""
+        table = [TableEntry("7/1/s", USERS)] if any(isinstance(entry, ShapeEntry) for entry in entries) else []
+        self.topics["shapes"] += [entry.to_json().encode() for entry in (*table, *entries)]
 
     def fragments(self) -> list[FragmentEvent]:
         return [FragmentEvent.from_json(value) for value in self.topics["fragments"]]

@@ -277,9 +277,9 @@ def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *("capture.collector", "capture.delivery_window", "capture.history_check", "capture.outbox"),
-        *("capture.shape_registry", "capture.shapes_watch", "capture.standby_status", "capture.status_sender"),
-        *("capture.subscriptions", "recordings.replay", "spark.dist"),
+        *("capture.collector", "capture.history_check", "capture.outbox", "capture.shape_registry"),
+        *("capture.shapes_file_reader", "capture.standby_status", "capture.subscriptions"),
+        *("recordings.replay", "spark.dist"),
     ],
 )
 def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:

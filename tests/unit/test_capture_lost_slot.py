@@ -46,7 +46,7 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
     def make(port: int | None) -> FakeWorld:
         if port is not None:
             monkeypatch.setitem(fake_world.CONFIG, "status", {"listen": f"127.0.0.1:{port}"})
-        monkeypatch.setattr(capture_loop, "SlotWatch", Watch)
+        monkeypatch.setattr(capture_loop, "SlotPoller", Watch)
         world = FakeWorld(tmp_path, monkeypatch)
         looks = iter([SlotFacts(CONFIRMED, CONFIRMED, None)])
 
@@ -88,7 +88,7 @@ def test_monitoring_reads_that_the_slot_is_lost_before_capture_ends(
     assert time.monotonic() - stopped < 5
     assert world.is_closed
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "before capture ends ends_in_s=60 reason=replication slot s is lost" in record.getMessage()
+    assert "status readable until capture ends ends_in_s=60 reason=replication slot s is lost" in record.getMessage()
 
 
 def test_capture_ends_by_itself_a_while_after_its_slot_was_lost(

@@ -9,7 +9,7 @@ import pytest
 
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import ShapeChangesEvent

@@ -15,8 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
-from flushtracker.capture.standby_status import StandbyStatus
-from flushtracker.capture.status_sender import StatusSender
+from flushtracker.capture.standby_status import StandbyStatus, StatusSender
 from flushtracker.delta.acks.ack_reader import AckReader
 from flushtracker.delta.acks.ack_table import AckTable
 from flushtracker.delta.log.shape_log import create_shape_log

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.source_entries import SourceEntries
+from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import Topics

@@ -24,8 +24,8 @@ _SHORTEST_TICK_S: Final = 0.1
 _STOP_TIMEOUT_S: Final = 1.0
 
 
-class Peer(Protocol):
-    """The part of :class:`flushtracker.monitoring.peers.StatusPeer` that is used here."""
+class StatusClient(Protocol):
+    """Asks one program for its status: the part of :class:`flushtracker.monitoring.peers.StatusPeer` used here."""
 
     answer: PeerAnswer
 
@@ -35,7 +35,7 @@ class Peer(Protocol):
 class Evictor:
     """Looks at ``read`` and the job's document in a thread, as a context manager; :meth:`evict` acts, in capture's."""
 
-    def __init__(self, rule: EvictionRule, peers: Sequence[Peer], read: Callable[[], CaptureStatus]) -> None:
+    def __init__(self, rule: EvictionRule, peers: Sequence[StatusClient], read: Callable[[], CaptureStatus]) -> None:
         self._policy = EvictionPolicy(rule)
         self._peers = peers
         self._read = read

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from flushtracker.capture.capture_watch import CaptureWatch
 from flushtracker.capture.captured_source import CapturedSource
-from flushtracker.capture.change_counts import ChangeCounts
+from flushtracker.capture.collector import ChangeCounts
+from flushtracker.capture.live_status import LiveStatus
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.postgres.replication_frames import Keepalive
@@ -69,23 +69,27 @@ def test_the_converter_counts_rows_that_it_skips() -> None:
 
 def test_the_document_of_a_capture_that_has_not_connected_says_so() -> None:
     """Nothing in it is made up."""
-    status = CaptureWatch(lambda: 0, clock=lambda: 5.0).read()
+    status = LiveStatus(lambda: 0, clock=lambda: 5.0).read()
     assert (status.at_ms, status.started_at_ms, status.source, status.is_connected) == (5000, 5000, None, False)
     assert (status.received_lsn, status.acknowledged_lsn, status.slot, status.reconnects) == (None, None, None, 0)
 
 
 def test_what_a_lost_connection_has_reached_and_counted_is_kept() -> None:
     """Sums never go back, also for who reads between two connections."""
-    watch = CaptureWatch(lambda: 7)
+    status = LiveStatus(lambda: 7)
     first = StandbyStatus(1000)
-    with watch.connection("7/1/s", first):
+    with status.connection("7/1/s", first):
         first.handle_received(2000)
         first.handle_ack(1500)
-    assert (watch.read().is_connected, watch.read().received_lsn, watch.read().acknowledged_lsn) == (False, 2000, 1500)
-    assert (watch.read().reconnects, watch.read().publish_queue_bytes) == (0, 7)
-    with pytest.raises(KeyError), watch.connection("7/1/s", StandbyStatus(1000)):
+    assert (status.read().is_connected, status.read().received_lsn, status.read().acknowledged_lsn) == (
+        False,
+        2000,
+        1500,
+    )
+    assert (status.read().reconnects, status.read().publish_queue_bytes) == (0, 7)
+    with pytest.raises(KeyError), status.connection("7/1/s", StandbyStatus(1000)):
         raise KeyError
-    assert (watch.read().reconnects, watch.read().is_connected) == (1, False)
+    assert (status.read().reconnects, status.read().is_connected) == (1, False)
 
 
 def test_capture_is_connected_once_it_knows_its_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""``ShapesWatch``: reads ``conf/shapes.yaml`` at the start, and applies its changes while capture runs.
+"""``ShapesFileReader``: reads ``conf/shapes.yaml`` at the start, and applies its changes while capture runs.
 
 A removed shape never comes back, so a half-written file must not be taken for one that removes shapes. A change is
 therefore taken only after its content, by its hash, was the same in :data:`STEADY_CHECKS` checks in a row. At the start
@@ -23,7 +23,7 @@ STEADY_CHECKS: Final = 3
 """The check that finds a change, and two more that find the same: at least four seconds at the default interval."""
 
 
-class ShapesWatch:
+class ShapesFileReader:
     """The shapes of the file at ``path``, checked every ``interval_s`` seconds.
 
     After the start, an error in the file is logged once, the shapes stay as they are, and the file is retried.

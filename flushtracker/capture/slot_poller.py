@@ -1,4 +1,4 @@
-"""``SlotWatch``: looks at the slot every few seconds, over a connection of its own.
+"""``SlotPoller``: looks at the slot every few seconds, over a connection of its own.
 
 Capture's thread may be blocked by Kafka for minutes, and that is when the slot's figures matter most.
 """
@@ -22,7 +22,7 @@ _STATEMENT_TIMEOUT_S: Final = 5.0
 _STOP_TIMEOUT_S: Final = 1.0
 
 
-class SlotWatch:
+class SlotPoller:
     """Reads the slot in a thread, as a context manager; connects again when the connection is lost.
 
     A server that does not answer changes nothing: :attr:`last` stays what it was, with its time.
@@ -41,11 +41,11 @@ class SlotWatch:
         self._connect = connect
         self._stop = Event()
         self._has_failed = False
-        self._thread = Thread(target=self._run, name="slot-watch", daemon=True)
+        self._thread = Thread(target=self._run, name="slot-poller", daemon=True)
         self.last: SlotStatus | None = None
         """The slot as it was last seen, for any thread; ``None`` before the first time."""
 
-    def __enter__(self) -> "SlotWatch":
+    def __enter__(self) -> "SlotPoller":
         self._thread.start()
         return self
 
@@ -56,20 +56,20 @@ class SlotWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._watch_until_lost()
+            self._try_poll()
             self._stop.wait(self._interval_s)
 
-    def _watch_until_lost(self) -> None:
+    def _try_poll(self) -> None:
         try:
-            self._watch()
+            self._poll()
         except PostgresError as error:
             # Before the first answer, capture's own connection fails too, and says why.
             if self.last is not None and not self._has_failed:
                 logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
             self._has_failed = True
 
-    def _watch(self) -> None:
-        """Read the slot until the connection is lost, or the watch is to stop."""
+    def _poll(self) -> None:
+        """Read the slot until the connection is lost, or the poller is stopped."""
         with closing(self._connect(self._options)) as connection:
             limit_statements(connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S)
             while not self._stop.is_set():

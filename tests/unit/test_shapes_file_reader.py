@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.capture.shape_registry import ShapeRegistry
-from flushtracker.capture.shapes_watch import STEADY_CHECKS, ShapesWatch
+from flushtracker.capture.shapes_file_reader import STEADY_CHECKS, ShapesFileReader
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
@@ -27,8 +27,8 @@ class Watched:
         self.waits = 0
         self.during_wait: Callable[[], bool] = lambda: False
         self.write(text_of(*ids))
-        self.watch = ShapesWatch(self.path, INTERVAL_S, self._wait, lambda: NOW_S)
-        self.watch.load()
+        self.reader = ShapesFileReader(self.path, INTERVAL_S, self._wait, lambda: NOW_S)
+        self.reader.load()
 
     def write(self, text: str, written_s: float = NOW_S) -> None:
         """Replace the content in place; the modification time is that of the fake clock, the same for every write."""
@@ -37,7 +37,7 @@ class Watched:
 
     def check(self, times: int = 1) -> None:
         for _ in range(times):
-            self.watch.apply_file(self._apply)
+            self.reader.apply_file(self._apply)
 
     def _apply(self, definitions: Iterable[ShapeDefinition], allow_removing: int) -> None:
         assert allow_removing >= 0
@@ -154,7 +154,7 @@ def test_a_file_that_is_gone_for_a_moment_is_not_reported(watched: Watched, capl
 def test_an_old_file_is_read_at_once(watched: Watched) -> None:
     """Nobody has written to it for as long as the checks take."""
     watched.write(text_of("a"), NOW_S - (STEADY_CHECKS - 1) * INTERVAL_S)
-    assert watched.watch.wait_until_steady()
+    assert watched.reader.wait_until_steady()
     assert watched.waits == 0
 
 
@@ -169,24 +169,24 @@ def test_a_start_waits_until_the_file_stays_the_same(watched: Watched, written_s
         return False
 
     watched.during_wait = fill
-    assert watched.watch.wait_until_steady()
+    assert watched.reader.wait_until_steady()
     assert watched.waits == STEADY_CHECKS
-    assert [definition.id for definition in watched.watch.load().definitions] == ["a", "b"]
+    assert [definition.id for definition in watched.reader.load().definitions] == ["a", "b"]
 
 
 def test_a_stop_ends_the_wait_at_the_start(watched: Watched) -> None:
     """And nothing is applied: the file may be half of what it will be."""
     watched.during_wait = lambda: True
-    assert not watched.watch.wait_until_steady()
+    assert not watched.reader.wait_until_steady()
     assert watched.waits == 1
 
 
 def test_an_unreadable_file_is_an_error_at_the_start(watched: Watched) -> None:
     """It ends capture: there are no older shapes to keep."""
     watched.path.unlink()
-    assert watched.watch.wait_until_steady()
+    assert watched.reader.wait_until_steady()
     with pytest.raises(ConfigError, match="cannot be read"):
-        watched.watch.load()
+        watched.reader.load()
 
 
 # What a change may remove.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.capture.delivery_window import DeliveryWindow
+from flushtracker.capture.outbox import DeliveryWindow
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.errors import DecodeError
 from flushtracker.postgres.replication_frames import Keepalive, WalData, decode_frame

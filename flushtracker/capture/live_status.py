@@ -1,6 +1,6 @@
-"""``CaptureWatch``: what capture knows of itself, gathered for any thread without delaying capture's own.
+"""``LiveStatus``: what capture knows of itself, gathered for any thread without delaying capture's own.
 
-Capture's thread hands over the objects of each connection; :meth:`CaptureWatch.read` looks at their plain numbers. It
+Capture's thread hands over the objects of each connection; :meth:`LiveStatus.read` looks at their plain numbers. It
 takes no lock and asks nobody, so the document is one of a moment only as far as its parts are.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flushtracker.capture.change_counts import ChangeCounts
+from flushtracker.capture.collector import ChangeCounts
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
@@ -34,7 +34,7 @@ class _Connection:
     is_capturing: bool = False
 
 
-class CaptureWatch:
+class LiveStatus:
     """One for the life of the process. ``queue_bytes`` and ``slot`` return at once, and may be asked by any thread."""
 
     def __init__(
