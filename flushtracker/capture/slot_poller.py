@@ -12,7 +12,7 @@ from typing import Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, connect, limit_statements
-from flushtracker.postgres.slot_status import read_slot_status
+from flushtracker.postgres.slot import read_slot_status
 from flushtracker.status.capture_status import SlotStatus
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,13 @@ Every connection has the same session settings, whatever the database, the role,
 the server writes values as text with them, also in the replication stream, and shapes compare and store those texts.
 """
 
+import os
 import select
+import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import Any, Final
 
 import psycopg2
@@ -17,7 +21,6 @@ import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres.answer_deadline import AnswerDeadline
 from flushtracker.postgres.connection_refusals import refusal_remedy
 
 
@@ -164,7 +167,7 @@ def answer_deadline(connection: Connection) -> Iterator[None]:
     if seconds is None or connection.closed:
         yield
         return
-    with AnswerDeadline(connection.fileno(), seconds) as deadline:
+    with _AnswerDeadline(connection.fileno(), seconds) as deadline:
         try:
             yield
         except PostgresUnavailableError as error:
@@ -232,3 +235,35 @@ def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Conne
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     rows(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+
+
+class _AnswerDeadline:
+    """A context manager that shuts the socket ``file_number`` down if its body takes longer than ``seconds``.
+
+    The server process itself enforces ``statement_timeout``. One that hangs, in a system call or because it was
+    stopped, enforces nothing, while its kernel still answers TCP; a call of libpq blocks until the socket is shut down.
+    """
+
+    def __init__(self, file_number: int, seconds: float) -> None:
+        # A duplicate, so that the number cannot meanwhile become another file's.
+        self._socket = socket.socket(fileno=os.dup(file_number))
+        self._timer = threading.Timer(seconds, self._shut_down)
+        self._timer.daemon = True
+        self.has_passed = False
+
+    def __enter__(self) -> "_AnswerDeadline":
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._socket.close()
+
+    def _shut_down(self) -> None:
+        self.has_passed = True
+        # Meanwhile the server may have closed the connection by itself.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)

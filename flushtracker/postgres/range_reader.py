@@ -1,5 +1,6 @@
 """``RangeReader``: reads ranges of tables in a snapshot that another connection has exported."""
 
+import select
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -7,11 +8,14 @@ from typing import Final
 from psycopg2 import sql
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.postgres import libpq
 from flushtracker.postgres.connection import Connection, connect_for_snapshot, rows
-from flushtracker.postgres.copy_out import copied_rows
 from flushtracker.wal.changes import TableName
 
 _TID_RANGES_SINCE: Final = 140_000
+_ROWS_PER_READ: Final = 1_000
+# With TLS, bytes may have been taken from the socket that libpq has not read yet, which select does not see.
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +106,35 @@ class RangeReader:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
+    """The rows of ``COPY (query) TO STDOUT``, as they arrive, each with its line break.
+
+    psycopg2 can only push the rows of a copy; a slow consumer, such as Spark, must pull them. Only what fits into
+    libpq's buffer is then in memory, and the server waits. The connection can be used again after the last row; if the
+    caller stops before, it must be closed.
+
+    Raises:
+        PostgresUnavailableError: the connection is lost, or the server has canceled the query.
+        PostgresError: the server rejects the query, or a row of it.
+    """
+    pgconn = connection.pgconn_ptr
+    if pgconn is None:
+        raise PostgresUnavailableError("the connection is closed")
+    socket = connection.fileno()
+    libpq.send_query(pgconn, f"COPY ({query}) TO STDOUT")
+    while libpq.is_busy(pgconn):
+        select.select([socket], [], [], _POLL_S)
+        libpq.consume(pgconn)
+    libpq.require_copy_out(pgconn)
+    while True:
+        rows, is_end = libpq.read_frames(pgconn, _ROWS_PER_READ)
+        if rows:
+            yield rows
+        if is_end:
+            break
+        if not rows:
+            select.select([socket], [], [], _POLL_S)
+    if error := libpq.end_error(pgconn):
+        raise error

@@ -12,11 +12,11 @@ from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
 from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
 from flushtracker.postgres.table_bindings import read_bindings
-from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress, is_standby
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
 from flushtracker.shapes.type_binding import user_types
+from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _HEARTBEAT_PREFIX: Final = "flushtracker"
@@ -31,6 +31,29 @@ the server resends what is unconfirmed, so shorter would only cause more of that
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
+# A session's xid can be read by everyone, what it waits for only by its role and pg_read_all_stats. A prepared
+# transaction belongs to no session; that which commits it has no xid of its own. A snapshot's text would not do: it
+# lists nothing above the last xid that has ended.
+_IN_PROGRESS: Final = """
+WITH sessions AS (
+  SELECT backend_xid::text::bigint AS xid, CASE
+      WHEN pg_has_role('pg_read_all_stats', 'USAGE') OR coalesce(pg_has_role(usesysid, 'USAGE'), false)
+      THEN coalesce(wait_event = 'SyncRep', false)
+      ELSE current_setting('synchronous_standby_names') <> ''
+    END AS may_wait
+  FROM pg_stat_activity WHERE datname = current_database()
+)
+SELECT xid, may_wait FROM sessions WHERE xid IS NOT NULL
+UNION ALL
+SELECT transaction::text::bigint, EXISTS (SELECT FROM sessions WHERE xid IS NULL AND may_wait)
+FROM pg_prepared_xacts WHERE database = current_database()
+"""
+# WAL that no commit follows is flushed within 15 s or so, or with the next commit, such as that of this statement. It
+# must not wait for a synchronous standby itself.
+_FLUSH: Final = """
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL WHEN pg_current_wal_flush_lsn() > %s::pg_lsn THEN NULL
+ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_message(true, 'flushtracker', '')) END
+"""
 
 
 class ServerTables:
@@ -73,20 +96,26 @@ class ServerTables:
         return self._catalog.ancestors(oid)
 
     def is_standby(self) -> bool:
-        """See :func:`flushtracker.postgres.transactions.is_standby`."""
-        return is_standby(self._connection)
+        """Whether the server is in recovery."""
+        ((found,),) = rows(self._connection, "SELECT pg_is_in_recovery()")
+        return bool(found)
 
     def snapshot(self) -> MvccSnapshot:
-        """A snapshot taken now."""
-        return current_snapshot(self._connection)
+        """A snapshot taken now; on a standby, PostgreSQL leaves out which transactions are in progress."""
+        ((snapshot,),) = rows(self._connection, "SELECT txid_current_snapshot()::text")
+        return MvccSnapshot.parse(snapshot)
 
     def in_progress(self) -> dict[int, bool]:
-        """See :func:`flushtracker.postgres.transactions.in_progress`."""
-        return in_progress(self._connection)
+        """The transactions of this database that have a 32-bit xid and have not ended; empty on a standby.
+
+        ``True``: it may have committed and be waiting for a synchronous standby, or this role may not see whether it
+        does.
+        """
+        return dict(rows(self._connection, _IN_PROGRESS))
 
     def flush_wal(self, lsn: int) -> None:
-        """See :func:`flushtracker.postgres.transactions.flush_wal`."""
-        flush_wal(self._connection, lsn)
+        """Have the server flush its WAL past ``lsn``, where it has some, within its ``wal_writer_delay``."""
+        rows(self._connection, _FLUSH, (format_lsn(lsn),))
 
     def require_open(self) -> None:
         """Raise ``PostgresUnavailableError`` if the server has closed the connection."""

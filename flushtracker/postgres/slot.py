@@ -7,11 +7,19 @@ from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import LostSlotError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 
 PLUGIN: Final = "pgoutput"
 # The columns depend on the server's version; as JSON, missing ones are no error.
 _SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
+# A standby's slot retains what it has received, and decodes what it has replayed.
+_STATUS: Final = """
+SELECT to_jsonb(s), CASE WHEN pg_is_in_recovery()
+  THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) ELSE pg_current_wal_lsn() END::text
+FROM pg_replication_slots s WHERE slot_name = %s
+"""
+_SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
@@ -125,6 +133,34 @@ def read_held_slot(connection: Connection, slot: str, pid: int) -> SlotFacts:
     return facts
 
 
+def read_slot_status(connection: Connection, slot: str, now_ms: int) -> SlotStatus | None:
+    """What the server shows of a slot at ``now_ms``; ``None`` if there is none of that name. Raises ``PostgresError``.
+
+    Unlike :func:`read_slot` it refuses nothing: a slot that is lost, or of another plugin, has figures too.
+    """
+    found = rows(connection, _STATUS, (slot,))
+    if not found:
+        return None
+    ((facts, written),) = found
+    written_lsn, restart_lsn = parse_lsn(written), _optional_lsn(facts["restart_lsn"])
+    return SlotStatus(
+        name=slot,
+        at_ms=now_ms,
+        is_active=facts["active"],
+        wal_status=facts.get("wal_status"),
+        written_lsn=written_lsn,
+        confirmed_lsn=_optional_lsn(facts.get("confirmed_flush_lsn")),
+        # A lost slot retains nothing.
+        retained_bytes=0 if restart_lsn is None else max(0, written_lsn - restart_lsn),
+        safe_wal_bytes=facts.get("safe_wal_size"),
+    )
+
+
+def system_identifier(connection: Connection) -> str:
+    """The identifier of the server's cluster, with which the names of its sources begin; raises ``PostgresError``."""
+    return str(rows(connection, _SYSTEM)[0][0])
+
+
 def create_slot(connection: Connection, slot: str) -> bool:
     """Create the slot if it does not exist; returns whether it was created."""
     if rows(connection, "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
@@ -152,3 +188,7 @@ def create_publication(connection: Connection, publication: str) -> bool:
 def emit_heartbeat(connection: Connection, prefix: str) -> None:
     """Write a few bytes of WAL that change nothing, so that the slot can advance."""
     rows(connection, "SELECT pg_logical_emit_message(false, %s, '')", (prefix,))
+
+
+def _optional_lsn(text: str | None) -> int | None:
+    return None if text is None else parse_lsn(text)

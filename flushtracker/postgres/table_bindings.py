@@ -1,4 +1,4 @@
-"""Reads ``TableBinding``s from the catalog, without a lock on any table.
+"""Reads ``TableBinding``s from the catalog, with their types, and without a lock on any table.
 
 Functions such as ``pg_partition_tree`` and views such as ``pg_publication_tables`` lock every table they list, and wait
 behind whoever has one of them locked; plain catalog tables do not.
@@ -6,13 +6,14 @@ behind whoever has one of them locked; plain catalog tables do not.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, one_snapshot, rows
-from flushtracker.postgres.type_bindings import read_types
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
-from flushtracker.shapes.type_binding import TypeBinding, made_of
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding, made_of
+from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
 # is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
@@ -82,7 +83,43 @@ LEFT JOIN pg_constraint c ON c.conrelid = i.indrelid AND c.conindid = i.indexrel
 WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident)
 ORDER BY i.indrelid, i.indisprimary DESC
 """
+# pg_range has a column for multiranges since PostgreSQL 14.
+_TYPES: Final = """
+SELECT t.oid::bigint, n.nspname, t.typname, CASE WHEN item.typarray = t.oid THEN 'A' ELSE t.typtype::text END,
+  (CASE
+    WHEN item.typarray = t.oid THEN ARRAY[item.oid]
+    WHEN t.typtype = 'd' THEN ARRAY[t.typbasetype]
+    WHEN t.typtype = 'c' THEN ARRAY(
+      SELECT a.atttypid FROM pg_attribute a
+      WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+    )
+    ELSE ARRAY(
+      SELECT r.rngsubtype FROM pg_range r
+      WHERE r.rngtypid = t.oid OR to_jsonb(r) ->> 'rngmultitypid' = t.oid::text
+    )
+  END)::bigint[],
+  coalesce(c.relnatts, 0)
+FROM pg_type t
+JOIN pg_namespace n ON n.oid = t.typnamespace
+LEFT JOIN pg_type item ON item.oid = t.typelem
+LEFT JOIN pg_class c ON c.oid = t.typrelid
+WHERE t.oid = ANY(%s::oid[])
+"""
+_LABELS: Final = """
+SELECT enumtypid::bigint, oid::bigint, enumlabel, xmin::text::bigint FROM pg_enum
+WHERE enumtypid = ANY(%s::oid[])
+ORDER BY enumtypid, enumsortorder
+"""
 _LEAF_KINDS: Final = frozenset({"r", "f"})
+_TYPE_KINDS: Final[dict[str, TypeKind]] = {
+    "A": "array",
+    "e": "enum",
+    "d": "domain",
+    "c": "composite",
+    "r": "range",
+    "m": "multirange",
+    "b": "base",
+}
 
 
 def read_bindings(connection: Connection, publication: str, oids: Iterable[int]) -> dict[int, TableBinding]:
@@ -97,6 +134,25 @@ def read_bindings(connection: Connection, publication: str, oids: Iterable[int])
         return {}
     with one_snapshot(connection):
         return _read(connection, publication, ids)
+
+
+def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeBinding]:
+    """The types with these OIDs and all that they are made of, without those that are built in.
+
+    These are several queries: the caller must give them one snapshot.
+    """
+    found: dict[int, TypeBinding] = {}
+    wanted = {oid for oid in oids if oid >= FIRST_USER_TYPE}
+    while wanted:
+        for oid, schema, name, kind, parts, attributes in rows(connection, _TYPES, (sorted(wanted),)):
+            found[oid] = TypeBinding(oid, schema, name, _TYPE_KINDS[kind], tuple(parts), attributes)
+        parts_of = (part for oid in wanted & found.keys() for part in found[oid].parts)
+        wanted = {part for part in parts_of if part >= FIRST_USER_TYPE and part not in found}
+    labels: dict[int, list[EnumLabel]] = defaultdict(list)
+    enums = [oid for oid, binding in found.items() if binding.kind == "enum"]
+    for oid, label_oid, text, version in rows(connection, _LABELS, (enums,)) if enums else ():
+        labels[oid].append(EnumLabel(label_oid, text, version))
+    return {oid: replace(binding, labels=tuple(labels.get(oid, ()))) for oid, binding in found.items()}
 
 
 def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int, TableBinding]:

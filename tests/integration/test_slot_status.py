@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.slot_status import read_slot_status, system_identifier
+from flushtracker.postgres.slot import read_slot_status, system_identifier
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
-from flushtracker.postgres.transactions import current_snapshot, flush_wal, in_progress
+from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.wal.lsn import parse_lsn
 from tests.integration.test_capture_takeover import create_slot_on_standby
 from tests.support.capture_rig import DEADLINE_S, INSERT_USER, USERS, CaptureRig, run_in_transaction, shape
@@ -116,18 +116,19 @@ def test_what_is_in_progress_is_listed_with_whether_it_may_have_committed(postgr
     postgres.restart()
     postgres.execute(USERS, "CREATE ROLE plain LOGIN")
     with closing(postgres.connect()) as connection, closing(postgres.connect(user="plain")) as plain:
-        assert in_progress(connection) == {}
+        server, seen_by_plain = ServerTables(connection, "p"), ServerTables(plain, "p")
+        assert server.in_progress() == {}
         with open_transaction(postgres, INSERT_USER):
             run_in_transaction(postgres, [INSERT_USER, "PREPARE TRANSACTION 'p'"])
-            found = in_progress(connection)
+            found = server.in_progress()
             assert list(found.values()) == [False, False]
-            assert in_progress(plain) == found
-            assert not any(current_snapshot(connection).sees(xid) for xid in found)
+            assert seen_by_plain.in_progress() == found
+            assert not any(server.snapshot().sees(xid) for xid in found)
             with AbsentStandby(postgres) as standby:
                 standby.commit("COMMIT PREPARED 'p'")
-                assert sorted(in_progress(connection).items()) == list(zip(sorted(found), [False, True], strict=True))
-                assert in_progress(plain) == dict.fromkeys(found, True)
-        wait_until(lambda: not in_progress(connection), "the end of both", DEADLINE_S)
+                assert sorted(server.in_progress().items()) == list(zip(sorted(found), [False, True], strict=True))
+                assert seen_by_plain.in_progress() == dict.fromkeys(found, True)
+        wait_until(lambda: not server.in_progress(), "the end of both", DEADLINE_S)
 
 
 def test_the_wal_is_flushed_without_waiting_for_a_standby(postgres: LocalPostgres) -> None:
@@ -140,11 +141,11 @@ def test_the_wal_is_flushed_without_waiting_for_a_standby(postgres: LocalPostgre
         open_transaction(postgres, INSERT_USER),
     ):
         ((text,),) = rows(connection, insert_lsn)
-        flush_wal(connection, parse_lsn(text))
+        ServerTables(connection, "p").flush_wal(parse_lsn(text))
         is_flushed = f"SELECT pg_current_wal_flush_lsn() > '{text}'"
         wait_until(lambda: rows(connection, is_flushed) == [(True,)], "the flush", 5)
         before = rows(connection, insert_lsn)
-        flush_wal(connection, parse_lsn(text))
+        ServerTables(connection, "p").flush_wal(parse_lsn(text))
         assert rows(connection, insert_lsn) == before
 
 

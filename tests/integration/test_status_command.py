@@ -10,7 +10,7 @@ import pytest
 
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.replication_stream import ReplicationStream
-from flushtracker.postgres.slot_status import system_identifier
+from flushtracker.postgres.slot import system_identifier
 from flushtracker.status.job_status import SourceStatus
 from tests.support.status_command import StatusCommand
 from tests.support.status_pages import ACK, SEEN, free_port, job_page, job_status

@@ -11,7 +11,7 @@ from typing import Any
 from flushtracker.errors import DecodeError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.postgres.type_bindings import read_types
+from flushtracker.postgres.table_bindings import read_types
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.required_ranges import range_parser

@@ -145,8 +145,8 @@ def test_a_registry_that_was_lost_while_capture_runs_is_a_final_error(world: Fak
 
 def test_a_registry_without_the_table_of_a_live_shape_is_a_final_error(world: FakeWorld) -> None:
     """What happened to the table since is unknown. Of a shape that is removed it no longer matters."""
-    entries = [BEGUN, shape_entry("users"), shape_entry("gone", removed_at=3000)]
-    world.topics["shapes"] = [entry.to_json().encode() for entry in entries]
+    shapes = [shape_entry("users"), shape_entry("gone", removed_at=3000)]
+    world.topics["shapes"] = [text.encode() for text in (BEGUN.to_json(), *(shape.to_json() for shape in shapes))]
     with pytest.raises(SlotError, match="the shape registry has no table for users: its topic was lost or replaced"):
         world.capture(Connection(1))
 

@@ -12,7 +12,7 @@ from flushtracker.operate.status.job_status_reader import read_job_status
 from flushtracker.operate.status.overview import Overview, source_of
 from flushtracker.operate.status.question import Answer, Question
 from flushtracker.postgres.connection import connect, limit_statements, server_name
-from flushtracker.postgres.slot_status import read_slot_status, system_identifier
+from flushtracker.postgres.slot import read_slot_status, system_identifier
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus
