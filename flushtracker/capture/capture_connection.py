@@ -44,6 +44,7 @@ class CaptureConnection:
     ) -> None:
         self._source = source
         self._collector = collector
+        self._subscriptions = collector.subscriptions
         self._stream = stream
         self._sender = sender
         self._tables = tables
@@ -94,24 +95,22 @@ class CaptureConnection:
                     self._sender.send_soon()
 
     def _evict(self, evictor: Evictor) -> None:
-        subscriptions = self._source.subscriptions
-        if subscriptions is not None and self._evictions.is_due(time.monotonic()):
-            evictor.evict(self._source.name, subscriptions)
+        if self._evictions.is_due(time.monotonic()):
+            evictor.evict(self._source.name, self._subscriptions)
 
     def _run_timers(self, shapes: ShapesFileReader) -> None:
         now_s = time.monotonic()
         if self._keepalives.is_due(now_s):
             # Without the publication, PostgreSQL 18 sends no changes but still sends keepalives.
-            if self._source.subscriptions is not None:
-                self._source.subscriptions.check_publication()
+            self._subscriptions.check_publication()
             now = datetime.now(timezone.utc).replace(tzinfo=None)
             self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
-        if self._shape_checks.is_due(now_s) and self._source.subscriptions is not None:
-            self._source.subscriptions.check_tables()
-            self._source.subscriptions.starts.prune()
-            shapes.apply_file(self._source.subscriptions.apply_definitions)
-        if self._start_checks.is_due(now_s) and self._source.subscriptions is not None:
-            self._source.subscriptions.check_starts(now_s)
+        if self._shape_checks.is_due(now_s):
+            self._subscriptions.check_tables()
+            self._subscriptions.starts.prune()
+            shapes.apply_file(self._subscriptions.apply_definitions)
+        if self._start_checks.is_due(now_s):
+            self._subscriptions.check_starts(now_s)
         if self._control_checks.is_due(now_s):
             self._tables.require_open()
         if self._heartbeats.is_due(now_s):

@@ -77,7 +77,7 @@ class Collector:
     ) -> None:
         self.last_transaction = last_transaction
         self.counts = ChangeCounts()
-        self._subscriptions = subscriptions
+        self.subscriptions = subscriptions
         self._outbox = outbox
         self._converter = converter
         self._source = source
@@ -104,7 +104,7 @@ class Collector:
             return
         if self._resend_check is not None:
             self._resend_check.handle_keepalive(wal_end)
-        self._subscriptions.starts.handle_keepalive(wal_end)
+        self.subscriptions.starts.handle_keepalive(wal_end)
         self._keepalive_lsn = max(self._keepalive_lsn, wal_end)
 
     def publish_keepalive(self, commit_timestamp: str) -> bool:
@@ -132,20 +132,20 @@ class Collector:
     def _is_unwanted(self, relation_id: int) -> bool:
         """Whether no shape is on the table; the converter refuses a relation that was not described."""
         table = self._tables.get(relation_id)
-        return table is not None and not self._subscriptions.router.has_shapes_on(table)
+        return table is not None and not self.subscriptions.router.has_shapes_on(table)
 
     def _begin(self, transaction: TransactionIdentity) -> None:
         self._open = transaction
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
-        self._subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
+        self.subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
 
     def _handle_relation(self, relation: Relation) -> None:
         if self._open is None:
             raise DecodeError("a relation arrived before any transaction; connect again")
-        self._subscriptions.handle_relation(relation, self._open)
+        self.subscriptions.handle_relation(relation, self._open)
         self._tables[relation.relation_id] = relation.table
 
     def _publish(self, fragment: TransactionFragment) -> None:
@@ -167,11 +167,11 @@ class Collector:
     def _try_route(self, fragment: TransactionFragment, limit: EventLimit) -> tuple[RoutedFragment, ...] | None:
         """Returns ``None`` if a shape was ended, or its table was described anew: route again."""
         try:
-            return self._subscriptions.router.route(fragment, check=limit.check)
+            return self.subscriptions.router.route(fragment, check=limit.check)
         except (ShapeError, DecodeError) as error:
             if error.shape_id is None:
                 raise
             # The server does not describe a table again when a label is added to an enum, so the catalog may be ahead.
-            if not self._subscriptions.check_table_of(error.shape_id):
-                self._subscriptions.end_shapes({error.shape_id: str(error)})
+            if not self.subscriptions.check_table_of(error.shape_id):
+                self.subscriptions.end_shapes({error.shape_id: str(error)})
             return None

@@ -12,8 +12,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from types import TracebackType
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 import psycopg2
@@ -162,20 +161,39 @@ def require_open(connection: Connection) -> None:
 
 @contextmanager
 def answer_deadline(connection: Connection) -> Iterator[None]:
-    """Raise ``PostgresUnavailableError`` if the body blocks for longer than the connection's ``answer_timeout_s``."""
+    """Raise ``PostgresUnavailableError`` if the body blocks for longer than the connection's ``answer_timeout_s``.
+
+    The server process itself enforces ``statement_timeout``. One that hangs, in a system call or because it was
+    stopped, enforces nothing, while its kernel still answers TCP; a call of libpq blocks until the socket is shut down.
+    """
     seconds = connection.answer_timeout_s
     if seconds is None or connection.closed:
         yield
         return
-    with _AnswerDeadline(connection.fileno(), seconds) as deadline:
+    has_passed = threading.Event()
+
+    def shut_down() -> None:
+        has_passed.set()
+        # Meanwhile the server may have closed the connection by itself.
+        with suppress(OSError):
+            duplicate.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, shut_down)
+    timer.daemon = True
+    # A duplicate, so that the file's number cannot meanwhile become another file's.
+    with closing(socket.socket(fileno=os.dup(connection.fileno()))) as duplicate:
+        timer.start()
         try:
             yield
         except PostgresUnavailableError as error:
-            if not deadline.has_passed:
+            if not has_passed.is_set():
                 raise
             raise PostgresUnavailableError(
                 f"PostgreSQL has not answered a query for {seconds:g} s: its server process hangs"
             ) from error
+        finally:
+            timer.cancel()
+            timer.join()
 
 
 @contextmanager
@@ -235,35 +253,3 @@ def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Conne
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     rows(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
-
-
-class _AnswerDeadline:
-    """A context manager that shuts the socket ``file_number`` down if its body takes longer than ``seconds``.
-
-    The server process itself enforces ``statement_timeout``. One that hangs, in a system call or because it was
-    stopped, enforces nothing, while its kernel still answers TCP; a call of libpq blocks until the socket is shut down.
-    """
-
-    def __init__(self, file_number: int, seconds: float) -> None:
-        # A duplicate, so that the number cannot meanwhile become another file's.
-        self._socket = socket.socket(fileno=os.dup(file_number))
-        self._timer = threading.Timer(seconds, self._shut_down)
-        self._timer.daemon = True
-        self.has_passed = False
-
-    def __enter__(self) -> "_AnswerDeadline":
-        self._timer.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        self._timer.join()
-        self._socket.close()
-
-    def _shut_down(self) -> None:
-        self.has_passed = True
-        # Meanwhile the server may have closed the connection by itself.
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)

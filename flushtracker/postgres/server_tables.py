@@ -10,16 +10,18 @@ from psycopg2.extensions import quote_ident
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
-from flushtracker.postgres.slot import check_publication, emit_heartbeat, wal_end
+from flushtracker.postgres.slot import check_publication
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
-_HEARTBEAT_PREFIX: Final = "flushtracker"
+_WAL_END: Final = """
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
+"""
 _UNFLAGGED: Final = {"full", "nothing"}
 """Replica identities of which the flags of the columns do not tell the key."""
 STATEMENT_TIMEOUT_S: Final = 30.0
@@ -66,7 +68,11 @@ class ServerTables:
         self._publication = publication
 
     def wal_end(self) -> int:
-        return wal_end(self._connection)
+        """The current end of the server's flushed WAL: what it has sent committed before that.
+
+        The WAL after it may not survive a crash, and then other commits get its LSNs.
+        """
+        return parse_lsn(rows(self._connection, _WAL_END)[0][0])
 
     def wal_sender_timeout_s(self) -> float:
         """After how long without a reply the server ends the stream; 0 for never.
@@ -135,8 +141,8 @@ class ServerTables:
         return bool(size)
 
     def emit_heartbeat(self) -> None:
-        """Write a few bytes of WAL, so that the slot can advance."""
-        emit_heartbeat(self._connection, _HEARTBEAT_PREFIX)
+        """Write a few bytes of WAL that change nothing, so that the slot can advance."""
+        rows(self._connection, "SELECT pg_logical_emit_message(false, 'flushtracker', '')")
 
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         """Fill in the partitions and the key, so that neither depends on the table later; check that it can be kept.

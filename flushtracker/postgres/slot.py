@@ -20,9 +20,6 @@ SELECT to_jsonb(s), CASE WHEN pg_is_in_recovery()
 FROM pg_replication_slots s WHERE slot_name = %s
 """
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
-_WAL_END: Final = """
-SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
-"""
 _MAY_REPLICATE: Final = """
 SELECT rolsuper OR rolreplication OR EXISTS (
   SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication' AND pg_has_role(current_user, g.oid, 'member')
@@ -42,16 +39,7 @@ class SlotFacts:
     """
 
     confirmed_lsn: int
-    restart_lsn: int
     active_pid: int | None
-
-
-def wal_end(connection: Connection) -> int:
-    """The current end of the server's flushed WAL: what it has sent committed before that.
-
-    The WAL after it may not survive a crash, and then other commits get its LSNs.
-    """
-    return parse_lsn(rows(connection, _WAL_END)[0][0])
 
 
 def check_server(connection: Connection) -> None:
@@ -115,7 +103,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, start with "
             "--create --new-epoch, and define the shapes again under new ids; a larger max_slot_wal_keep_size helps"
         )
-    return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), parse_lsn(facts["restart_lsn"]), facts["active_pid"])
+    return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), facts["active_pid"])
 
 
 def read_held_slot(connection: Connection, slot: str, pid: int) -> SlotFacts:
@@ -183,11 +171,6 @@ def create_publication(connection: Connection, publication: str) -> bool:
             f"publication {publication} cannot be created: {error}; run as superuser: {statement}"
         ) from error
     return True
-
-
-def emit_heartbeat(connection: Connection, prefix: str) -> None:
-    """Write a few bytes of WAL that change nothing, so that the slot can advance."""
-    rows(connection, "SELECT pg_logical_emit_message(false, %s, '')", (prefix,))
 
 
 def _optional_lsn(text: str | None) -> int | None:

@@ -130,7 +130,7 @@ class FakeWorld:
             "connect": lambda _: self,
             "check_server": lambda _: None,
             "ServerTables": lambda *_: self,
-            "read_slot": lambda *_: SlotFacts(CONFIRMED, CONFIRMED, None),
+            "read_slot": lambda *_: SlotFacts(CONFIRMED, None),
             "read_held_slot": lambda *_: self._read_held_slot(),
             "ReplicationStream": lambda _: self._next_connection(),
             "AckReader": lambda *_: self,
@@ -192,7 +192,7 @@ class FakeWorld:
     def _read_held_slot(self) -> SlotFacts:
         if self._current is not None and not self._current.is_on_the_same_server:
             raise PostgresUnavailableError("the two connections lead to different servers")
-        return SlotFacts(CONFIRMED, CONFIRMED, PID)
+        return SlotFacts(CONFIRMED, PID)
 
     # As the ordinary connection, the tables, the reader of topics and the reader of acks.
 

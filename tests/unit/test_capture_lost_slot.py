@@ -48,7 +48,7 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
             monkeypatch.setitem(fake_world.CONFIG, "status", {"listen": f"127.0.0.1:{port}"})
         monkeypatch.setattr(capture_loop, "SlotPoller", Watch)
         world = FakeWorld(tmp_path, monkeypatch)
-        looks = iter([SlotFacts(CONFIRMED, CONFIRMED, None)])
+        looks = iter([SlotFacts(CONFIRMED, None)])
 
         def read_slot(*_: object) -> SlotFacts:
             for facts in looks:
