@@ -59,7 +59,7 @@ class CaptureConnection:
         self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
 
     def run(self, shapes: ShapesFileReader, stop: Event, evictor: Evictor | None = None) -> None:
-        """Capture until ``stop`` is set; ``evictor``, if any, removes shapes that hold the slot for too long.
+        """Capture until ``stop`` is set; ``evictor``, if any, evicts shapes that hold the slot for too long.
 
         Raises:
             PostgresUnavailableError: the connection is lost.

@@ -2,8 +2,8 @@
 
 One thread reads, routes and publishes; slow brokers block it, and the server with it. Status updates and acks have
 threads of their own. A lost connection is reopened, with a growing delay between attempts; the server then resends
-everything unconfirmed, and it is published again. What the topics hold of the source is read again on each connection,
-since another process may have captured in between.
+everything unconfirmed, and it is published again. Each connection reads again what the topics hold of the source,
+because another process may have captured in between.
 """
 
 import logging
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
 _LOST_SLOT_S: Final = 60.0
-"""Several of Prometheus' scrapes, so that the alert of a lost slot fires."""
+"""Long enough for several scrapes by Prometheus, so that the alert for a lost slot fires."""
 
 
 class CaptureLoop:
@@ -69,7 +69,7 @@ class CaptureLoop:
         return None if self._source is None else self._source.name
 
     def status(self) -> CaptureStatus:
-        """What capture knows of itself now; for any thread. The slot's figures only with ``status`` configured."""
+        """Capture's current status, for any thread; it has the slot's figures only if ``status`` is configured."""
         return self._status.read()
 
     def run(self) -> None:

@@ -8,7 +8,7 @@ A row of a table without shapes is counted but not decoded. No shape misses it: 
 the open transaction, and a table's partitioned ancestors are looked up when its relation arrives, before its rows. Rows
 that a table received before it became a partition do not belong to the root's shapes, even in the same transaction.
 
-A row that no topic accepts stops nothing: the shapes that it is too large for are ended (``event_limit``).
+A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,11 @@ from flushtracker.wal.pgoutput import Begin, RelationMessage, RowMessage, decode
 
 
 class ChangeCounts:
-    """The changes of the transactions that have ended on one connection; what is sent again counts again.
+    """How many changes concerned a shape, and how many none, in the transactions that have ended on one connection.
 
-    One thread writes; any thread may read ``matched`` and ``unmatched``, which only increase. Nothing is counted change
-    by change: a fragment knows how many of its changes each shape got, and a transaction how many it has.
+    A resent change counts again. One thread writes; any thread may read ``matched`` and ``unmatched``, which only
+    increase. Changes are not counted one by one: a fragment knows how many of its changes each shape got, and a
+    transaction how many it has.
     """
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ class Collector:
         return routed
 
     def _try_route(self, fragment: TransactionFragment, limit: EventLimit) -> tuple[RoutedFragment, ...] | None:
-        """Returns ``None`` if a shape was ended, or its table was described anew: route again."""
+        """Return ``None`` if a shape was ended, or its table was recorded again: then route again."""
         try:
             return self.subscriptions.router.route(fragment, check=limit.check)
         except (ShapeError, DecodeError) as error:

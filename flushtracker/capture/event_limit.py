@@ -18,10 +18,10 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 _KEY_BYTES: Final = 4_096
-"""For the record's key and Kafka's framing, which count too."""
+"""For the record's key and Kafka's framing, which count as well."""
 
 _LONGEST_LINK: Final = LogOffset(MAX_BIGINT, MAX_BIGINT)
-"""Nothing knows yet what the event follows."""
+"""What the event follows is not known yet."""
 
 MAX_EVENT_BYTES: Final = MAX_MESSAGE_BYTES - _KEY_BYTES
 MAX_BATCH_BYTES: Final = fragment_bytes_within(MAX_EVENT_BYTES)
@@ -54,7 +54,7 @@ class EventLimit:
             f"shape {shape_id!r}: the {type(change).__name__.lower()} of {'.'.join(change.relation.table)} at "
             f"{change.offset}, in transaction {self._fragment.xid} at {format_lsn(self._fragment.lsn)}, makes an event "
             f"of {size} bytes or more, over the limit of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the "
-            "key); a shape that keeps up needs fewer columns, or a where that leaves out such rows"
+            "key); it needs fewer columns, or a where that excludes such rows"
         )
 
 

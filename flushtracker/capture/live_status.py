@@ -1,7 +1,7 @@
-"""``LiveStatus``: what capture knows of itself, gathered for any thread without delaying capture's own.
+"""``LiveStatus``: capture's current status, for any thread, without delaying capture's own.
 
-Capture's thread hands over the objects of each connection; :meth:`LiveStatus.read` looks at their plain numbers. It
-takes no lock and asks nobody, so the document is one of a moment only as far as its parts are.
+Capture's thread hands over the objects of each connection; :meth:`LiveStatus.read` copies plain numbers from them. It
+takes no lock, so the numbers of one document may be from slightly different moments.
 """
 
 import time
@@ -35,7 +35,7 @@ class _Connection:
 
 
 class LiveStatus:
-    """One for the life of the process. ``queue_bytes`` and ``slot`` return at once, and may be asked by any thread."""
+    """One for the life of the process. ``queue_bytes`` and ``slot`` return at once, in any thread."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LiveStatus:
         self._acks_read_at_ms = self._now_ms()
 
     def read(self) -> CaptureStatus:
-        """The document of this moment."""
+        """The current document."""
         at_ms, connection = self._now_ms(), self._connection
         status = CaptureStatus(
             at_ms=at_ms,

@@ -55,7 +55,7 @@ def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
 class RegistryDiff:
     """What to change so that the registry matches the definitions.
 
-    ``ended``: still defined, but they could not be delivered, and stay ended.
+    ``ended``: still defined, but capture has ended them, and they stay ended.
     """
 
     added: tuple[ShapeDefinition, ...]
@@ -79,13 +79,13 @@ class ShapeRegistry:
         return self._entries[shape_id]
 
     def put(self, entry: ShapeEntry) -> None:
-        """Store an entry, in place of an earlier one of the same shape."""
+        """Store an entry, in place of the last one of the same shape."""
         definition = entry.definition
-        earlier = self._entries.get(definition.id)
-        if earlier is not None and earlier.removed_at is None:
-            self._live_oids[earlier.table_oid] -= 1
-            if not self._live_oids[earlier.table_oid]:
-                del self._live_oids[earlier.table_oid]
+        last = self._entries.get(definition.id)
+        if last is not None and last.removed_at is None:
+            self._live_oids[last.table_oid] -= 1
+            if not self._live_oids[last.table_oid]:
+                del self._live_oids[last.table_oid]
         if entry.removed_at is None:
             self._live_oids[entry.table_oid] += 1
         self._entries[definition.id] = entry
@@ -144,7 +144,7 @@ class ShapeRegistry:
 
 
 def must_be_allowed(removed: int, live: int) -> bool:
-    """Whether a shapes file without ``removed`` of the ``live`` shapes has to say so, as it may have been cut off."""
+    """Whether a shapes file must allow that it removes so many of the live shapes: it may have been cut off."""
     return 2 * removed > live
 
 
@@ -162,7 +162,7 @@ def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
         raise ShapeError(
             f"shape {known.id!r} was removed at {entry.removed_at}; an id is never used twice, so use a new one"
         )
-    # What the definition does not state is from the catalog, or a default, when it was registered.
+    # What the definition leaves out was filled in when it was registered, from the catalog or with a default.
     differs = [
         name for name in ("table", "columns", "where", "replica") if getattr(known, name) != getattr(definition, name)
     ]

@@ -1,8 +1,8 @@
 """``ShapesFileReader``: reads ``conf/shapes.yaml`` at the start, and applies its changes while capture runs.
 
-A removed shape never comes back, so a half-written file must not be taken for one that removes shapes. A change is
-therefore taken only after its content, by its hash, was the same in :data:`STEADY_CHECKS` checks in a row. At the start
-the file is read at once, unless it was written within that time. A file that removes too many shapes even then is
+A removed shape never returns, so a half-written file must not be mistaken for one that removes shapes. A change is
+therefore applied only after :data:`STEADY_CHECKS` checks in a row have found the same content, by its hash. At the
+start the file is read at once, unless it was written within that time. A file that removes too many shapes even then is
 refused by the registry (:meth:`~flushtracker.capture.shape_registry.ShapeRegistry.compare`).
 """
 

@@ -1,12 +1,12 @@
-"""``SilenceLimit``: when to request a reply from a server that sends nothing, and when to give the connection up.
+"""``SilenceLimit``: when to request a reply from a server that sends nothing, and when to give up the connection.
 
 The server reads what capture sends, and replies, whenever it is idle or sends data. While it decodes a large
 transaction of which nothing is published, it does neither, and reads only every half ``wal_sender_timeout``: with
 5 minutes, it is silent for two and a half. So the limit is the whole of it, counted from the request. After a shorter
 one capture would connect again, the server would decode the transaction from its beginning, and so on forever.
 
-With a ``wal_sender_timeout`` of 0 the server promises nothing, and there is no limit. (PostgreSQL 15.18 and 18.6 reply
-to a request at once then, where they decode; that is nowhere documented.) It is safe to wait:
+With a ``wal_sender_timeout`` of 0 there is no limit. (PostgreSQL 15.18 and 18.6 then reply to a request at once while
+they decode, but that is not documented.) It is safe to wait:
 
 - an ack needs data that have arrived and been published, so silence acknowledges nothing; at worst the WAL grows;
 - a peer that has vanished is found by TCP, since status updates stay unacknowledged (``tcp_user_timeout``);

@@ -1,4 +1,4 @@
-"""``SlotPoller``: looks at the slot every few seconds, over a connection of its own.
+"""``SlotPoller``: reads the slot's figures every few seconds, over a connection of its own.
 
 Capture's thread may be blocked by Kafka for minutes, and that is when the slot's figures matter most.
 """
@@ -25,7 +25,7 @@ _STOP_TIMEOUT_S: Final = 1.0
 class SlotPoller:
     """Reads the slot in a thread, as a context manager; connects again when the connection is lost.
 
-    A server that does not answer changes nothing: :attr:`last` stays what it was, with its time.
+    While the server does not answer, :attr:`last` keeps the last figures, with their time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SlotPoller:
         self._has_failed = False
         self._thread = Thread(target=self._run, name="slot-poller", daemon=True)
         self.last: SlotStatus | None = None
-        """The slot as it was last seen, for any thread; ``None`` before the first time."""
+        """The slot's last figures, for any thread; ``None`` before the first."""
 
     def __enter__(self) -> "SlotPoller":
         self._thread.start()
@@ -63,7 +63,7 @@ class SlotPoller:
         try:
             self._poll()
         except PostgresError as error:
-            # Before the first answer, capture's own connection fails too, and says why.
+            # Before the first answer, capture's own connection fails too, and capture logs why.
             if self.last is not None and not self._has_failed:
                 logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
             self._has_failed = True

@@ -58,7 +58,7 @@ class MissingTableLog:
 
 
 def _has_files(location: str) -> bool:
-    """Whether there is a folder on this machine that is not empty: that of something else than a new table."""
+    """Whether this is a folder on this machine that is not empty, and so is not that of a new table."""
     try:
         folder = local_folder(location)
         return folder is not None and any(Path(folder).iterdir())
@@ -69,7 +69,7 @@ def _has_files(location: str) -> bool:
 class SourceAcks:
     """The acks of ``source``, and of no other: after a failover, the old timeline's acks mean nothing to the new slot.
 
-    For one thread at a time. ``on_read`` is called after each read of a table; a wrong path has none.
+    For one thread at a time. ``on_read`` is called after each read that has found a table.
     """
 
     def __init__(

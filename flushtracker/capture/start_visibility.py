@@ -20,7 +20,7 @@ The state, of one connection:
   is inferred from time: a commit that waits for no standby is visible in milliseconds.
 
 A start is visible when ``received_lsn`` has reached it, no *committed* transaction is at or below it, and none is
-*unknown*. A transaction that stays open does not delay it. From a standby it cannot be told: it shows at once what its
+*unknown*. A transaction that stays open does not delay it. A standby cannot answer this: it shows at once what its
 primary shows only when a synchronous standby has confirmed it.
 """
 
@@ -56,7 +56,7 @@ class Transactions(Protocol):
         """
 
     def flush_wal(self, lsn: int) -> None:
-        """Have the WAL flushed past ``lsn`` soon, and so sent, though nobody commits."""
+        """Have the WAL flushed past ``lsn`` soon, and so sent, even if nothing commits."""
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class StartVisibility:
         self._unknown = {xid: checks for xid, checks in checked.items() if checks < CHECKS}
 
     def _log_slow(self, now_s: float) -> None:
-        """Log once which shapes have waited for long, and for what."""
+        """Log once which shapes have waited for :data:`SLOW_S`, and for what."""
         slow = []
         for shape_id, wait in self._waits.items():
             if wait.since_s is None:
@@ -163,7 +163,7 @@ class StartVisibility:
 
     def _reason(self, starts_after: int) -> str:
         if self._is_standby:
-            return "capture reads a standby, which does not tell what is visible on its primary"
+            return "capture reads a standby, which does not show what is visible on its primary"
         if starts_after > self._received_lsn:
             return f"capture has received up to {format_lsn(self._received_lsn)}, not yet {format_lsn(starts_after)}"
         if self._unknown:

@@ -1,11 +1,11 @@
 """``Subscriptions``: the shapes that changes are routed to, kept in step with the file, the catalog and the registry.
 
 Every change to a shape is published as its registry entry, and confirmed, before it takes effect. So a later process
-knows of it, and routes resent transactions to the same shapes as the first time.
+knows it, and routes resent transactions to the same shapes as the first time.
 
 - A shape *starts after* the byte before the end of the server's flushed WAL at the time it is added: everything that
-  any process has routed committed before that end, and the next commit record may start exactly there. Only for a new
-  source, for which nothing was routed yet, does it start at the slot's position.
+  any process has routed committed before that end, and the next commit record may start exactly there. A shape of a
+  new source, for which nothing was routed yet, starts at the slot's position.
 - A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more.
 - Each table is recorded as it was when its shapes were bound to it (:mod:`flushtracker.capture.bound_tables`). A shape
   that a schema change makes impossible to keep is *ended*: removed, with a reason
@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 class Subscriptions:
     """The shapes of one source. After a reconnect, call :meth:`connect` and then :meth:`check_tables`.
 
-    ``confirmed_lsn`` is the slot's: where shapes start until the source has begun. Tell ``starts`` what arrives.
+    ``confirmed_lsn`` is the slot's: where shapes start until the source has begun. The caller reports what arrives to
+    ``starts``.
     """
 
     def __init__(self, source: str, entries: SourceEntries, outbox: Outbox, tables: Tables, confirmed_lsn: int) -> None:
@@ -57,7 +58,7 @@ class Subscriptions:
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
-        # The process before may have been killed after it published the entry, and before this.
+        # The previous process may have been killed after it published the entry, and before this.
         for entry in self._registry.removed:
             self._publish_removal(entry)
         self._arrange_layers()
@@ -129,7 +130,7 @@ class Subscriptions:
             logger.info("start visible shape_ids=%s", listed(visible))
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
-        """End a shape by the policy of ``evict``, although it could be delivered; returns whether it was still live."""
+        """Evict a shape: end it although it could be delivered. Returns whether it was still live."""
         if shape_id not in self.router.shape_ids:
             return False
         self.end_shapes({shape_id: reason}, evicted_at_ms=now_ms)
@@ -139,7 +140,7 @@ class Subscriptions:
     def end_shapes(self, reasons: Mapping[str, str], evicted_at_ms: int | None = None) -> None:
         """Remove shapes that can no longer be delivered, by id, each with its reason; the others continue.
 
-        With ``evicted_at_ms`` they are evicted: they could be delivered, but are not to be.
+        With ``evicted_at_ms`` they are evicted, although they could be delivered.
         """
         if not reasons:
             return
@@ -232,7 +233,7 @@ class Subscriptions:
     def _add_partition(self, relation: Relation, oids: Iterable[int], lsn: int) -> None:
         """Add a partition to the shapes on its roots, before its first change is routed, which commits at ``lsn``.
 
-        Not before: a TRUNCATE of all partitions that has still to arrive would then not include it.
+        Added earlier, it would be missing in a TRUNCATE of all partitions that is yet to arrive.
         """
         entries = self._registry.live_on([], oids)
         changed = [new for old in entries if (new := self._bound.with_partition(old, relation, lsn)) is not old]

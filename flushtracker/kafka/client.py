@@ -26,7 +26,7 @@ _TIMING: Final = re.compile(r" \(after \d+ms in state \w+(?:, \d+ identical erro
 # Messages contain these options' values as ordinary words, which are no secrets once a client has accepted them.
 _NOT_SECRET: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.mechanisms"})
 NO_LEADER: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
-"""A partition has no leader now, and soon will."""
+"""A partition has no leader at the moment; one will be elected soon."""
 
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _UNAUTHORIZED: Final = frozenset(
@@ -66,7 +66,7 @@ class ClientErrors:
     @property
     def last(self) -> str:
         # A broker closes a connection that does not begin as its listener expects, and librdkafka reports nothing.
-        return self._last or "no answer as a broker gives one; check that Kafka listens there, and security.protocol"
+        return self._last or "no answer like that of a broker; check that Kafka listens there, and security.protocol"
 
     def masked(self, error: KafkaError) -> str:
         """The error's text, with secrets masked."""

@@ -1,7 +1,7 @@
-"""``first_contact``: says within seconds what is wrong with the brokers' address, while a program starts and retries.
+"""``first_contact``: reports within seconds what is wrong with the brokers' address, while a program starts.
 
-A broker may start later than the program, so it is only a warning. It needs no options: it opens a connection to each
-server, and asks for the topics only where that takes neither TLS nor a user.
+A broker may start later than the program, so this is only a warning. It needs no options: it opens a connection to
+each server, and requests the topics only if that takes neither TLS nor a user.
 """
 
 import logging
@@ -29,7 +29,7 @@ _NO_TOPICS: Final = Topics("", "", "", "")
 
 
 def first_contact(servers: str, security: str, gives_up_after_s: float) -> None:
-    """Warn if none of the ``servers`` takes a connection, or if nothing there answers as a broker.
+    """Warn if none of the ``servers`` accepts a connection, or if nothing there answers like a broker.
 
     ``security`` is Kafka's ``security.protocol``. Takes seven seconds at most, however many addresses a name has, and
     also if it cannot be resolved in time.
@@ -47,7 +47,7 @@ def log_waiting(servers: str, reason: str, gives_up_after_s: float) -> None:
 
 
 def _refusal(servers: str) -> str | None:
-    """Why none of the servers takes a connection; ``None`` if one does, or if the client must read the address."""
+    """Why none of the servers accepts a connection; ``None`` if one does, or only the client can read the address."""
     names = list(dict.fromkeys(server.strip() for server in servers.split(",")))
     if not all(_ADDRESS.fullmatch(name) for name in names):
         return None
@@ -67,7 +67,7 @@ def _refusal(servers: str) -> str | None:
 
 
 def _refusal_of(server: str) -> str | None:
-    """Why ``server`` takes no connection; ``None`` if it does."""
+    """Why ``server`` accepts no connection; ``None`` if it does."""
     host, _, port = server.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
@@ -77,7 +77,7 @@ def _refusal_of(server: str) -> str | None:
 
 
 def _silence(servers: str) -> str | None:
-    """Why nothing at the servers answers as a broker; ``None`` if something does."""
+    """Why nothing at the servers answers like a broker; ``None`` if something does."""
     errors = ClientErrors(SecretOptions())
     # The settings of every client, without those of a configuration.
     client = AdminClient(client_settings(KafkaConfig(servers, _NO_TOPICS), errors))

@@ -1,4 +1,4 @@
-"""``FlushNotifier``: how a writer says how far each of its shapes is durable."""
+"""``FlushNotifier``: how a writer reports how far each of its shapes is durable."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,15 +21,15 @@ class FlushNotifier:
             notifier.start(durable)                            # what storage holds: (source, shape_id) -> LogOffset
             ...
             commit_to_storage()                                # first durable,
-            notifier.flushed("7301/1/shapes", "users", offset) # then said
+            notifier.flushed("7301/1/shapes", "users", offset) # then reported
             notifier.flush()                                   # confirmed by the brokers
 
-    ``flushed`` only takes note, and the last call for a shape counts: however many there are between two calls of
-    :meth:`publish` or :meth:`flush`, one notification is published for it. A shape's offset never goes back: a lower
-    one says the greatest again, as a writer does for resent changes that it already holds. Keys and partitioner are
-    those of capture's own records. It never publishes ``removed``, which is capture's to say.
+    ``flushed`` only records the offset: for each shape, one notification is published by the next :meth:`publish` or
+    :meth:`flush`, however many calls there were. A shape's offset never goes back: a lower one repeats the greatest, as
+    for resent changes that a writer already has. Keys and partitioner are those of capture's own records. Only capture
+    publishes ``removed``.
 
-    What it is told is not checked: an offset that is not durable makes PostgreSQL forget data that is stored nowhere.
+    Offsets are not verified: one that is not durable makes PostgreSQL delete WAL of data that is stored nowhere.
 
     The block waits for confirmation at its end, unless an exception leaves it. After a ``BrokerError`` create another
     notifier, and start it with what is durable.
@@ -44,13 +44,13 @@ class FlushNotifier:
         self._topic = config.topics.flushes
         self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._publisher = KafkaPublisher(config)
-        self._said: dict[tuple[str, str], LogOffset] = {}
+        self._offsets: dict[tuple[str, str], LogOffset] = {}
         self._waiting: set[tuple[str, str]] = set()
 
     def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
-        """Say again how far each ``(source, shape_id)`` is durable; returns once the brokers have confirmed it.
+        """Repeat how far each ``(source, shape_id)`` is durable; returns once the brokers have confirmed it.
 
-        The process before may have ended after a commit and before its notification, and nobody else would say it.
+        The previous process may have ended between a commit and its notification, which nothing else would repeat.
 
         Raises:
             ValueError: as :meth:`flushed`.
@@ -69,17 +69,17 @@ class FlushNotifier:
         if not (is_usable_name(source) and is_usable_name(shape_id)) or offset.tx_offset < 0:
             raise ValueError(f"({source!r}, {shape_id!r}) at {offset} cannot be notified: no such shape or offset")
         key = source, shape_id
-        self._said[key] = max(offset, self._said.get(key, offset))
+        self._offsets[key] = max(offset, self._offsets.get(key, offset))
         self._waiting.add(key)
 
     def publish(self) -> None:
-        """Hand what was said to the client, which sends it in the background; does not wait for confirmation.
+        """Pass what was recorded to the client, which sends it in the background; does not wait for confirmation.
 
         Raises:
             BrokerError: a notification cannot be delivered.
         """
         for source, shape_id in sorted(self._waiting):
-            record = record_of(FlushNotification(source, "flushed", shape_id, self._said[source, shape_id]))
+            record = record_of(FlushNotification(source, "flushed", shape_id, self._offsets[source, shape_id]))
             self._publisher.publish(self._topic, record.key, record.value)
         self._waiting.clear()
         self._publisher.poll()
@@ -94,7 +94,7 @@ class FlushNotifier:
         self._publisher.flush(self._retry_timeout_s)
 
     def close(self) -> None:
-        """Discard what is not confirmed; the next :meth:`start` says it again."""
+        """Discard what is not confirmed; the next :meth:`start` repeats it."""
         self._publisher.close()
 
     def __enter__(self) -> "FlushNotifier":

@@ -95,7 +95,7 @@ class KafkaPublisher:
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes of the values of those records; any thread may ask."""
+        """The bytes of the values of those records, for any thread."""
         # In this order, so that no confirmation in between makes it negative.
         confirmed_bytes = self._confirmed_bytes
         return self._published_bytes - confirmed_bytes

@@ -36,9 +36,9 @@ _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _PAUSE_S: Final = 0.1
 _REFUSED_AFTER_S: Final = 1.0
-"""Time enough for another broker of the list to answer."""
-_TOLD_AFTER_S: Final = 4.0
-"""A person who has started the program is still watching; where the error itself comes soon after, it is enough."""
+"""Long enough for another broker of the list to answer."""
+_LOG_WAITING_AFTER_S: Final = 4.0
+"""Soon enough for a person who has just started the program; not used if the error itself follows soon."""
 
 _T = TypeVar("_T")
 
@@ -117,7 +117,7 @@ class TopicAdmin:
         self._wait(created.values())
         for name, future in created.items():
             self._answer(future, name, "created", "CREATE")
-        # A broker may learn of a topic a moment after the controller has created it.
+        # A broker may list a topic only a moment after the controller has created it.
         deadline = time.monotonic() + self._timeout_s
         while None in self.facts(roles).values():
             if time.monotonic() > deadline:
@@ -162,7 +162,7 @@ class TopicAdmin:
             waited_s = time.monotonic() - started
             if self._errors.is_refusal and waited_s > _REFUSED_AFTER_S:
                 raise self._errors.refusal(self._config.bootstrap_servers)
-            if not self._is_waiting and waited_s > _TOLD_AFTER_S < self._timeout_s / 2:
+            if not self._is_waiting and waited_s > _LOG_WAITING_AFTER_S < self._timeout_s / 2:
                 self._is_waiting = True
                 log_waiting(self._config.bootstrap_servers, self._errors.last, self._timeout_s - waited_s)
 

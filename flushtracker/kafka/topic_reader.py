@@ -46,7 +46,7 @@ class TopicReader:
                 yield value
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
-        """The values with this key in the tails of the partitions; ever longer tails, until they cover everything."""
+        """The values with this key in the tails of the partitions, which grow until they cover everything."""
         partitions = self._partitions(topic)
         length = _FIRST_TAIL
         while True:

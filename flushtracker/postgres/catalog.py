@@ -22,10 +22,10 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 _KEYS: Final = """
 SELECT i.indrelid::bigint, a.attname, i.indisprimary, i.indisreplident
 FROM pg_index i
-CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, place)
+CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k.place <= i.indnkeyatts
-ORDER BY i.indrelid, k.place
+WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k.ordinal <= i.indnkeyatts
+ORDER BY i.indrelid, k.ordinal
 """
 _COLUMNS: Final = """
 SELECT attrelid::bigint, attname, atttypid::bigint FROM pg_attribute

@@ -141,7 +141,7 @@ def rows(
 
 @contextmanager
 def one_snapshot(connection: Connection) -> Iterator[None]:
-    """Let all queries of the body see the database as of one moment; within another such body, that of the other."""
+    """Let all queries of the body see the database as of one moment; nested, that of the outer body."""
     if connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
         yield
         return

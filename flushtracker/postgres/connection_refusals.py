@@ -1,4 +1,4 @@
-"""Which failures to connect to PostgreSQL no retry can fix, told from libpq's message, and what to do about each.
+"""Which failures to connect to PostgreSQL no retry can fix, recognized by libpq's message, and what to do about each.
 
 libpq gives no code for them. So where it or the server translates its messages, a refusal may not be recognized; it
 then counts as temporary, as any other failure does.
@@ -68,12 +68,12 @@ def _passfile(options: Mapping[str, str]) -> str:
 
 
 def _password_origin(message: str, options: Mapping[str, str]) -> str:
-    """Where libpq has found the password that the server refuses."""
+    """Where libpq found the password that the server refuses."""
     if options.get("password"):
         return "postgres.connection.password"
     if os.environ.get("PGPASSWORD"):
         return "PGPASSWORD"
-    # libpq says so only for a passfile.
+    # libpq names the origin only for a passfile.
     return f"the passfile {_passfile(options)}" if "password retrieved from file" in message else "elsewhere"
 
 

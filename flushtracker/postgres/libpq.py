@@ -123,7 +123,7 @@ def connection_error(connection: int) -> PostgresUnavailableError:
 
 
 def _result_error(result: int) -> PostgresError | None:
-    """The error that a result says, if any; the result is gone then."""
+    """The error that a result reports, if any; frees the result."""
     error, sqlstate = None, _libpq.PQresultErrorField(result, _SQLSTATE)
     if sqlstate is not None:
         text = str(_libpq.PQresultErrorMessage(result), "utf-8", "replace")

@@ -52,11 +52,11 @@ class RangeReader:
     ) -> None:
         """Connect, lock, and import the snapshot.
 
-        It waits for no lock. The connection that exported the snapshot has the same ones, so a lock that is not free at
-        once is wanted by somebody who waits for that connection to end.
+        It waits for no lock. The connection that exported the snapshot has the same locks, so a lock that is not free
+        at once is requested by a session that waits for that connection to end.
 
         Raises:
-            PostgresUnavailableError: the snapshot is gone, or a table's lock cannot be had.
+            PostgresUnavailableError: the snapshot is gone, or a table's lock cannot be acquired.
             PostgresError: the server refuses.
         """
         self._connection: Connection = connect_for_snapshot(options)

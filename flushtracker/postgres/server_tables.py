@@ -23,13 +23,13 @@ _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
 _UNFLAGGED: Final = {"full", "nothing"}
-"""Replica identities of which the flags of the columns do not tell the key."""
+"""Replica identities under which the columns' flags do not show the key."""
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
 They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The size of a
 new partition is read under a lock, which waits for the end of a migration; after a timeout capture connects again, and
-the server resends what is unconfirmed, so shorter would only cause more of that."""
+the server resends what is unconfirmed, so a shorter timeout would only cause more resends."""
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
@@ -157,7 +157,7 @@ class ServerTables:
             binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
         if facts is None or binding is None:
             raise ShapeError(f"{name}: there is no table {table} in this database")
-        # What makes a bound shape end must not be there from the start.
+        # What would end a bound shape must not be true from the start.
         if reason := publication_reason(binding, binding):
             publication = quote_ident(self._publication, self._connection)
             quoted = ".".join(quote_ident(part, self._connection) for part in definition.table)

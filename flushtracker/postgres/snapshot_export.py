@@ -1,17 +1,17 @@
 """``exported_table``: a snapshot of a table that other connections can read in.
 
 TRUNCATE, and what rewrites a table, are not MVCC-safe: a snapshot that was taken before one of them finds the table
-empty after it. So the table and its partitions are locked, in the weakest mode, before the snapshot is taken; to lock
+empty after it. So the table and its partitions are locked, in the weakest mode, before the snapshot is taken; locking
 takes no snapshot. From then on the catalog does not change what the snapshot shows, either. A reader
-(:mod:`flushtracker.postgres.range_reader`) has the same locks before it imports the snapshot, which fails once this
-transaction has ended. So whoever could import it needs this transaction no longer.
+(:mod:`flushtracker.postgres.range_reader`) takes the same locks before it imports the snapshot, which fails once this
+transaction has ended. So a reader that has imported it no longer needs this transaction.
 
 A snapshot also sees commits whose WAL is not flushed yet, with ``synchronous_commit = off``. A crash of the server
-would take them back, and give their LSNs and xids to others. So nothing is read before the WAL is flushed that far.
+would undo them, and others would get their LSNs and xids. So nothing is read before the WAL is flushed that far.
 
-The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot. So is the
-server's clock, while an advisory lock keeps other exports of the table away: of two exports, the later one by this
-clock has the later snapshot, which contains all that the earlier one contains.
+The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot. The server's
+clock is read then, too, while an advisory lock excludes other exports of the table: of two exports, the later one by
+this clock has the later snapshot, which contains all that the other one contains.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -113,7 +113,7 @@ def exported_table(
 
     Raises:
         ShapeError: there is no such table any more.
-        PostgresUnavailableError: a lock cannot be had at the moment, or the connection is lost.
+        PostgresUnavailableError: a lock cannot be acquired at the moment, or the connection is lost.
         PostgresError: the server refuses, or it or the database is not that of ``source``.
     """
     with closing(connect_for_snapshot(options)) as connection:

@@ -69,14 +69,14 @@ FROM pg_attribute
 WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
 ORDER BY attrelid, attnum
 """
-# A partitioned table has no rows to fill: its partitions tell, whose columns have the same names.
+# A partitioned table has no rows to fill, so its partitions are read, whose columns have the same names.
 _FILLED: Final = "SELECT attrelid::bigint, attname FROM pg_attribute WHERE attrelid = ANY(%s::oid[]) AND atthasmissing"
 # A constraint keeps its OID when its index is built again concurrently.
 _KEYS: Final = """
 SELECT DISTINCT ON (i.indrelid) i.indrelid::bigint, ARRAY(
-  SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, place)
+  SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-  WHERE k.place <= i.indnkeyatts ORDER BY k.place
+  WHERE k.ordinal <= i.indnkeyatts ORDER BY k.ordinal
 ), coalesce(c.oid, i.indexrelid)::bigint
 FROM pg_index i
 LEFT JOIN pg_constraint c ON c.conrelid = i.indrelid AND c.conindid = i.indexrelid AND c.contype IN ('p', 'u')

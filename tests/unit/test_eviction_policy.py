@@ -153,19 +153,19 @@ def test_a_limit_of_the_server_comes_first() -> None:
         ({"holder": {"held_bytes": 0}}, "'dead' holds 0 B, less than evict.at_least"),
         ({"holder": {"held_bytes": 15 * MB}}, "'dead' holds 15.0 MB, less than evict.at_least"),
         ({"holders": ()}, "no shape holds the ack"),
-        ({"has_job": False}, "there is no document of the tracking job that is of now"),
-        ({"job": {"at_ms": START_MS - FRESH_MS - 1}}, "there is no document of the tracking job that is of now"),
+        ({"has_job": False}, "there is no current document of the tracking job"),
+        ({"job": {"at_ms": START_MS - FRESH_MS - 1}}, "there is no current document of the tracking job"),
         ({"job": {"is_ready": False}}, "the tracking job does not know the source yet"),
         ({"job": {"batch_id": None}}, "the tracking job does not know the source yet"),
         ({"job": {"sources": ()}}, "the tracking job does not know the source yet"),
-        ({"batches": 0}, "the job has gone through no batch for evict.grace"),
+        ({"batches": 0}, "the job has finished no batch for evict.grace"),
         ({"source": {"last_seen_lsn": ACK + 100}}, "the job is behind: it has not seen what was published before"),
         ({"source": {"ack_lsn": ACK - 1}}, "the job's ack is not the one that capture has read"),
         ({"source": {"ack_lsn": ACK + 1}}, "the job's ack is not the one that capture has read"),
         ({"capture": {"acknowledged_lsn": None}}, "the job's ack is not the one that capture has read"),
         ({"capture": {"is_connected": False}}, "capture is not connected"),
-        ({"capture": {"slot": None}}, "the slot's figures are not of now"),
-        ({"slot": {"at_ms": START_MS - FRESH_MS - 1}}, "the slot's figures are not of now"),
+        ({"capture": {"slot": None}}, "the slot's figures are outdated"),
+        ({"slot": {"at_ms": START_MS - FRESH_MS - 1}}, "the slot's figures are outdated"),
         ({"slot": {"confirmed_lsn": ACK}}, "the slot is not confirmed up to the ack"),
         ({"slot": {"wal_status": "lost"}}, "the slot is lost"),
     ],
@@ -183,7 +183,7 @@ def test_a_job_that_returns_after_hours_may_first_read_what_it_has_missed() -> N
     policy = EvictionPolicy(RULE)
     world.run(10 * AFTER_MS, policy)
     world.has_job = True
-    assert world.run(GRACE_MS, policy).reason == "'dead' has not been seen to hold for evict.grace"
+    assert world.run(GRACE_MS, policy).reason == "'dead' has not held the ack for evict.grace"
     world.source["last_seen_lsn"] = ACK + 100
     assert "the job is behind" in world.run(GRACE_MS, policy).reason
     world.holders = world.holders[1:]
@@ -219,18 +219,18 @@ def test_a_shape_that_has_just_become_pending_has_its_own_time() -> None:
 
 
 def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect() -> None:
-    """The job has still to see the removal; then the hour has to pass."""
+    """The job must first see the eviction; then the hour must pass."""
     world, policy = World(), EvictionPolicy(RULE)
     assert world.run(2 * AFTER_MS, policy).shape_id == "dead"
     world.evictions = (Eviction("dead", world.now_ms, "…"),)
     decision = world.run(AFTER_MS, policy)
-    assert decision.reason == "'dead' is removed already, and the job has still to see that"
+    assert decision.reason == "'dead' is already evicted, but the job has not seen that yet"
     world.holders = world.holders[1:]
     world.capture["acknowledged_lsn"] = ACK - 1
     assert "the job's ack is not the one" in world.run(GRACE_MS, policy).reason, "the ack moves"
     world.capture.clear()
     decision = world.run(AFTER_MS, policy)
-    assert decision.reason == "'behind-it' waits: evictions of the last hour: 1, which is evict.at_most_per_hour"
+    assert decision.reason == "'behind-it' must wait: evictions in the last hour: 1, which is evict.at_most_per_hour"
     assert decision.is_postponed
     assert world.run(2 * HOUR_MS, policy).shape_id == "behind-it"
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
@@ -308,7 +308,7 @@ def test_a_job_that_has_hung_since_one_batch_is_not_asked() -> None:
     world.run(2 * TICK_MS, policy)
     world.batches = 0
     decision = world.run(2 * FRESH_MS, policy)
-    assert (decision.shape_id, decision.reason) == (None, "the job's last batch is not of now")
+    assert (decision.shape_id, decision.reason) == (None, "the job's last batch is outdated")
 
 
 _EVENTS: Final = ("gap", "long gap", "back", "no job", "not ready", "late", "job restarts", "capture restarts", "flush")

@@ -209,7 +209,7 @@ def test_newcomer_has_the_port_of_another_service(
     monkeypatch.setattr(first_contact, "_ANSWER_TIMEOUT_S", 0.5)
     (line,) = contact(silent, {}, caplog)
     assert line == (
-        f"waiting for kafka servers={silent} gives_up_after_s=600 reason=no answer as a broker gives one; "
+        f"waiting for kafka servers={silent} gives_up_after_s=600 reason=no answer like that of a broker; "
         "check that Kafka listens there, and security.protocol"
     )
 
@@ -224,7 +224,7 @@ def test_capture_says_while_it_waits_what_is_wrong_with_the_broker(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so once, long before it gives up."""
-    monkeypatch.setattr(topic_admin, "_TOLD_AFTER_S", 0.3)
+    monkeypatch.setattr(topic_admin, "_LOG_WAITING_AFTER_S", 0.3)
     address = refused()
     with pytest.raises(BrokerError, match="Connection refused"):
         TopicAdmin(KafkaConfig(address, Topics("a", "b", "c", "d")), timeout_s=1.5).facts()

@@ -1,1 +1,1 @@
-"""Eviction: when capture removes a shape that holds the slot's WAL, and how."""
+"""Eviction: when capture evicts a shape that holds the slot's WAL, and how."""

@@ -15,12 +15,12 @@ _SHARE: Final = re.compile(r"(?P<percent>[1-9][0-9]?) *%")
 _MOST_PER_HOUR: Final = 60
 
 MOST_OF_SAFE_WAL: Final = 0.8
-"""The greatest share of the WAL that the server allows the slot: beyond it the slot may be lost, with every shape."""
+"""Capture acts at the latest at this share of the WAL that the server allows: a lost slot ends every shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedLimit:
-    """How much WAL the slot may retain: so many bytes, or a share of what the server allows it."""
+    """How much WAL the slot may retain: a number of bytes, or a share of what the server allows."""
 
     bytes: int | None = None
     share: float | None = None

@@ -1,7 +1,7 @@
-"""``Evictor``: asks the tracking job who holds the slot, and keeps what the policy decides until capture's thread acts.
+"""``Evictor``: asks the tracking job which shape holds the slot, and decides by the policy whether to evict it.
 
-Capture's thread alone changes shapes, so the evictor only decides, in a thread of its own that may wait for HTTP. What
-it has decided counts for seconds: the next look may find the shape flushed.
+Only capture's thread changes shapes. So the evictor decides in a thread of its own, which may wait for HTTP, and
+capture's thread acts on the decision. A decision expires after seconds, because the shape may have flushed since.
 """
 
 import logging
@@ -33,7 +33,7 @@ class StatusClient(Protocol):
 
 
 class Evictor:
-    """Looks at ``read`` and the job's document in a thread, as a context manager; :meth:`evict` acts, in capture's."""
+    """A context manager: its thread reads capture's document and the job's. Capture's thread calls :meth:`evict`."""
 
     def __init__(self, rule: EvictionRule, peers: Sequence[StatusClient], read: Callable[[], CaptureStatus]) -> None:
         self._policy = EvictionPolicy(rule)
@@ -55,7 +55,7 @@ class Evictor:
         self._thread.join(_STOP_TIMEOUT_S)
 
     def evict(self, source: str, subscriptions: Subscriptions) -> None:
-        """In capture's thread, between two fragments: remove the shape of ``source`` that is to go, if there is one."""
+        """Evict the shape of ``source`` that was decided on, if any. For capture's thread, between two fragments."""
         made, self._decision = self._decision, None
         if made is None:
             return
@@ -79,7 +79,7 @@ class Evictor:
             if answer.error is None and isinstance(answer.status, JobStatus)
         ]
         knowing = [job for job in jobs if any(source.source == capture.source for source in job.sources)]
-        # Two jobs that know the source may disagree, and neither is to be trusted.
+        # Two jobs that know the source may disagree, and neither can be trusted.
         job = knowing[0] if len(knowing) == 1 else None
         decision = self._policy.decide(capture.at_ms, capture, job)
         self._decision = (time.monotonic(), decision) if decision.shape_id is not None else None

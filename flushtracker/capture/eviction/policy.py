@@ -1,28 +1,30 @@
-"""``EvictionPolicy``: which shape to remove so that the slot's WAL becomes free, if any.
+"""``EvictionPolicy``: which shape to evict, if any, so that the server can remove the slot's WAL.
 
-Removing a shape is permanent, and frees nothing if the shape is not what holds the WAL. So one is chosen only if all of
+An eviction is permanent, and frees nothing if the shape is not what holds the WAL. So a shape is chosen only if all of
 this has been true at every look for the grace period (:class:`_Look`):
 
-- the slot's figures and the job's document are of now, and the job is the only one that knows the source;
+- the slot's figures and the job's document are current, and the job is the only one that knows the source;
 - the job's ack is the one that capture has read, and the slot is confirmed up to it: so the slot waits for the job's
   next ack, not for capture, and not for a job that is dead or acknowledges something else;
-- the same shape holds the ack, and has made no progress. It is the first of the job's holders, and no other is looked
-  at.
+- the same shape holds the ack, and has made no progress. It is the first of the job's holders; the others are not
+  considered.
 
 and if, over this period,
 
-- the job has gone through a batch, the last one just now, and has seen all that capture had published at its beginning:
+- the job has finished a batch, the last one just now, and has seen all that capture had published at its beginning:
   so it does not hang, is not behind, and has not merely failed to read that the shape was flushed;
-- the server has written WAL. At an idle server time passes, but nothing accumulates;
-- no eviction is still without effect, and the last hour had fewer than ``at_most_per_hour``;
+- the server has written WAL. On an idle server time passes, but nothing accumulates;
+- every eviction has had its effect, and the last hour had fewer than ``at_most_per_hour``;
 
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
 
-Then the shape goes if it was seen without progress for longer than ``remove_after``; or if the slot retains more than
-its limit, at least half of which this shape holds. The other half may be an open transaction, which no removal ends.
+Then the shape is evicted if it was seen without progress for longer than ``remove_after``; or if the slot retains more
+than its limit, and this shape holds at least half of it. The other half may be an open transaction, which no eviction
+ends.
 
-For ``remove_after`` only the time counts since when every look found capture and the job in order, the job not behind.
-``since_ms`` survives a restart; but while capture, the job or the whole machine was down, so was perhaps the writer.
+For ``remove_after``, only the time counts during which every look found capture and the job in order, and the job not
+behind. ``since_ms`` survives a restart; but while capture, the job or the whole machine was down, the writer may have
+been down too.
 """
 
 from collections import deque
@@ -35,15 +37,15 @@ from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 FRESH_MS: Final = 30_000
-"""A document or figure that is older, or as much ahead of capture's clock, counts for nothing."""
+"""A document or figure that is older, or further ahead of capture's clock, is ignored."""
 HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The shape of ``source`` to remove, and why, as its entry in the registry will say; or ``None``, and why not.
+    """The shape of ``source`` to evict, and the reason for its entry in the registry; or ``None``, and why not.
 
-    ``is_postponed``: one is to go, but not within this hour.
+    ``is_postponed``: a shape is over a limit, but the last hour had too many evictions.
     """
 
     source: str
@@ -54,7 +56,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one look found in order: who holds the ack since when, and how far everything was."""
+    """One look that found all in order: which shape holds the ack, since when, and how far everything was."""
 
     at_ms: int
     source: str
@@ -69,7 +71,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Capture and the job are in order since ``since_ms``, at every look until ``at_ms``, and are the same ``runs``."""
+    """Capture and the job were in order at every look from ``since_ms`` to ``at_ms``, and were the same ``runs``."""
 
     since_ms: int
     at_ms: int
@@ -77,14 +79,14 @@ class _Order:
 
     @classmethod
     def after(cls, last: "_Order | None", at_ms: int, runs: tuple[str, int, int]) -> "_Order":
-        """After a look that found them in order, given what was known before it."""
+        """After a look at ``at_ms`` that found them in order; ``last`` is what was known before."""
         if last is None or last.runs != runs or not 0 <= at_ms - last.at_ms <= FRESH_MS:
             return cls(at_ms, at_ms, runs)
         return cls(last.since_ms, at_ms, runs)
 
 
 class EvictionPolicy:
-    """Decides by the documents of capture and of the job alone. Call :meth:`decide` every few seconds."""
+    """Decides only by the documents of capture and of the job. Call :meth:`decide` every few seconds."""
 
     def __init__(self, rule: EvictionRule) -> None:
         self._rule = rule
@@ -129,12 +131,13 @@ class EvictionPolicy:
             return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
         if recent >= self._rule.at_most_per_hour:
-            reason = f"{holder.shape_id!r} waits: evictions of the last hour: {recent}, which is evict.at_most_per_hour"
+            count = f"evictions in the last hour: {recent}, which is evict.at_most_per_hour"
+            reason = f"{holder.shape_id!r} must wait: {count}"
             return Decision(source.source, None, reason, is_postponed=True)
         return Decision(source.source, holder.shape_id, cause)
 
     def _first_look(self, look: _Look) -> _Look:
-        """Keep the looks of a little more than the grace period, all at the same stall; return the oldest."""
+        """Keep the looks of a little more than the grace period, all at one stall; return the oldest."""
         looks = self._looks
         if looks and (_stall(looks[-1]) != _stall(look) or not 0 <= look.at_ms - looks[-1].at_ms <= FRESH_MS):
             looks.clear()
@@ -144,13 +147,13 @@ class EvictionPolicy:
         return looks[0]
 
     def _not_yet(self, look: _Look, first: _Look, holder: Holder) -> str | None:
-        """Why the stall has not been seen for long enough, or holds nothing; ``None`` if it has."""
+        """Why the stall is too short to act on, or too small; ``None`` if it is neither."""
         if look.at_ms - first.at_ms < self._rule.grace_ms:
-            return f"{holder.shape_id!r} has not been seen to hold for evict.grace"
+            return f"{holder.shape_id!r} has not held the ack for evict.grace"
         if holder.held_bytes < self._rule.at_least_bytes:
             return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than evict.at_least"
         if look.batch_id <= first.batch_id:
-            return "the job has gone through no batch for evict.grace"
+            return "the job has finished no batch for evict.grace"
         if look.seen_lsn < first.published_lsn:
             return "the job is behind: it has not seen what was published before"
         if look.written_lsn <= first.written_lsn:
@@ -158,7 +161,7 @@ class EvictionPolicy:
         return None
 
     def _cause(self, stalled_ms: int, seen_ms: int, holder: Holder, slot: SlotStatus) -> str | None:
-        """Why the shape is to go, as the registry will say it; ``None`` if it is within the limits."""
+        """Why the shape is evicted, for the registry; ``None`` if it is within the limits."""
         rule, limit = self._rule, None
         if rule.remove_after_ms is not None and min(stalled_ms, seen_ms) > rule.remove_after_ms:
             limit = "evict.remove_after"
@@ -184,26 +187,26 @@ def _source_of(capture: CaptureStatus, job: JobStatus | None) -> SourceStatus | 
 
 
 def _capture_fault(now_ms: int, capture: CaptureStatus) -> str | None:
-    """Why capture's side says nothing about who holds the slot; ``None`` if it does."""
+    """Why capture's document does not tell what holds the slot; ``None`` if it does."""
     slot = capture.slot
     if not capture.is_connected or capture.published_lsn is None:
         return "capture is not connected"
     if slot is None or abs(now_ms - slot.at_ms) > FRESH_MS:
-        return "the slot's figures are not of now"
+        return "the slot's figures are outdated"
     return "the slot is lost" if slot.wal_status == "lost" else None
 
 
 def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) -> str | None:
-    """Why the job's side says nothing about it; ``None`` if it does."""
+    """Why the job's document does not tell; ``None`` if it does."""
     if job is None or abs(now_ms - job.at_ms) > FRESH_MS:
-        return "there is no document of the tracking job that is of now"
+        return "there is no current document of the tracking job"
     if not job.is_ready or job.batch_id is None or source is None:
         return "the tracking job does not know the source yet"
     return None
 
 
 def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
-    """Why no shape holds the slot now although all is in order, as while the ack moves; ``None`` if one does."""
+    """Why no shape holds the slot although all is in order, such as while the ack moves; ``None`` if one does."""
     if source.ack_lsn != capture.acknowledged_lsn:
         return "the job's ack is not the one that capture has read"
     confirmed_lsn = None if capture.slot is None else capture.slot.confirmed_lsn
@@ -213,12 +216,12 @@ def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
         return "no shape holds the ack"
     first = source.holders[0].shape_id
     if first in {eviction.shape_id for eviction in capture.evictions}:
-        return f"{first!r} is removed already, and the job has still to see that"
+        return f"{first!r} is already evicted, but the job has not seen that yet"
     return None
 
 
 def _hang(job: JobStatus) -> str | None:
-    """Why a document that is of now may tell what is no more: it has what the last batch has seen."""
+    """Why a fresh document may be outdated: it shows what the last batch has seen."""
     if job.batch_at_ms is None or abs(job.at_ms - job.batch_at_ms) > FRESH_MS:
-        return "the job's last batch is not of now"
+        return "the job's last batch is outdated"
     return None
