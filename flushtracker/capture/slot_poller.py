@@ -4,7 +4,6 @@ Capture's thread may be blocked by Kafka for minutes, and that is when the slot'
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from threading import Event, Thread
@@ -13,6 +12,7 @@ from typing import Final
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, connect, limit_statements
 from flushtracker.postgres.slot import read_slot_status
+from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import SlotStatus
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class SlotPoller:
         with closing(self._connect(self._options)) as connection:
             limit_statements(connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S)
             while not self._stop.is_set():
-                found = read_slot_status(connection, self._slot, int(time.time() * 1000))
+                found = read_slot_status(connection, self._slot, now_ms())
                 if found is not None:
                     self.last = found
                     if self._has_failed:

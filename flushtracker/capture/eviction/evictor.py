@@ -14,6 +14,7 @@ from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.capture.eviction.policy import Decision, EvictionPolicy
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.monitoring.peers import PeerAnswer
+from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
 
@@ -62,7 +63,7 @@ class Evictor:
         made_s, decision = made
         is_old = time.monotonic() - made_s > 2 * self._tick_s + _SHORTEST_TICK_S
         if decision.shape_id is not None and decision.source == source and not is_old:
-            subscriptions.evict(decision.shape_id, decision.reason, int(time.time() * 1000))
+            subscriptions.evict(decision.shape_id, decision.reason, now_ms())
 
     def _run(self) -> None:
         while not self._stop.wait(self._tick_s):
