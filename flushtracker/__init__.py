@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from flushtracker.delta.log.shape_log_reader import ShapeRead, read_shape, read_shape_log
+    from flushtracker.delta.log.reader import ShapeRead, read_shape, read_shape_log
     from flushtracker.errors import DecodeError, FlushtrackerError, GapError
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 _NAMES: Final = {
-    "delta.log.shape_log_reader": ("ShapeRead", "read_shape", "read_shape_log"),
+    "delta.log.reader": ("ShapeRead", "read_shape", "read_shape_log"),
     "errors": ("DecodeError", "FlushtrackerError", "GapError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),

@@ -23,7 +23,7 @@ from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
-from flushtracker.delta.acks.ack_reader import AckReader
+from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader

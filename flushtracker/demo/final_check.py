@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.postgres.connection import connect

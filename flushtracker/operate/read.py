@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader, ShapeRead
+from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
 from flushtracker.errors import ShapeEndedError, printable
 from flushtracker.process.program import StopRequest, print_status
 from flushtracker.wal.log_offset import LogOffset

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import Row
 

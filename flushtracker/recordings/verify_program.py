@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.recordings.comparison import differences
 from flushtracker.recordings.recorded_tables import RecordedTables
 from flushtracker.recordings.recording import read_recording

@@ -1,4 +1,4 @@
-"""Reads shape logs with Spark: the same as :mod:`flushtracker.delta.log.shape_log_reader`, as DataFrames.
+"""Reads shape logs with Spark: the same as :mod:`flushtracker.delta.log.reader`, as DataFrames.
 
 The table's log is read here, for the version and the bound; the rows are read by Spark's executors, of that version
 alone, and are not collected. Folding shuffles by key: no task holds more of the shape than its keys.
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.log.column_types import decimal_places
 from flushtracker.delta.log.found_shape import FoundShape
-from flushtracker.delta.log.shape_log import SCHEMA
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.table import SCHEMA
 from flushtracker.shape_log.fold import END_ROWS, UPDATE_WITHOUT_INSERT
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
@@ -69,7 +69,7 @@ class SparkShapeLogReader:
         snapshot: int | None = None,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
-        """The log of a shape, as :func:`~flushtracker.delta.log.shape_log_reader.read_shape_log` but without order."""
+        """The log of a shape, as :func:`~flushtracker.delta.log.reader.read_shape_log` but without order."""
         shape = self._reader.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
         begun_with = shape.attempt if snapshot is None else snapshot
         return SparkShapeRead(shape.source, shape_id, self._rows(shape, after), shape.bound, begun_with)
@@ -83,7 +83,7 @@ class SparkShapeLogReader:
         typed: bool = False,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
-        """The rows of a shape, as :func:`~flushtracker.delta.log.shape_log_reader.read_shape` but without order.
+        """The rows of a shape, as :func:`~flushtracker.delta.log.reader.read_shape` but without order.
 
         A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
         registry does not know the columns, a query finds those that the log names.

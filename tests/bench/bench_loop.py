@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
 
-from flushtracker.delta.log.shape_log import open_shape_log
+from flushtracker.delta.log.table import open_shape_log
 from flushtracker.delta.storage import query_rows
 from flushtracker.demo import services
 from flushtracker.demo.services import Demo

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from flushtracker.jobs.snapshot.snapshot_loop import SnapshotLoop
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.program import log_to_stderr
 from flushtracker.shapes.definition import ShapeDefinition

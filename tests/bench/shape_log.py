@@ -10,11 +10,11 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.log import shape_log_upkeep
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFile, LogFiles
-from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
-from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log import upkeep as upkeep_module
+from flushtracker.delta.log.files import LogFile, LogFiles
+from flushtracker.delta.log.reader import read_shape, read_shape_log
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.bench.measure import Table
 from tests.support.shape_log_rows import append_transactions
@@ -35,11 +35,11 @@ def tables(*, quick: bool) -> Iterator[Table]:
         create_shape_log(log)
         # Old files go at once, and a vacuum is due about every third day.
         DeltaTable(log).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
-        shape_log_upkeep.VACUUM_EVERY, kept = 50, shape_log_upkeep.VACUUM_EVERY  # type: ignore[misc]
+        upkeep_module.VACUUM_EVERY, kept = 50, upkeep_module.VACUUM_EVERY  # type: ignore[misc]
         try:
             yield _month(log, shape_ids, appends, rows_each, settings)
         finally:
-            shape_log_upkeep.VACUUM_EVERY = kept  # type: ignore[misc]
+            upkeep_module.VACUUM_EVERY = kept  # type: ignore[misc]
 
 
 def _month(log: str, shape_ids: list[str], appends: int, rows_each: int, settings: MergeSettings) -> Table:

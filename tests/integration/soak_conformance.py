@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.log.shape_log_files import LogFiles
+from flushtracker.delta.log.files import LogFiles
 
 _WRITER = [sys.executable, "-m", "tests.support.conforming_writer"]
 

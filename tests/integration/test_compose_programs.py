@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from flushtracker import read_shape
-from flushtracker.delta.acks.ack_reader import AckReader
+from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import FlushtrackerError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres

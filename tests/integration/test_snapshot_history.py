@@ -17,7 +17,7 @@ from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
-from flushtracker.jobs.snapshot import table_snapshot
+from flushtracker.jobs.snapshot import attempt as table_snapshot
 from flushtracker.jobs.snapshot.read_ranges import RangeError, read_function
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.snapshot_export import exported_table

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
+from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.errors import (
     ConfigError,
     PostgresError,
@@ -25,7 +25,7 @@ from flushtracker.errors import (
 )
 from flushtracker.jobs.snapshot import read_plan
 from flushtracker.jobs.snapshot.append_job import AppendJob
-from flushtracker.jobs.snapshot.snapshot_loop import SnapshotLoop
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -121,7 +121,7 @@ def test_attempt_is_above_every_attempt_of_the_log(
     """Also if the server's clock was set back, as it seems if the log is of the future."""
     rig.define(ShapeDefinition("one", USERS))
     future = 4_000_000_000_000_000
-    monkeypatch.setattr("flushtracker.jobs.snapshot.table_snapshot.snapshot_attempts", lambda *_: {("s", "x"): future})
+    monkeypatch.setattr("flushtracker.jobs.snapshot.attempt.snapshot_attempts", lambda *_: {("s", "x"): future})
     take(spark, rig)
     assert {row["chunk"] for row in rig.rows("one")} == {future + 1}
 

@@ -11,9 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake import Schema as DeltaSchema
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.acks import ack_table
-from flushtracker.delta.acks.ack_reader import read_ack_history
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks import table as ack_table
+from flushtracker.delta.acks.reader import read_ack_history
+from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import SinkError
 

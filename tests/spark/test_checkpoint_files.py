@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import StateError
-from flushtracker.jobs.track.committed_reports import REMEDIES
+from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFiles
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import SinkError
-from flushtracker.jobs.write import row_files
-from flushtracker.jobs.write.row_files import RowFiles
+from flushtracker.jobs.write import driver
+from flushtracker.jobs.write.driver import RowFiles
 from flushtracker.spark.hadoop_files import HadoopFiles
 
 _COLUMNS = "'7301/1/shapes' AS source, 'users' AS shape_id, id AS tx_offset, 0L AS op_offset"
@@ -23,7 +23,7 @@ def test_rows_of_a_batch_become_files_beside_the_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No folder of a batch is left; on a disk there would be one more with each batch."""
-    monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 10)
+    monkeypatch.setattr(driver, "_ROWS_PER_FILE", 10)
     log = str(tmp_path / "log")
     files = RowFiles(log, LogFiles(create_shape_log(log), {}))
     written = files.write(_rows(spark, 25), 25, version=7)

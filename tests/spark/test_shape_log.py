@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
-from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.jobs.write.log_ends import read_log_ends
 from flushtracker.shape_log.merge_plan import MergeSettings

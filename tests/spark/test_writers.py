@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import StateConfig
-from flushtracker.delta.log.log_claim import LogClaim
-from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent

@@ -10,7 +10,7 @@ from threading import Event, Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import FlushtrackerError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent

@@ -6,7 +6,7 @@ The test runs each part step by step, so it knows at any moment what has been fl
 import random
 from dataclasses import dataclass, field
 
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of

@@ -15,7 +15,7 @@ import yaml
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.topic_admin import TopicAdmin

@@ -12,9 +12,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from flushtracker.cli import main
-from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
-from flushtracker.jobs.write import upkeep_thread
+from flushtracker.jobs.write import background
 from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.merge_plan import MergeSettings
@@ -22,9 +22,9 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 
 def write(config: Path, data: Path) -> int:
     """Run the job until it is killed; its upkeep merges every two files at once."""
-    upkeep_thread._PERIOD_S = 0.3  # type: ignore[misc]
+    background._UPKEEP_PERIOD_S = 0.3  # type: ignore[misc]
     upkeep = partial(ShapeLogUpkeep, settings=MergeSettings(merge_files=2))
-    upkeep_thread.ShapeLogUpkeep = upkeep  # type: ignore[assignment,attr-defined]
+    background.ShapeLogUpkeep = upkeep  # type: ignore[assignment,attr-defined]
     kafka = load_kafka_config(config)
     file = data / "write_shapes.yaml"
     file.write_text(

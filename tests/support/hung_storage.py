@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from flushtracker.cli import main
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.spark import job_run
 
 

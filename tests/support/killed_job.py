@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 from flushtracker.cli import main
-from flushtracker.delta.acks.ack_table import AckTable
+from flushtracker.delta.acks.table import AckTable
 from flushtracker.jobs.track.driver import AckDriver
 from tests.support.kill_points import KillPoints, arm
 

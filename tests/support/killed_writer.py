@@ -10,8 +10,7 @@ import sys
 from typing import Final
 
 from flushtracker.cli import main
-from flushtracker.jobs.write.driver import WriteDriver
-from flushtracker.jobs.write.row_files import RowFiles
+from flushtracker.jobs.write.driver import RowFiles, WriteDriver
 from tests.support.kill_points import KillPoints, arm
 
 POINTS: Final[KillPoints] = {

@@ -7,7 +7,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.acks.ack_reader import AckReader, read_ack_history
+from flushtracker.delta.acks.reader import AckReader, read_ack_history
 from flushtracker.delta.storage import table_rows
 from flushtracker.demo.final_check import check_shapes
 from flushtracker.shape_log.log_row import COMMIT

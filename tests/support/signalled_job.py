@@ -9,7 +9,7 @@ import sys
 import time
 
 from flushtracker.cli import main
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.table import AckRow, AckTable
 
 _append = AckTable.append
 

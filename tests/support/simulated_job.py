@@ -22,13 +22,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
-from flushtracker.delta.acks.ack_table import AckTable
+from flushtracker.delta.acks.table import AckTable
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.jobs.track.committed_reports import CommittedReports
 from flushtracker.jobs.track.dead_letters import DeadLetters
-from flushtracker.jobs.track.driver import AckDriver
+from flushtracker.jobs.track.driver import AckDriver, CommittedReports
 from flushtracker.jobs.track.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
-from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.rows import ROW_SCHEMA, read_parts
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.shape_group import ShapeGroup
@@ -109,7 +108,7 @@ class SimulatedJob:
         acks = cast("AckTable", table.open() if opened is None else opened)
         acks.fence_others()
         self.dead_letters = CountedDeadLetters()
-        self.watch = JobWatch(60_000)
+        self.watch = LiveJobStatus(60_000)
         self.driver = AckDriver(acks, cast("DeadLetters", self.dead_letters), self.watch)
         self.driver.restore(self.checkpoint.committed_reports())
         # As in Spark, new chains and groups start from the acks at the job's start.

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.question import Answer

@@ -11,7 +11,7 @@ import yaml
 from deltalake import DeltaTable
 
 from flushtracker.config.snapshot_config import SnapshotConfig, load_snapshot_config
-from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry, TableEntry

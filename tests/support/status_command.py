@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.table import AckRow, AckTable
 from tests.support.status_pages import ACK, SEEN, SOURCE
 
 ROOT: Final = Path(__file__).parents[2]

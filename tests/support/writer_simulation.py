@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.delta.log.log_claim import LogClaim, LogRows
+from flushtracker.delta.log.claim import LogClaim, LogRows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flushtracker.delta.log.log_claim import LogClaim
-from flushtracker.delta.log.shape_log import SEARCHED, create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFiles
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.table import SEARCHED, create_shape_log
 from flushtracker.delta.storage import table_rows
 from tests.support.shape_log_rows import arrow, commit, item
 

@@ -288,9 +288,7 @@ def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "module", ["jobs.track.group_state", "jobs.track.rows", "jobs.track.fragment_heads", "jobs.write.group_state"]
-)
+@pytest.mark.parametrize("module", ["jobs.track.group_state", "jobs.track.rows", "jobs.write.group_state"])
 def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:
     """Executors have pyspark, pandas with numpy, pyarrow, and what ``--py-files`` ships: this and sortedcontainers."""
     available = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "sortedcontainers"}

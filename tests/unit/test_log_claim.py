@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from flushtracker.delta.log.log_claim import LogClaim
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFiles
-from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings

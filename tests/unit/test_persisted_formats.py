@@ -3,7 +3,8 @@
 import json
 from dataclasses import replace
 
-from flushtracker.delta.acks import ack_table, app_transactions
+from flushtracker.delta.acks import app_transactions
+from flushtracker.delta.acks import table as ack_table
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.jobs.track.group_state import STATE_SCHEMA
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.cli import main
-from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.wal.log_offset import LogOffset

@@ -13,8 +13,8 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.cli import main
-from flushtracker.delta.acks.ack_reader import Ack, AckHistory, read_ack_history
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
+from flushtracker.delta.acks.reader import Ack, AckHistory, read_ack_history
+from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.errors import DecodeError
 from flushtracker.event_files import StreamWriter
 from flushtracker.events.stream_events import FragmentEvent

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader, read_shape, read_shape_log
+from flushtracker.delta.log.reader import ShapeLogReader, read_shape, read_shape_log
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, DecodeError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry

@@ -12,12 +12,14 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from flushtracker.delta.log import shape_log, shape_log_upkeep, uncounted_rows
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFile, LogFiles, RunPart, by_run, chunks
-from flushtracker.delta.log.shape_log_reader import read_shape, read_shape_log
-from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
-from flushtracker.delta.log.sorted_run import sort
+from flushtracker.delta.log import snapshots
+from flushtracker.delta.log import table as shape_log
+from flushtracker.delta.log import upkeep as shape_log_upkeep
+from flushtracker.delta.log.files import LogFile, LogFiles, RunPart, by_run
+from flushtracker.delta.log.merge import sort
+from flushtracker.delta.log.reader import read_shape, read_shape_log
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import query_rows, table_rows
 from flushtracker.errors import ShapeEndedError
@@ -94,7 +96,7 @@ def test_shape_of_many_rows_is_cut_into_files(log: str) -> None:
         # In whatever order the table's log lists them.
         ((_, run),) = by_run(reversed(files(log))).items()
         assert 8 <= len(run) <= 14
-        rows = pa.concat_tables(chunks(run, LogFiles(DeltaTable(log), {})))
+        rows = pa.concat_tables(LogFiles(DeltaTable(log), {}).read_each(run))
         assert rows == sort(rows)
     assert len(read_shape(log, "users").rows) == 10_000
 
@@ -178,8 +180,8 @@ class _Interrupted(LogFiles):
         super().__init__(DeltaTable(log), {})
         self._meanwhile, self._checked, self._has_written, self._is_done = meanwhile, checked, False, False
 
-    def write(self, rows: pa.Table, run_part: RunPart | None) -> AddAction:
-        written = super().write(rows, run_part)
+    def write(self, rows: pa.Table, place: RunPart | None) -> AddAction:
+        written = super().write(rows, place)
         self._has_written = True
         if not self._checked:
             self._interrupt()
@@ -313,7 +315,7 @@ def test_current_snapshots_are_read_once(log: str, monkeypatch: pytest.MonkeyPat
         queries.append(text)
         return query_rows(table, text)
 
-    monkeypatch.setattr(uncounted_rows, "query_rows", query)
+    monkeypatch.setattr(snapshots, "query_rows", query)
     upkeep = ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2))
     append(log, snapshot_rows(taken(1, "11:11:", 11), {"1": {"id": "1"}}))
     for tx in range(12, 24):

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from flushtracker.errors import ConfigError
-from flushtracker.jobs.snapshot import table_snapshot
+from flushtracker.jobs.snapshot import attempt
 from flushtracker.jobs.snapshot.append_job import AppendJob
 from flushtracker.jobs.snapshot.read_plan import ReadPlan
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -55,9 +55,9 @@ def test_job_whose_jvm_is_lost_has_appended_nothing() -> None:
 
 def test_attempt_ends_before_a_vacuum_could_delete_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are not part of the log yet are deleted when they are older than its retention."""
-    monkeypatch.setattr(table_snapshot, "_MOST_S", -1.0)
+    monkeypatch.setattr(attempt, "_MOST_S", -1.0)
     job: Any = EndlessJob()
     nothing: Any = SimpleNamespace(poll=logging.debug)
     with pytest.raises(ConfigError, match="delete its first files"):
-        table_snapshot._run(job, nothing, nothing, Event())
+        attempt._run(job, nothing, nothing, Event())
     assert job.is_canceled

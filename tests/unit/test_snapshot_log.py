@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
-from flushtracker.delta.log.shape_log_upkeep import ShapeLogUpkeep
+from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import ConfigError, SnapshotMissingError
 from flushtracker.shape_log.fold import END_ROWS

@@ -16,9 +16,9 @@ from deltalake import write_deltalake
 
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
-from flushtracker.delta.acks.ack_reader import AckReader
-from flushtracker.delta.acks.ack_table import AckTable
-from flushtracker.delta.log.shape_log import create_shape_log
+from flushtracker.delta.acks.reader import AckReader
+from flushtracker.delta.acks.table import AckTable
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import PostgresUnavailableError, SinkError
 
 DEADLINE_S: Final = 10.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError
 from flushtracker.recordings.comparison import differences
 from flushtracker.recordings.recorded_tables import RecordedTables

@@ -8,7 +8,7 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from flushtracker.delta.log.shape_log import SCHEMA
+from flushtracker.delta.log.table import SCHEMA
 from flushtracker.errors import FlushtrackerError, SinkError
 from flushtracker.jobs.snapshot.read_plan import ReadPlan
 from flushtracker.jobs.snapshot.read_ranges import SCHEMA as READ_SCHEMA

@@ -3,7 +3,7 @@
 import argparse
 
 from flushtracker.config.snapshot_config import load_snapshot_config
-from flushtracker.jobs.snapshot.snapshot_loop import SnapshotLoop
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.spark.job_run import run_job
 from flushtracker.spark.start_checks import check_start
 

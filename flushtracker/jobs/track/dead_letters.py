@@ -1,4 +1,4 @@
-"""``DeadLetters``: the table of unreadable flush notifications, which stays small as long as there are few of them."""
+"""``DeadLetters``: the Delta table of malformed flush notifications."""
 
 import logging
 from typing import Final
@@ -21,7 +21,7 @@ _RETENTION: Final = {
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-"""Of a new table; Delta's own would keep the log of each batch for a month."""
+"""Properties of a new table; with Delta's defaults, the log of each batch would be kept for a month."""
 
 
 class DeadLetters:
@@ -32,7 +32,7 @@ class DeadLetters:
         self._commits: int | None = None
 
     def append(self, batch: DataFrame, batch_id: int, count: int) -> None:
-        """Append the ``count`` dead letters among a batch's output rows; a replayed batch adds nothing.
+        """Append the ``count`` dead letters among a batch's output rows; a rerun of the batch adds nothing.
 
         Raises:
             SinkError: the table cannot be written.
@@ -61,7 +61,7 @@ class DeadLetters:
             self._compact(spark)
 
     def _count_commits(self, spark: SparkSession) -> int:
-        """The number of commits of the table, from the names in its log, of which there may be many."""
+        """The number of commits of the table, from the names of the files in its log."""
         names = HadoopFiles(spark, self._path).names("_delta_log")
         return max((int(name[:20]) + 1 for name in names if name[:20].isdigit() and name.endswith(".json")), default=0)
 

@@ -1,55 +1,88 @@
 """The driver's side of a micro-batch: the groups' rows in, one ack for each source out.
 
-Nothing is acknowledged before the whole batch is known to be free of errors, and the trackers change before the ack
-table does. If that raises, these trackers are discarded: the next driver rebuilds them from the committed state
-(``restore``). Whether or not an ack advances, the job's watch is told after each batch what holds it.
+Nothing is acknowledged before the whole batch is known to be free of errors. The trackers change before the ack table
+does: if writing it fails, they are discarded, and the next driver rebuilds them from the committed state
+(``AckDriver.restore``). After each batch the live status gets what holds each ack, whether or not it has advanced.
 """
 
 import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from flushtracker.delta.acks.ack_table import AckRow, AckTable
-from flushtracker.jobs.track.committed_reports import REMEDIES, CommittedReports
+from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.group_state import DEAD_LETTER, REPORT, UNREADABLE
-from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.spark.batch_driver import BatchDriver
+from flushtracker.spark.committed_state import Remedies, read_state_rows
 from flushtracker.spark.group_errors import raise_first_error
-from flushtracker.tracking.source_tracker import ReportRow, SourceTrackers
+from flushtracker.tracking.packed_state import START_OVER
+from flushtracker.tracking.shape_group import check_group_version
+from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
 
-class AckDriver(BatchDriver):
-    """Keeps a tracker for each source; ``watch`` tells others what they know."""
+REMEDIES: Final = Remedies(
+    "change it back, set state.checkpoint to a new path, or start once with --recover",
+    START_OVER,
+)
 
-    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters, watch: JobWatch) -> None:
+
+@dataclass(frozen=True, slots=True)
+class CommittedReports:
+    """The last report of every group when ``batch_id`` was committed; -1 if no batch was."""
+
+    batch_id: int = -1
+    reports: list[ReportRow] = field(default_factory=list)
+
+
+def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: int) -> CommittedReports:
+    """Read the last committed batch's state.
+
+    Raises:
+        StateError: the state cannot be read, or was written with another number of shape groups, or by a release with
+            another format.
+    """
+    fields = ("report", "substring(packed, 1, 1) AS version")
+    batch_id, rows = read_state_rows(spark, checkpoint, shape_groups, fields, REMEDIES)
+    for row in rows:
+        if row["shape_group"] != CHAIN:
+            check_group_version(bytes(row["version"]))
+    return CommittedReports(batch_id, [ReportRow(row["source"], row["shape_group"], row["report"]) for row in rows])
+
+
+class AckDriver(BatchDriver):
+    """Keeps a tracker for each source; ``status`` gets what they know."""
+
+    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus) -> None:
         super().__init__(REMEDIES)
         self.trackers = SourceTrackers(ack_table.last_ack)
         self._ack_table = ack_table
         self._dead_letters = dead_letters
-        self._watch = watch
+        self._status = status
 
     def restore(self, state: CommittedReports) -> None:
         """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
         self.trackers.apply(state.reports)
         self.expected_batch_id = state.batch_id + 1
         self._acknowledge({source: tracker.ack_lsn for source, tracker in self.trackers.items()}, state.batch_id)
-        self._watch.note_sources(self.trackers)
+        self._status.note_sources(self.trackers)
 
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another driver writes to the ack table."""
         self._ack_table.require_not_fenced()
 
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Let the watch tell since when: if the batch hangs, nothing else shows it."""
-        with self._watch.processing():
+        """Have the live status show since when a batch is processed: if it hangs, nothing else shows it."""
+        with self._status.processing():
             super().handle_batch(batch, batch_id)
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
@@ -58,18 +91,18 @@ class AckDriver(BatchDriver):
         rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
         raise_first_error(rows)
         self._apply(rows, batch_id, started)
-        # Only now: they delay nothing but the next batch, and if they fail, the acks are right all the same.
+        # After the acks: dead letters delay only the next batch, and a failure to write them leaves the acks right.
         if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
             self._dead_letters.append(batch, batch_id, dead_letters)
         events = sum(row["events"] for row in rows if row["kind"] == REPORT)
         batch_ms = int((time.monotonic() - started) * 1000)
-        self._watch.note_batch(batch_id, batch_ms=batch_ms, events=events, dead_letters=dead_letters)
+        self._status.note_batch(batch_id, batch_ms=batch_ms, events=events, dead_letters=dead_letters)
 
     def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
         reports = [row for row in rows if row["kind"] == REPORT]
         acks = self.trackers.apply(ReportRow(row["source"], row["shape_group"], row["report"]) for row in reports)
         self._acknowledge(acks, batch_id)
-        self._watch.note_sources(self.trackers)
+        self._status.note_sources(self.trackers)
         events: Counter[str] = Counter()
         for row in reports:
             events[row["source"]] += row["events"]

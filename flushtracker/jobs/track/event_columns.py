@@ -1,4 +1,4 @@
-"""``EventColumns``: the events that a task has read, as columns for each source, and their division into groups."""
+"""``EventColumns``: the events that a task has read, as columns of numbers for each source, and their groups."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from flushtracker.tracking.source_tracker import CHAIN
 
 
 class GroupPart(NamedTuple):
-    """What a task has for one group: packed :class:`ChainLinks` for :data:`CHAIN`, else packed :class:`ShapeEvents`."""
+    """A task's events of one group: packed :class:`ChainLinks` for :data:`CHAIN`, else packed :class:`ShapeEvents`."""
 
     source: str
     shape_group: str
@@ -23,7 +23,7 @@ class GroupPart(NamedTuple):
 
 
 class EventColumns:
-    """Reads events one at a time; ``size`` is about how many numbers it has kept, divided by a few."""
+    """Reads events one at a time; ``size`` is the number of flushes, fragments and shapes of fragments kept."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _SourceColumns] = {}
@@ -65,7 +65,7 @@ class EventColumns:
         self.size += 1 + len(shape_ids)
 
     def parts(self, shape_groups: int) -> Iterator[GroupPart]:
-        """What each group gets."""
+        """The events of each group."""
         for source, columns in self._sources.items():
             if columns.places:
                 yield GroupPart(source, CHAIN, columns.chain_links().pack())
@@ -80,18 +80,18 @@ class EventColumns:
 
 
 class _SourceColumns:
-    """What a task has read of a source: its fragments and flushes, each in one list of numbers."""
+    """The events of one source: its fragments and its flushes, each in one list of numbers."""
 
     def __init__(self) -> None:
         self.links: list[int] = []
-        """Six numbers of each fragment: those of :class:`ChainLinks`."""
+        """The six numbers of :class:`ChainLinks` for each fragment."""
         self.places: list[str] = []
         self.counts: list[int] = []
-        """Of each fragment, how many of ``sent`` and ``last_ops`` are its shapes'."""
+        """The number of shapes of each fragment, whose ids are in ``sent`` and whose last items are in ``last_ops``."""
         self.sent: list[str] = []
         self.last_ops: list[int] = []
         self.flushes: list[int] = []
-        """Four numbers of each flush or removal: those of :class:`ShapeEvents`."""
+        """The four numbers of :class:`ShapeEvents` for each flush or removal."""
         self.flushed: list[str] = []
 
     def shape_events(self) -> ShapeEvents:
@@ -121,11 +121,11 @@ def _by_group(events: ShapeEvents, shape_groups: int) -> Iterator[tuple[str, Sha
 
 
 def _groups(shape_ids: Sequence[str], shape_groups: int) -> tuple[Sequence[str], Ints]:
-    """The names of the groups, and the place among them of each shape's group."""
+    """The names of the groups, and for each shape the index of its group."""
     if shape_groups == 0:
-        places = {shape_id: place for place, shape_id in enumerate(dict.fromkeys(shape_ids))}
-        names: Sequence[str] = list(places)
+        indices = {shape_id: index for index, shape_id in enumerate(dict.fromkeys(shape_ids))}
+        names: Sequence[str] = list(indices)
     else:
-        places = {shape_id: shape_group_of(shape_id, shape_groups) for shape_id in set(shape_ids)}
+        indices = {shape_id: shape_group_of(shape_id, shape_groups) for shape_id in set(shape_ids)}
         names = [str(group) for group in range(shape_groups)]
-    return names, np.array([places[shape_id] for shape_id in shape_ids], np.int64)
+    return names, np.array([indices[shape_id] for shape_id in shape_ids], np.int64)

@@ -69,9 +69,9 @@ _Frames = Iterable[pd.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What all groups share. ``last_acks`` has the ack table's last ack of each source when the job started.
+    """Settings of all groups. ``last_acks`` has each source's last ack in the ack table when the job started.
 
-    A group without state starts there: what was acknowledged before is done, even if it is resent.
+    A group without state starts there: what was acknowledged before needs no flush, even if it is resent.
     """
 
     shape_groups: int
@@ -112,7 +112,7 @@ def handle_group(
 
 
 def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
-    """The group's report, and the number of flushes: what a chain has, too."""
+    """Apply events to a shape group; returns its report and the number of flushes."""
     if state.exists:
         group = ShapeGroup.unpack(bytes(state.get[0]))
     else:
@@ -127,11 +127,12 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
     gone = events.removed
     removed = GroupReport.from_json(state.get[1]).listed(gone) if gone and state.exists else ()
     state.update((group.pack(), report.to_json(), settings.shape_groups))
-    # What was removed is told once: the state only says what is.
+    # Removed shapes are reported once, and are not part of the stored report.
     return replace(report, removed=removed).to_json(), events.flushes
 
 
 def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
+    """Apply fragments to a source's chain; returns its report and the number of fragments."""
     if state.exists:
         chain = FragmentChain.unpack(source, bytes(state.get[0]))
     else:

@@ -9,16 +9,15 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import JobConfig
 from flushtracker.config.transport import KafkaTransport
-from flushtracker.delta.acks.ack_table import AckTable
+from flushtracker.delta.acks.table import AckTable
 from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError
-from flushtracker.jobs.track.committed_reports import REMEDIES, read_committed_reports
 from flushtracker.jobs.track.dead_letters import DeadLetters
-from flushtracker.jobs.track.driver import AckDriver
+from flushtracker.jobs.track.driver import REMEDIES, AckDriver, read_committed_reports
 from flushtracker.jobs.track.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
-from flushtracker.jobs.track.job_watch import JobWatch
+from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.recovery import read_recovery_plan
 from flushtracker.jobs.track.rows import to_rows
-from flushtracker.jobs.track.stall_watch import StallWatch
+from flushtracker.jobs.track.stall_detector import StallDetector
 from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Start a new checkpoint from what capture sent last, and skip all existing fragments of ``abandoned`` sources."""
+    """Start a new checkpoint from each source's last start, and skip all fragments of ``abandoned`` sources."""
 
     abandoned: tuple[str, ...] = ()
 
@@ -46,12 +45,14 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
     Raises:
         FlushtrackerError: the error that ended the query; nothing of the batch that failed is acknowledged.
     """
-    watch = JobWatch(config.stall.grace_ms)
-    with nullcontext() if config.status is None else StatusServer(config.status, watch.read):
-        _track(spark, config, stop, recovery, watch)
+    status = LiveJobStatus(config.stall.grace_ms)
+    with nullcontext() if config.status is None else StatusServer(config.status, status.read):
+        _track(spark, config, stop, recovery, status)
 
 
-def _track(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, watch: JobWatch) -> None:
+def _track(
+    spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, status: LiveJobStatus
+) -> None:
     acks = AckTable(config.sink.acks, config.sink.storage_options)
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
@@ -60,7 +61,7 @@ def _track(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recove
     while True:
         committed = last_commit(spark, checkpoint)
         try:
-            return retry.call(lambda: _run(spark, config, stop, acks, retry, watch))
+            return retry.call(lambda: _run(spark, config, stop, acks, retry, status))
         except FencedError:
             # A fenced driver may complete one more batch before it notices. Then this driver continues from there. If
             # nothing was committed in the meantime, something else is wrong.
@@ -83,7 +84,7 @@ def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: R
 
 
 def _run(
-    spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, retry: BrokerRetry, watch: JobWatch
+    spark: SparkSession, config: JobConfig, stop: Event, acks: AckTable, retry: BrokerRetry, status: LiveJobStatus
 ) -> None:
     checkpoint = checkpoint_path(config.state.checkpoint)
     streams = open_streams(spark, config.transport)
@@ -92,7 +93,7 @@ def _run(
     acks.fence_others()
     if last_commit(spark, checkpoint) != state.batch_id:
         state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)), watch)
+    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)), status)
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
     rows = to_rows(streams.read(starts), config.state.shape_groups)
@@ -102,7 +103,7 @@ def _run(
     query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
     logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
     try:
-        with watch.running(query), StallWatch(watch):
+        with status.running(query), StallDetector(status):
             await_end(query, driver, stop, config, retry)
     except (GapError, DecodeError) as error:
         remedy = streams.remedies[type(error).__name__]

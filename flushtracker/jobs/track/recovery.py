@@ -1,4 +1,4 @@
-"""``--recover``: where a new checkpoint begins, and what it skips."""
+"""``--recover``: reads where the new checkpoint begins, and logs what it skips."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError
-from flushtracker.jobs.track.fragment_heads import HEAD_SCHEMA, parse_heads
+from flushtracker.jobs.track.rows import HEAD_SCHEMA, parse_heads
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
 from flushtracker.spark.kafka_failures import kafka_failure, masked
 from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
@@ -25,9 +25,8 @@ def read_recovery_plan(
 
     Raises:
         GapError, ConfigError: as :func:`~flushtracker.spark.recovery_plan.plan_recovery`.
-        ConfigError: Kafka refuses the client.
+        ConfigError: Kafka refuses the client or the read.
         BrokerError: the topic cannot be read to its end.
-        ConfigError: Kafka refuses to let it be read.
     """
     topic = transport.streams[FRAGMENTS]
     logger.info("recovery: reading all of topic %s for the last start of each source", topic)
@@ -48,7 +47,7 @@ def read_recovery_plan(
 
 
 def _summary(streams: KafkaEventStreams) -> list[Row]:
-    """One row for each source and partition; the source is null for records that cannot be read."""
+    """One row for each source and partition; the source of malformed records is null."""
     start = F.struct("offset", "timestamp_ms", "follows")
     return (
         _heads(streams)
@@ -63,7 +62,7 @@ def _summary(streams: KafkaEventStreams) -> list[Row]:
 
 
 def _heads(streams: KafkaEventStreams) -> DataFrame:
-    """What a recovery needs to know of each record of the fragments topic."""
+    """The heads of all records in the topic of fragments."""
     records = streams.fragments().select("partition", "offset", F.unix_millis("timestamp"), "value")
     return records.mapInArrow(parse_heads, HEAD_SCHEMA)
 

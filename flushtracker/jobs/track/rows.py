@@ -1,9 +1,9 @@
-"""Turns events into the rows that the stateful operator reads.
+"""Reads events in Python workers: into the rows of the stateful operator, or into heads for a recovery.
 
-Python workers parse the events before they are grouped, and divide them: each row has what one task has read for one
-group, packed into columns (:mod:`flushtracker.jobs.track.event_columns`). So the JVM moves a few rows of bytes,
-however many events there are. A row's key is ``(source, shape_group)``: the shapes' group, or :data:`CHAIN` for the
-source's chain. An event that cannot be read is a row of its own, with an empty source.
+Python workers parse the events before Spark groups them. Each row has what one task has read for one group, packed
+into columns (:mod:`flushtracker.jobs.track.event_columns`), so the JVM moves a few rows of bytes, however many events
+there are. A row's key is ``(source, shape_group)``: the shapes' group, or :data:`CHAIN` for the source's chain. A
+malformed event is a row of its own, with an empty source.
 """
 
 import json
@@ -17,6 +17,7 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.jobs.track.event_columns import EventColumns, GroupPart
 from flushtracker.spark.worker_garbage import spare_imports
 
@@ -27,17 +28,27 @@ ROW_SCHEMA: Final = T.StructType(
         T.StructField("packed", T.BinaryType()),
     ]
 )
-"""What the workers return: the operator's input."""
+"""The operator's input."""
+
+HEAD_SCHEMA: Final = (
+    "partition INT, offset BIGINT, timestamp_ms BIGINT, source STRING, lsn BIGINT, start BOOLEAN, follows BIGINT"
+)
+"""Where and when a record was written, and its fragment's source, LSN, ``start``, and the LSN that it follows.
+
+The source of a malformed record is null.
+"""
 
 _ARROW_SCHEMA: Final = pa.schema(
     [("source", pa.string()), ("shape_group", pa.string()), ("packed", pa.binary())],
 )
+_HEAD_NAMES: Final = [field.split()[0] for field in HEAD_SCHEMA.split(", ")]
+_HEAD_TYPES: Final = (pa.string(), pa.int64(), pa.bool_(), pa.int64())
 _MAX_SIZE: Final = 200_000
-"""Of what a task keeps until it makes rows of it: flushes and parts of fragments."""
+"""How many flushes and shapes of fragments a task keeps before it makes rows of them."""
 
 
 class Unreadable(NamedTuple):
-    """An event that cannot be read, of the stream named, and where it was read; ``text`` is what it has."""
+    """A malformed event of ``stream``: its ``text``, where it was read, and the reason."""
 
     stream: str
     text: str | None
@@ -81,7 +92,7 @@ def event_parser(shape_groups: int) -> Callable[[Iterator[pa.RecordBatch]], Iter
 def read_parts(
     batches: Iterable[Iterable[tuple[str, bytes | None, str]]], shape_groups: int
 ) -> Iterator[list[GroupPart]]:
-    """What the groups get of batches of events ``(stream, value, place)``: lists that are not empty."""
+    """The groups' parts of batches of events ``(stream, value, place)``, in lists that are not empty."""
     columns = EventColumns()
     unreadable: list[GroupPart] = []
     for event in chain.from_iterable(batches):
@@ -96,7 +107,7 @@ def read_parts(
 
 
 def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -> Unreadable | None:
-    """Add an event to the columns, or return why it cannot be read."""
+    """Add an event to the columns, or return it as malformed."""
     if value is None:
         return Unreadable(stream, None, place, "it has no value")
     try:
@@ -111,3 +122,21 @@ def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -
 
 def _events(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | None, str]]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def parse_heads(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function for ``mapInArrow``: records ``(partition, offset, timestamp_ms, value)`` into their heads."""
+    for batch in batches:
+        *place, values = batch.columns
+        if len(values):
+            heads = zip(*map(_head, values.to_pylist()), strict=True)
+            columns = [pa.array(head, kind) for head, kind in zip(heads, _HEAD_TYPES, strict=True)]
+            yield pa.RecordBatch.from_arrays([*place, *columns], _HEAD_NAMES)
+
+
+def _head(value: bytes | None) -> tuple[str | None, int | None, bool, int | None]:
+    try:
+        event = FragmentEvent.from_json(value or b"")
+    except DecodeError:
+        return None, None, False, None
+    return event.source, event.lsn, event.start, event.follows.tx_offset

@@ -1,7 +1,7 @@
 """The driver's side of the writers' micro-batch: rows appended in one commit, and only then the notifications.
 
-If anything raises, the batch is not committed. The next driver finds its rows in the log, if they got there
-(:mod:`flushtracker.delta.log.log_claim`), and the replayed batch notifies them.
+If anything fails, the batch is not committed. The next driver finds its rows in the log if they were appended
+(:mod:`flushtracker.delta.log.claim`), and the rerun of the batch notifies them.
 """
 
 import logging
@@ -13,15 +13,18 @@ from typing import Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.delta.log.log_claim import LogClaim
-from flushtracker.delta.log.shape_log import SCHEMA
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles, WrittenFile
+from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.errors import SinkError
 from flushtracker.jobs.write.group_state import ENTRY, LOG_ROW, SHAPE
 from flushtracker.jobs.write.notifier import Notifier
-from flushtracker.jobs.write.row_files import RowFiles
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.group_errors import raise_first_error
+from flushtracker.spark.hadoop_files import HadoopFiles
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -31,9 +34,54 @@ REMEDIES: Final = Remedies(
     "set state.checkpoint to a new path: the log itself says where to continue",
 )
 
+_ROWS_PER_FILE: Final = 100_000
+"""A batch has one file for each of as many rows, so that small batches leave few files to compact."""
+
+_PARQUET_OPTIONS: Final = {
+    "compression": "zstd",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+class RowFiles:
+    """Writes the rows of a batch as files of the log at ``path``, on executors. Every failure is a ``SinkError``.
+
+    Spark's own Parquet writer writes into a folder of the batch below the log's; the files are then moved out of it. A
+    kill leaves files that no version of the table names, which upkeep deletes.
+    """
+
+    def __init__(self, path: str, files: LogFiles) -> None:
+        self._path = path
+        self._files = files
+
+    def write(self, rows: DataFrame, count: int, version: int) -> list[WrittenFile]:
+        """Write ``count`` rows, for the append of this ``version``; they are durable when this returns."""
+        folder = f"append-{version:020}"
+        write = rows.coalesce(-(-count // _ROWS_PER_FILE)).write.options(**_PARQUET_OPTIONS)
+        try:
+            write.parquet(f"{self._path}/{folder}")
+            names = self._move_out(HadoopFiles(rows.sparkSession, self._path), folder)
+        except JAVA_ERRORS as error:
+            raise SinkError(f"shape log {self._path} cannot be written: {java_reason(error)}") from error
+        found = [self._files.written(name) for name in names]
+        if (written := sum(file.rows for file in found)) != count:
+            raise SinkError(
+                f"shape log {self._path}: {written} of {count} rows of {folder} are there; another program removes its "
+                "files: let none but flushtracker write there"
+            )
+        return found
+
+    @staticmethod
+    def _move_out(files: HadoopFiles, folder: str) -> list[str]:
+        names = [name for name in files.names(folder) if name.endswith(".parquet")]
+        for name in names:
+            files.move(f"{folder}/{name}", name)
+        files.delete_folder(folder)
+        return names
+
 
 class WriteDriver(BatchDriver):
-    """Appends ``files`` to the shape log, which ``claim`` has claimed; ``first_batch_id`` is the next batch."""
+    """Appends the rows of batches, written by ``files``, to the log of ``claim``, from ``first_batch_id`` on."""
 
     def __init__(
         self, files: RowFiles, claim: LogClaim, registry: RegistryTable, notifier: Notifier, first_batch_id: int
@@ -51,7 +99,7 @@ class WriteDriver(BatchDriver):
         self._claim.require()
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
-        """Write what the groups return, then notify it; nothing of either if a group returns an error."""
+        """Append what the groups return, then notify it; if a group returns an error, do neither."""
         started = time.monotonic()
         reports = batch.where(F.col("kind") != LOG_ROW).collect()
         raise_first_error(reports)
@@ -82,7 +130,7 @@ class WriteDriver(BatchDriver):
         self._claim.append(self._files.write(written, rows, version), version)
 
     def notify(self, shapes: Iterable[Row]) -> int:
-        """Notify what is durable now; returns for how many shapes. Raises ``BrokerError``."""
+        """Notify what is durable now; returns the number of shapes. Raises ``BrokerError``."""
         durable = [row for row in shapes if row["tx_offset"] >= 0]
         for row in durable:
             self._notifier.flushed(row["source"], row["shape_id"], LogOffset(row["tx_offset"], row["op_offset"]))
@@ -90,7 +138,7 @@ class WriteDriver(BatchDriver):
         return len(durable)
 
     def _log_gaps(self, shapes: Iterable[Row]) -> None:
-        """Warn of each new gap once, and say when it has been closed."""
+        """Warn of each new gap once, and log when it has been closed."""
         for row in shapes:
             key, gap = (row["source"], row["shape_id"]), row["reason"]
             if gap is not None and key not in self._gaps:

@@ -21,7 +21,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row, besides ERROR.
 LOG_ROW: Final = "log_row"
-SHAPE: Final = "shape"  # what was done for a shape: (tx_offset, op_offset) is durable, -1 if nothing is said; `rows`
+SHAPE: Final = "shape"  # of one shape: what is durable now (-1 if nothing is notified), and the number of its rows
 ENTRY: Final = "entry"  # `value` is a registry entry
 
 OUTPUT_SCHEMA: Final = T.StructType(
@@ -40,7 +40,7 @@ OUTPUT_SCHEMA: Final = T.StructType(
         T.StructField("chunk", T.LongType()),
         T.StructField("rows", T.LongType()),
         T.StructField("report", T.StringType()),  # for an error, the name of its class
-        T.StructField("reason", T.StringType()),  # an error's message, or what a shape's gap is
+        T.StructField("reason", T.StringType()),  # the message of an error, or a shape's gap
     ]
 )
 """No number is ever null: pandas would turn the column into floats and round the LSNs."""
@@ -52,7 +52,7 @@ STATE_SCHEMA: Final = T.StructType(
     ]
 )
 _MAX_ROWS: Final = 10_000
-"""Of one frame."""
+"""The most rows of one frame."""
 
 _Row: TypeAlias = tuple[Any, ...]
 _Frames: TypeAlias = Iterable[pd.DataFrame]
@@ -87,7 +87,7 @@ def write_function(
         state.update((group.pack(), shape_groups))
         if settings.hold and (due_ms := group.next_due_ms()) is not None:
             state.setTimeoutDuration(max(1, due_ms - now_ms))
-        # Only rows are made after this: what is raised while they are taken would not be reported with its class.
+        # After this, only rows are made: an error while the caller iterates would not be reported with its class.
         return chain(_entry_rows(source, entries), *(_batch_rows(source, batch) for batch in batches))
 
     return handle_group
@@ -96,7 +96,7 @@ def write_function(
 def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any]]]:
     """The events of all frames, entries in the order of their places.
 
-    Raises ``DecodeError`` for the first by place that cannot be read.
+    Raises ``DecodeError`` for the malformed event that is first by place.
     """
     changes: list[ShapeChangesEvent] = []
     entries: list[tuple[str, str, Any]] = []
@@ -105,7 +105,7 @@ def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any
         columns = (frame[name].tolist() for name in ("stream", "value", "place"))
         for stream, value, place in zip(*columns, strict=True):
             if value is None and stream != SHAPE_CHANGES:
-                continue  # Compaction removes what is deleted from the registry.
+                continue  # A tombstone: compaction removes the entry.
             try:
                 if stream == SHAPE_CHANGES:
                     event = ShapeChangesEvent.from_json(value or b"")
@@ -119,14 +119,14 @@ def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any
                 failures.append(f"{place}: {what} cannot be read: {error}")
     if failures:
         raise DecodeError(f"{min(failures)}; nothing from this batch on is written or notified")
-    # Spark keeps no order between files, and the last entry of a key is the current one. In one file, or in one
-    # partition, a later place has the same length or is longer.
+    # The last entry of a key is the current one, but Spark reads files in any order. In one file or partition, a later
+    # place has at least as many characters.
     entries.sort(key=lambda each: (len(each[0]), each[0]))
     return changes, [(text, entry) for _, text, entry in entries]
 
 
 def _handle_others(source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, Any]]) -> Iterator[_Row]:
-    """Pass entries on that concern no shape."""
+    """Return entries that concern no shape."""
     if changes or any(isinstance(entry, ShapeEntry) for _, entry in entries):
         raise _misread(source)
     return _entry_rows(source, entries)

@@ -1,4 +1,4 @@
-"""Where the logs end, as far as a checkpoint's state may not know: read from the log, and kept in the checkpoint.
+"""Where shapes' logs end past what the checkpoint's state knows: read from the log, and kept in the checkpoint.
 
 The state of a batch is committed after its rows are appended, so after a crash the log may have rows of one batch more.
 With a new checkpoint, the state knows of no rows at all.
@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.delta.log.log_claim import LogRows
+from flushtracker.delta.log.claim import LogRows
 from flushtracker.errors import SinkError, StateError
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_writer import LogEnd
@@ -32,7 +32,7 @@ def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
         rows = (
             spark.read.format("delta")
             .load(log)
-            # Snapshots are appended beside the writers, and are no part of what they have written.
+            # Rows at 0 are those of snapshots, which no writer appends.
             .where(F.col("tx_offset") > 0)
             .groupBy("source", "shape_id")
             .agg(
@@ -55,7 +55,7 @@ def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
 
 
 def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], LogOffset | None]) -> LogEnds:
-    """The ends past what the state knows to be durable. A shape that has been removed needs none."""
+    """The ends past what the state knows to be durable, except those of removed shapes."""
 
     def is_unknown(key: tuple[str, str], end: LogEnd) -> bool:
         known = durable.get(key, LogOffset.before_all())
@@ -65,7 +65,7 @@ def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], LogOffset | No
 
 
 def last_rows(durable: Mapping[tuple[str, str], LogOffset | None]) -> LogRows:
-    """For each source the last row that the state knows to be durable: a log that is older lacks it."""
+    """For each source the last row that the state knows to be durable; an older copy of the log lacks it."""
     last: dict[str, tuple[LogOffset, str]] = {}
     for (source, shape_id), offset in durable.items():
         if offset is not None and offset > LogOffset.before_all():
@@ -74,7 +74,7 @@ def last_rows(durable: Mapping[tuple[str, str], LogOffset | None]) -> LogRows:
 
 
 class KeptEnds:
-    """The claim of a checkpoint and the ends found after it, in a file of ``checkpoint``; raises ``StateError``."""
+    """A file in ``checkpoint`` with the checkpoint's claim and the ends found after it; raises ``StateError``."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._checkpoint = checkpoint
@@ -84,7 +84,7 @@ class KeptEnds:
             raise self._error(java_reason(error)) from error
 
     def read(self) -> tuple[int | None, LogEnds]:
-        """The claim, ``None`` if this checkpoint has made none, and the ends."""
+        """The claim and the ends; ``None`` and no ends if the checkpoint has made no claim."""
         try:
             content = self._files.read(_FILE)
         except JAVA_ERRORS as error:
@@ -102,7 +102,7 @@ class KeptEnds:
             raise self._error("it is malformed; remove it, and the log is read instead") from error
 
     def write(self, claim: int, ends: LogEnds) -> None:
-        """Replace both."""
+        """Replace the claim and the ends."""
         fields = {"claim": claim, "ends": [[*key, *end] for key, end in sorted(ends.items())]}
         try:
             is_written = self._files.write(_FILE, json.dumps(fields).encode())

@@ -1,4 +1,4 @@
-"""``Notifier``: where the job's flush notifications go, and its implementation for files."""
+"""``Notifier``: publishes the job's flush notifications; its implementation for files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,19 +14,19 @@ from flushtracker.wal.log_offset import LogOffset
 
 
 class Notifier(Protocol):
-    """Notes how far each shape is durable, and says so."""
+    """Collects how far each shape is durable, and publishes it."""
 
     def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
-        """Say again how far each shape is durable."""
+        """Publish again how far each shape is durable; called once, before the first batch."""
 
     def flushed(self, source: str, shape_id: str, offset: LogOffset) -> None:
-        """Everything sent to the shape up to ``offset`` is durable."""
+        """Collect that everything sent to the shape up to ``offset`` is durable."""
 
     def flush(self) -> None:
-        """Say what was noted; it is durable when this returns."""
+        """Publish what was collected; it is durable when this returns."""
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Publish nothing more, and free what is held."""
 
 
 class FilesNotifier:
@@ -34,24 +34,24 @@ class FilesNotifier:
 
     def __init__(self, directory: str) -> None:
         self._writer = StreamWriter(Path(directory))
-        self._noted: dict[tuple[str, str], LogOffset] = {}
+        self._pending: dict[tuple[str, str], LogOffset] = {}
 
     def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
         """See :class:`Notifier`."""
-        self._noted.update(durable)
+        self._pending.update(durable)
         self.flush()
 
     def flushed(self, source: str, shape_id: str, offset: LogOffset) -> None:
         """See :class:`Notifier`."""
-        self._noted[source, shape_id] = offset
+        self._pending[source, shape_id] = offset
 
     def flush(self) -> None:
         """See :class:`Notifier`."""
         self._writer.publish(
             FlushNotification(source, "flushed", shape_id, offset).to_json()
-            for (source, shape_id), offset in sorted(self._noted.items())
+            for (source, shape_id), offset in sorted(self._pending.items())
         )
-        self._noted.clear()
+        self._pending.clear()
 
     def close(self) -> None:
         """See :class:`Notifier`."""
@@ -62,6 +62,6 @@ def open_notifier(config: WriteConfig) -> Notifier:
     transport, flushes = config.transport, config.flushes
     if not isinstance(transport, KafkaTransport):
         return FilesNotifier(flushes.name)
-    # The job never publishes fragments, and knows no topic of them.
+    # The job never publishes fragments, and has no topic for them.
     topics = Topics(fragments="", flushes=flushes.name, **transport.streams)
     return FlushNotifier(KafkaConfig(transport.bootstrap_servers, topics, flushes.options))

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _folders(config: WriteConfig) -> dict[str, str]:
-    """What the job writes, by the keys that name it."""
+    """The folders that the job writes, by their keys."""
     flushes = {"flushes.directory": config.flushes.name} if isinstance(config.transport, FilesTransport) else {}
     sink = {"sink.log": config.sink.log, "sink.shapes": config.sink.shapes}
     return {"state.checkpoint": config.state.checkpoint, **sink, **flushes}

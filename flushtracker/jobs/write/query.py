@@ -10,18 +10,17 @@ from pyspark.sql import SparkSession
 from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import WriteConfig
-from flushtracker.delta.log.log_claim import LogClaim
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFiles
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, DecodeError
-from flushtracker.jobs.write.driver import REMEDIES, WriteDriver
+from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, SnapshotThread, UpkeepThread
+from flushtracker.jobs.write.driver import REMEDIES, RowFiles, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
 from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
 from flushtracker.jobs.write.notifier import open_notifier
-from flushtracker.jobs.write.row_files import RowFiles
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
-from flushtracker.jobs.write.upkeep_thread import UpkeepThread
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.broker_retry import BrokerRetry
@@ -36,7 +35,7 @@ from flushtracker.wal.log_offset import LogOffset
 logger = logging.getLogger(__name__)
 
 _KAFKA_OPTIONS: Final = {
-    # Each shape's events are a chain. One whose records have expired has a gap, and the others go on.
+    # Each shape's events are a chain of their own: if the records of one have expired, only that one has a gap.
     "failOnDataLoss": "false",
     # An event has a hundred rows or more.
     "maxOffsetsPerTrigger": "20000",
@@ -58,9 +57,9 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     # Spark's own timer flushes what shapes hold back, and needs batches without data.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
-    # A batch is cached for a second; to choose how to compress it takes longer than to read it back.
+    # A batch is cached for a second: choosing a compression takes longer than reading it back uncompressed.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
-    # Delta has no other type of timestamp.
+    # Delta knows no other type of timestamp.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     retry.call(lambda: _run(spark, config, stop, retry))
 
@@ -70,14 +69,14 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     table = create_shape_log(config.sink.log, config.sink.storage_options)
     registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
     streams = open_streams(spark, config.transport, _KAFKA_OPTIONS)
-    # Spark keeps its timers in the state only with `flush: hold`, so it cannot read the one as the other.
+    # The state has timers only with `flush: hold`, so Spark cannot read a state of one setting with the other.
     identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
     CheckpointOrigin(spark, checkpoint, REMEDIES).open(identity)
     batch_id, durable = _committed_writers(spark, checkpoint, config)
     claim = LogClaim(table)
     ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
     with closing(open_notifier(config)) as notifier:
-        # Each shape says again how far it is durable: the process before may not have said it.
+        # Notify again how far each shape is durable: the previous process may not have done so.
         last = durable | {key: end.last_offset for key, end in ends.items()}
         known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
@@ -103,23 +102,24 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
 
 
 def _snapshots(spark: SparkSession, config: WriteConfig) -> AbstractContextManager[object]:
-    """What takes snapshots while the job writes; raises ``ConfigError`` if a package that it needs is missing."""
+    """The thread that takes snapshots while the job writes; raises ``ConfigError`` if a package is missing."""
     if config.tables is None:
         return nullcontext()
     try:
-        # Only this needs psycopg2, and a job that takes no snapshots works without.
-        from flushtracker.jobs.write.snapshot_thread import PERIOD_S, SnapshotThread  # noqa: PLC0415
+        # Only this needs psycopg2: a job that takes no snapshots works without it.
+        from flushtracker.jobs.snapshot.loop import SnapshotLoop  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"snapshot: auto needs {error.name}, which is not installed; run: pip install 'flushtracker[snapshot]'"
         ) from error
-    return SnapshotThread(spark, SnapshotConfig(config.tables, config.sink, int(PERIOD_S * 1000)))
+    snapshots = SnapshotConfig(config.tables, config.sink, int(SNAPSHOT_PERIOD_S * 1000))
+    return SnapshotThread(lambda stop: SnapshotLoop(spark, snapshots, stop, (), again=False).run())
 
 
 def _committed_writers(
     spark: SparkSession, checkpoint: str, config: WriteConfig
 ) -> tuple[int, dict[tuple[str, str], LogOffset | None]]:
-    """The last committed batch, and how far each shape was durable then; ``None`` for a removed one."""
+    """The last committed batch, and how far each shape was durable then; ``None`` for a removed shape."""
     batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, ["packed"], REMEDIES)
     settings = WriterSettings(config.write_unit)
     durable: dict[tuple[str, str], LogOffset | None] = {}
@@ -138,7 +138,7 @@ def _claim_log(
     batch_id: int,
     durable: dict[tuple[str, str], LogOffset | None],
 ) -> LogEnds:
-    """Claim the log; returns where shapes' logs end whose state does not know it."""
+    """Claim the log; returns the ends of logs that go further than the state knows."""
     kept = KeptEnds(spark, checkpoint)
     before, ends = kept.read()
     number = claim.take(before, last_rows(durable))

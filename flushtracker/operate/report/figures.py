@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timezone
 from pathlib import Path
 
-from flushtracker.delta.acks.ack_reader import Ack, AckHistory
+from flushtracker.delta.acks.reader import Ack, AckHistory
 from flushtracker.errors import DecodeError
 from flushtracker.event_files import read_lines, stream_files
 from flushtracker.events.stream_events import FragmentEvent

@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from flushtracker.config.units import bytes_text
-from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import ConfigError
 from flushtracker.operate.report.figures import Report
 from flushtracker.wal.lsn import format_lsn

@@ -9,7 +9,7 @@ from rich.console import Console
 from flushtracker.config.job_config import load_config
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.config.transport import FilesTransport
-from flushtracker.delta.acks.ack_reader import read_ack_history
+from flushtracker.delta.acks.reader import read_ack_history
 from flushtracker.operate.report.figures import last_published_commit, make_report
 from flushtracker.operate.report.plot import plot_report
 from flushtracker.operate.report.tables import print_report

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.delta.acks.reader import Ack
 from flushtracker.operate.status.question import Answer
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus

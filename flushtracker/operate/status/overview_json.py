@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.delta.acks.reader import Ack
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Verdict

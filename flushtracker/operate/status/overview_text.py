@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
-from flushtracker.delta.acks.ack_reader import Ack
+from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import printable
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.operate.status.verdict import Part, Verdict

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
-from flushtracker.delta.acks.ack_reader import Ack, AckReader
+from flushtracker.delta.acks.reader import Ack, AckReader
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
 from flushtracker.operate.status.job_status_reader import read_job_status
 from flushtracker.operate.status.overview import Overview, source_of

@@ -1,26 +1,26 @@
-"""Upkeep of a shape log while it is written: merging, deleting the logs of ended shapes, and deleting old files.
+"""Upkeep of a shape log while it is written: merging files, deleting the logs of removed shapes, deleting old files.
 
-Everything is decided from the table's own state. A merge leaves out the rows that no reader counts any more
-(:mod:`flushtracker.delta.log.uncounted_rows`). Files are replaced in commits that change nothing for a reader and
-conflict with no append; if another process replaces the same files first, this one leaves it so. Replaced files stay
-for the table's ``delta.deletedFileRetentionDuration``, so a read of one version may take that long. For one thread at a
-time.
+All decisions are made from the table's own state. A merge leaves out the rows that no reader counts any more
+(:mod:`flushtracker.delta.log.merge`). Files are replaced in commits that change nothing for a reader and conflict with
+no append; if another process replaces the same files first, this one does nothing. Replaced files are kept for the
+table's ``delta.deletedFileRetentionDuration``, so a read of one version may take that long. For one thread at a time.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 
-from flushtracker.delta.log.shape_log import create_shape_log
-from flushtracker.delta.log.shape_log_files import LogFile, LogFiles, ShapeKey, by_run, chunks, without
-from flushtracker.delta.log.sorted_run import cut, merged, sort
-from flushtracker.delta.log.uncounted_rows import CurrentSnapshots, without_uncounted
+from flushtracker.delta.log.files import LogFile, LogFiles, ShapeKey, by_run
+from flushtracker.delta.log.merge import cut, merged, sort, without_uncounted
+from flushtracker.delta.log.snapshots import CurrentSnapshots
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import storage_reason
 from flushtracker.errors import SinkError
@@ -31,7 +31,7 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 logger = logging.getLogger(__name__)
 
 DELETED_APP_ID: Final = "flushtracker: logs of removed shapes deleted"
-"""Its version in the table's log says up to when, in µs since 1970, removed shapes have been deleted. Persisted."""
+"""Its version in the table's log is the time, in µs since 1970, up to which removed shapes are deleted. Persisted."""
 
 VACUUM_EVERY: Final = 1000
 """Versions of the table between two vacuums, each of which lists the whole folder."""
@@ -52,7 +52,7 @@ class UpkeepReport:
 
 
 class ShapeLogUpkeep:
-    """The upkeep of one shape log. A storage failure is a ``SinkError``; ``run`` may be called again after it."""
+    """The upkeep of one shape log. A storage failure is a ``SinkError``, after which ``run`` may be called again."""
 
     def __init__(
         self,
@@ -63,9 +63,10 @@ class ShapeLogUpkeep:
         delete_after: timedelta | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Open the tables. ``delete_after`` a removal is in the registry table ``shapes``, a shape's log is deleted.
+        """Open the tables.
 
-        Without ``delete_after``, logs of removed shapes are kept.
+        A shape's log is deleted once its removal has been in the registry table ``shapes`` for ``delete_after``;
+        without ``delete_after``, logs of removed shapes are kept.
         """
         self.uri = log
         self._settings = settings or MergeSettings()
@@ -89,7 +90,7 @@ class ShapeLogUpkeep:
         """Merge what is due; returns the merges, their bytes, and whether a vacuum is due."""
         count = rewritten_bytes = 0
         is_vacuum_due = False
-        # The rest must have its turn, even if appends bring more than is merged meanwhile.
+        # Appends may bring more than is merged meanwhile, and the rest of the upkeep must run, too.
         while count < _MOST_MERGES:
             files = self._files.current()
             runs = by_run(files)
@@ -99,7 +100,7 @@ class ShapeLogUpkeep:
             )
             if plan is None:
                 break
-            # A run is numbered by the version that it is made from; the greatest number tells when that was last.
+            # A run is numbered after the version that it is made from, so the greatest is that of the last merge.
             number, last = self._table.version() + 1, max(runs, default=0)
             chosen = [file for file in files if file.path in plan.paths or file.run in plan.runs]
             snapshots = self._snapshots.at(self._table, files)
@@ -115,19 +116,19 @@ class ShapeLogUpkeep:
         self, plan: Merge, chosen: list[LogFile], snapshots: Mapping[ShapeKey, ShapeSnapshot], number: int
     ) -> bool:
         """Write the chosen files' rows as run ``number``; false if another process has replaced one of the files."""
-        # Files of which a crash left no statistics count as one row: their rows are read anyway.
+        # A file without statistics, as a crash may leave it, counts as one row; its rows are read anyway.
         total_bytes, total_rows = sum(file.bytes for file in chosen), sum(max(file.rows, 1) for file in chosen)
         rows_per_file = max(1, total_rows * self._settings.file_bytes(total_bytes) // total_bytes)
         new = sort(pa.concat_tables([self._files.read(path) for path in plan.paths]))
         runs = by_run(chosen)
-        sources = [iter([new]), *(chunks(runs[run], self._files) for run in sorted(runs))]
+        sources = [iter([new]), *(self._files.read_each(runs[run]) for run in sorted(runs))]
         files = cut(without_uncounted(merged(sources), snapshots), rows_per_file)
         added = [self._files.write(rows, (number, part)) for part, rows in enumerate(files)]
         self._snapshots.add(action.path for action in added)
         return self._files.replace(chosen, added)
 
     def _delete_removed(self, now: datetime) -> int:
-        """Delete the logs of the shapes whose removal was known ``delete_after`` ago; returns the number of shapes."""
+        """Delete the logs of shapes whose removal is older than ``delete_after``; returns the number of shapes."""
         if self._registry is None or self._delete_after is None:
             return 0
         due_us = (now - self._delete_after - _EPOCH) // _MICROSECOND
@@ -145,10 +146,10 @@ class ShapeLogUpkeep:
             if not file.may_have(shape_ids):
                 continue
             rows = self._files.read(file.path)
-            kept = without(rows, removed.keys())
+            kept = _without(rows, removed.keys())
             if len(kept) < len(rows):
                 replaced.append(file)
-                added += [self._files.write(kept, file.run_part)] if len(kept) else []
+                added += [self._files.write(kept, file.part)] if len(kept) else []
         mark = Transaction(DELETED_APP_ID, max(removed.values()))
         if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)
@@ -157,7 +158,7 @@ class ShapeLogUpkeep:
 
     @staticmethod
     def _removed_us(registry: RegistryTable) -> dict[ShapeKey, int]:
-        """Every removed shape, and when its removal was written to the registry table, in µs since 1970."""
+        """Every removed shape, with the time when its removal was written to the registry table, in µs since 1970."""
         return {
             (source, shape_id): (written.written_at - _EPOCH) // _MICROSECOND
             for (source, _, shape_id), written in registry.entries().entries.items()
@@ -165,10 +166,19 @@ class ShapeLogUpkeep:
         }
 
     def _vacuum(self) -> int:
-        """Delete files that are past the retention and not part of the table, and the log's own old files.
+        """Delete files that are past the retention and not part of the table, and old files of the table's log.
 
         A *full* vacuum, which also deletes what a killed process wrote and never committed.
         """
         deleted = self._table.vacuum(dry_run=False, full=True)
         self._table.cleanup_metadata()
         return len(deleted)
+
+
+def _without(rows: pa.Table, keys: Collection[ShapeKey]) -> pa.Table:
+    """The rows of all other shapes."""
+    kept = rows
+    for source, shape_id in keys:
+        is_its = pc.and_(pc.equal(kept["shape_id"], shape_id), pc.equal(kept["source"], source))
+        kept = kept.filter(pc.invert(is_its))
+    return kept

@@ -9,11 +9,11 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
-from flushtracker.delta.log.snapshot_attempts import snapshot_attempts
+from flushtracker.delta.log.snapshots import snapshot_attempts
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError, listed
+from flushtracker.jobs.snapshot.attempt import Outcome, StoppedError, take_snapshot
 from flushtracker.jobs.snapshot.due_shapes import DueShapes, TableShapes, due_shapes, require_known
-from flushtracker.jobs.snapshot.table_snapshot import Outcome, StoppedError, take_snapshot
 from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import primary_server
 

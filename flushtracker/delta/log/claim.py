@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from flushtracker.delta.log.shape_log import unreadable
-from flushtracker.delta.log.shape_log_files import WrittenFile
+from flushtracker.delta.log.files import WrittenFile
+from flushtracker.delta.log.table import unreadable
 from flushtracker.delta.storage import literal, query_rows, storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset

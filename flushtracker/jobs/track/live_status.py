@@ -1,7 +1,7 @@
-"""``JobWatch``: what the tracking job knows of itself, for whoever asks, at any time.
+"""``LiveJobStatus``: the tracking job's status, which any thread may read at any time.
 
-It outlives the queries and their drivers: while a query is restarted, it tells what the last one knew. The driver notes
-each batch. What it notes is replaced and never changed, so a reader takes a reference, without a lock, and never waits
+It outlives the queries and their drivers: while a query is restarted, the status is that of the last one. The driver
+notes each batch. Its notes are replaced, never changed, so a reader takes a reference without a lock, and never waits
 for a batch.
 """
 
@@ -25,8 +25,8 @@ _MOST_REMOVED: Final = 1000
 class SourceView:
     """A source after its last batch. ``shapes`` are those of ``status.holders``.
 
-    ``since_ms`` has since when each shape that the groups list is pending: ``status.stalled_shapes`` depends on the
-    time. ``removed`` are the last shapes that were removed while a group listed them.
+    ``since_ms`` has, for each shape that the groups list, since when it is pending; ``status.stalled_shapes`` is
+    counted from it. ``removed`` are the last shapes that were removed while a group listed them.
     """
 
     status: SourceStatus
@@ -53,7 +53,7 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
     if not tracker.holders:
         waiting_since_ms = None
     elif previous is None or previous.status.waiting_since_ms is None:
-        # What the job waited for before it was started is not known; since then, at least.
+        # Nothing is known about the time before this job started, so it is at least since then.
         waiting_since_ms = tracker.holders[0].since_ms
     else:
         waiting_since_ms = previous.status.waiting_since_ms if previous.status.ack_lsn == ack_lsn else at_ms
@@ -85,7 +85,7 @@ def _lsn(lsn: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """After the last batch; the sums are of all drivers."""
+    """What is known after the last batch; the sums include all drivers."""
 
     sources: Mapping[str, SourceView] = field(default_factory=dict)
     batch_id: int | None = None
@@ -96,8 +96,8 @@ class _Known:
     dead_letters: int = 0
 
 
-class JobWatch:
-    """``grace_ms`` is ``stall.grace``. One thread notes at a time; any may read."""
+class LiveJobStatus:
+    """``grace_ms`` is ``stall.grace``. One thread at a time notes; any thread may read."""
 
     def __init__(self, grace_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self.grace_ms = grace_ms
@@ -109,13 +109,13 @@ class JobWatch:
         self._batch_running_since_ms: int | None = None
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
-        """The acks of a batch are in the table, or the trackers are restored."""
+        """Note the sources, once the acks of a batch are in the table, or the trackers are restored."""
         at_ms, before = self._clock_ms(), self._known.sources
         sources = {name: SourceView.of(name, each, before.get(name), at_ms) for name, each in sorted(trackers.items())}
         self._known = replace(self._known, sources=sources)
 
     def note_batch(self, batch_id: int, *, batch_ms: int, events: int, dead_letters: int) -> None:
-        """A batch has ended without an error."""
+        """Note a batch that has ended without an error."""
         known = self._known
         self._known = replace(
             known,
@@ -129,9 +129,9 @@ class JobWatch:
 
     @contextmanager
     def processing(self) -> Iterator[None]:
-        """A batch is processed until the end of the ``with`` block, whether or not it succeeds.
+        """Note that a batch is processed inside the ``with`` block, whether or not it succeeds.
 
-        What Spark does before and after it, such as asking Kafka for its offsets, is not counted.
+        The time that Spark spends before and after it, such as for Kafka's offsets, is not included.
         """
         self._batch_running_since_ms = self._clock_ms()
         try:
@@ -141,7 +141,7 @@ class JobWatch:
 
     @contextmanager
     def running(self, query: StreamingQuery) -> Iterator[None]:
-        """Watch ``query`` until the end of the ``with`` block."""
+        """Read the progress of ``query`` inside the ``with`` block."""
         self._query = query
         try:
             yield

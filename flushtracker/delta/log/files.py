@@ -1,7 +1,7 @@
-"""The data files of a shape log: what the table's log says about them, and reading and writing them whole.
+"""The data files of a shape log: what the table's log says about them, and reading and writing whole files.
 
-The name of a file says which run it is part of. Names are part of the table's state, and nobody else writes such
-names: a file that somebody else has compacted counts as appended, and is sorted again.
+The name of a file says which run it is part of. Names are part of the table's state, and no other program writes such
+names: a file that another program has compacted counts as appended, and is sorted again.
 """
 
 import io
@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
-from flushtracker.delta.log.shape_log import SEARCHED, unreadable
+from flushtracker.delta.log.table import SEARCHED, unreadable
 
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ROW_GROUPS: Final = 8
@@ -35,14 +35,14 @@ _FOOTER_END: Final = 8
 ShapeKey = tuple[str, str]
 """Source and shape id."""
 RunPart = tuple[int, int]
-"""A run, and the number of a file in it: the rows of the files of a run, in this order, are sorted."""
+"""A run, and the number of a file in it: the rows of a run's files, in this order, are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of the table's current version. ``first_id`` to ``last_id`` include all of its shapes' ids, if known.
+    """A file of the table's current version.
 
-    No row has a lesser ``tx_offset`` than ``first_tx``, if that is known.
+    If known, ``first_id`` and ``last_id`` bound the ids of its shapes, and ``first_tx`` is the least ``tx_offset``.
     """
 
     path: str
@@ -54,19 +54,19 @@ class LogFile:
     first_tx: int | None
 
     @property
-    def run_part(self) -> RunPart | None:
-        """Its run, and its number in that; ``None`` for a file that was appended."""
+    def part(self) -> RunPart | None:
+        """Its run, and its number there; ``None`` for a file that was appended."""
         match = _PART_OF_RUN.fullmatch(self.path)
         return None if match is None else (int(match[1]), int(match[2]))
 
     @property
     def run(self) -> int | None:
         """The run that it is part of; ``None`` for a file that was appended."""
-        return None if self.run_part is None else self.run_part[0]
+        return None if self.part is None else self.part[0]
 
     @property
     def may_have_snapshot(self) -> bool:
-        """Whether rows may be those of shapes' snapshots, before every transaction."""
+        """Whether some rows may be those of snapshots, which come before every transaction."""
         return self.first_tx is None or self.first_tx <= 0
 
     def may_have(self, shape_ids: Collection[str]) -> bool:
@@ -76,7 +76,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is not part of the table yet, and what makes it one."""
+    """A file that is not part of the table yet, and the action that adds it."""
 
     rows: int
     action: AddAction
@@ -106,7 +106,7 @@ class LogFiles:
         ]
 
     def read(self, path: str) -> pa.Table:
-        """A file's rows, with the table's columns; texts have 64-bit offsets, so that they can be sorted together."""
+        """A file's rows, with the table's columns; texts have 64-bit offsets, so that tables can be sorted together."""
         # The file is read here and parsed from memory: Arrow's own threads must not call back into Python.
         rows = pq.read_table(io.BytesIO(self._storage.open_input_file(path).read()))
         schema = _wide_schema(pa.schema(self._table.schema()))
@@ -116,24 +116,26 @@ class LogFiles:
         ]
         return pa.table(columns, schema=schema).combine_chunks()
 
-    def write(self, rows: pa.Table, run_part: RunPart | None) -> AddAction:
-        """Write a file that is part of a run, or of none; it is not part of the table until :meth:`replace`."""
+    def read_each(self, files: Iterable[LogFile]) -> Iterator[pa.Table]:
+        """The rows of the files, one file at a time."""
+        for file in files:
+            yield self.read(file.path)
+
+    def write(self, rows: pa.Table, part: RunPart | None) -> AddAction:
+        """Write a file, as part of a run or of none; it is not part of the table until :meth:`replace`."""
         content = io.BytesIO()
         group = max(_LEAST_ROW_GROUP, len(rows) // _ROW_GROUPS)
         # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
         pq.write_table(rows, content, row_group_size=group, compression="zstd", store_schema=False)
-        name = "part" if run_part is None else f"run-{run_part[0]:020}-{run_part[1]:06}"
+        name = "part" if part is None else f"run-{part[0]:020}-{part[1]:06}"
         path, data = f"{name}-{uuid.uuid4().hex}.parquet", content.getvalue()
-        # deltalake's stream takes only bytes, which Arrow passes from its buffered stream alone.
+        # deltalake's stream accepts only bytes, and only Arrow's buffered stream passes bytes.
         with pa.BufferedOutputStream(self._storage.open_output_stream(path), _BUFFER_BYTES) as stream:
             stream.write(data)
         return AddAction(path, len(data), {}, _now_ms(), data_change=False, stats=json.dumps(_statistics(rows)))
 
     def written(self, path: str) -> WrittenFile:
-        """A file with rows to append that somebody else has written; the statistics are those of its footer.
-
-        Raises ``SinkError``.
-        """
+        """A file of rows to append that Spark has written, with the statistics of its footer; raises ``SinkError``."""
         try:
             file = self._storage.open_input_file(path)
             size = file.size()
@@ -157,9 +159,9 @@ class LogFiles:
     ) -> bool:
         """Replace files in one commit; false if another process has replaced one of them first.
 
-        deltalake does not compare removed files with those that others removed meanwhile, and rows would be there
-        twice. So this commits exactly the version after the one in which it has seen all ``removed``, and looks again
-        if another commit was first.
+        deltalake does not check whether another commit has removed the same files, which would duplicate their rows. So
+        this commits exactly the version after the one in which all ``removed`` were present, and checks again if
+        another commit was first.
         """
         files = list(removed)
         for _ in range(_ATTEMPTS):
@@ -181,19 +183,10 @@ class LogFiles:
         return False
 
 
-def without(rows: pa.Table, keys: Collection[ShapeKey]) -> pa.Table:
-    """The rows of other shapes than these."""
-    kept = rows
-    for source, shape_id in keys:
-        is_its = pc.and_(pc.equal(kept["shape_id"], shape_id), pc.equal(kept["source"], source))
-        kept = kept.filter(pc.invert(is_its))
-    return kept
-
-
 def by_run(files: Iterable[LogFile]) -> dict[int, list[LogFile]]:
     """The files of each run, in the order of their rows."""
     runs: dict[int, list[LogFile]] = {}
-    for file in sorted(files, key=lambda file: file.run_part or (0, 0)):
+    for file in sorted(files, key=lambda file: file.part or (0, 0)):
         if file.run is not None:
             runs.setdefault(file.run, []).append(file)
     return runs
@@ -215,24 +208,18 @@ def _statistics(rows: pa.Table) -> dict[str, Any]:
 
 
 def _footer_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    columns = {footer.schema.column(place).name: place for place in range(footer.num_columns)}
+    columns = {footer.schema.column(index).name: index for index in range(footer.num_columns)}
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     found = {name: [group.column(columns[name]).statistics for group in groups] for name in SEARCHED}
-    # What a column lacks in one part, it lacks for the file.
-    ranged = {name: each for name, each in found.items() if each and all(part and part.has_min_max for part in each)}
+    # A column without a range in one row group has none for the file.
+    ranged = {name: each for name, each in found.items() if each and all(group and group.has_min_max for group in each)}
     return {
         "numRecords": footer.num_rows,
-        "minValues": {name: min(part.min for part in each) for name, each in ranged.items()},
-        "maxValues": {name: max(part.max for part in each) for name, each in ranged.items()},
-        "nullCount": {name: sum(part.null_count for part in each) for name, each in ranged.items()},
+        "minValues": {name: min(group.min for group in each) for name, each in ranged.items()},
+        "maxValues": {name: max(group.max for group in each) for name, each in ranged.items()},
+        "nullCount": {name: sum(group.null_count for group in each) for name, each in ranged.items()},
     }
 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def chunks(files: Iterable[LogFile], log: LogFiles) -> Iterator[pa.Table]:
-    """The rows of files, file by file."""
-    for file in files:
-        yield log.read(file.path)

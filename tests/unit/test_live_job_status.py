@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.errors import SinkError
-from flushtracker.jobs.track.job_watch import JobWatch
-from flushtracker.jobs.track.stall_watch import StallWatch
+from flushtracker.jobs.track.live_status import LiveJobStatus
+from flushtracker.jobs.track.stall_detector import StallDetector
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.source_tracker import ChainReport, SourceTracker
@@ -44,8 +44,8 @@ class Story:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.watch = JobWatch(GRACE_MS, self.clock)
-        self.stalls = StallWatch(self.watch, self.clock)
+        self.watch = LiveJobStatus(GRACE_MS, self.clock)
+        self.stalls = StallDetector(self.watch, self.clock)
         self.tracker = SourceTracker()
 
     def batch(self, now_ms: int, *shapes: PendingShape, last_seen: int = 1_000, removed: tuple[str, ...] = ()) -> None:
@@ -71,7 +71,7 @@ def story() -> Story:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "flushtracker.jobs.track.stall_watch")
+    caplog.set_level(logging.INFO, "flushtracker.jobs.track.stall_detector")
     return caplog
 
 
@@ -242,7 +242,7 @@ class LostQuery:
 
 def test_the_job_is_ready_while_its_query_runs() -> None:
     """After a batch, or where there was nothing to read; not before, between two queries, or without a JVM."""
-    watch = JobWatch(GRACE_MS)
+    watch = LiveJobStatus(GRACE_MS)
     progress = {"sources": [], "stateOperators": [{"memoryUsedBytes": 7, "customMetrics": {}}]}
     assert not watch.read().is_ready
     for query, is_ready in (
@@ -260,7 +260,7 @@ def test_the_job_is_ready_while_its_query_runs() -> None:
 
 def test_a_job_that_was_idle_is_ready_during_its_first_batch() -> None:
     """It does not become unready because data arrives."""
-    watch, query = JobWatch(GRACE_MS), Query(is_idle=True)
+    watch, query = LiveJobStatus(GRACE_MS), Query(is_idle=True)
     with watch.running(cast("StreamingQuery", query)):
         assert watch.read().is_ready
         query.status = Query().status

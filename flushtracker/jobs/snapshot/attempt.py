@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
-from flushtracker.delta.log.snapshot_attempts import snapshot_attempts
+from flushtracker.delta.log.snapshots import snapshot_attempts
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.snapshot.append_job import AppendJob, ShapeReadError

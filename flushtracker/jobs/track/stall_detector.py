@@ -1,11 +1,11 @@
-"""``StallWatch``: detects dead writers even on a quiet table, where no micro-batch runs."""
+"""``StallDetector``: logs shapes without progress, even on a quiet table, where no micro-batch runs."""
 
 import logging
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final, NamedTuple
 
-from flushtracker.jobs.track.job_watch import JobWatch, SourceView
+from flushtracker.jobs.track.live_status import LiveJobStatus, SourceView
 from flushtracker.process.clock import now_ms
 from flushtracker.tracking.group_report import HOLDERS
 from flushtracker.wal.log_offset import LogOffset
@@ -17,29 +17,29 @@ _LONGEST_TICK_S: Final = 10.0
 
 
 class _Stall(NamedTuple):
-    """A shape that has flushed up to there, and no further for the grace period; ordered as holders are."""
+    """A shape that has not flushed past ``last_flushed`` for the grace period; ordered as holders are."""
 
     last_flushed: LogOffset
     shape_id: str
 
 
-class StallWatch:
-    """A thread that logs the shapes that have made no progress for the grace period, of the ten that hold the most.
+class StallDetector:
+    """A thread that logs which of the ten shapes that hold the ack have made no progress for the grace period.
 
-    Each is logged again after each doubling: grace, 2 × grace, 4 × grace, …; and once when it ends. It only reads what
-    the job's watch knows. Use it as a context manager.
+    Each stall is logged again whenever its time has doubled (grace, 2 × grace, 4 × grace, …), and once when it ends.
+    The thread only reads ``status``. A context manager.
     """
 
-    def __init__(self, watch: JobWatch, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._watch = watch
+    def __init__(self, status: LiveJobStatus, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._status = status
         self._clock_ms = clock_ms
-        self._tick_s = min(max(watch.grace_ms / 4000, _SHORTEST_TICK_S), _LONGEST_TICK_S)
+        self._tick_s = min(max(status.grace_ms / 4000, _SHORTEST_TICK_S), _LONGEST_TICK_S)
         self._stop = Event()
         self._logged: dict[str, dict[_Stall, int]] = {}
-        """By source, how often each stall was logged, or would have been had it been seen from the start."""
-        self._thread = Thread(target=self._run, name="stall-watch", daemon=True)
+        """By source, how often each stall was logged, or would have been if the job had run since its start."""
+        self._thread = Thread(target=self._run, name="stall-detector", daemon=True)
 
-    def __enter__(self) -> "StallWatch":
+    def __enter__(self) -> "StallDetector":
         self._thread.start()
         return self
 
@@ -53,7 +53,7 @@ class StallWatch:
 
     def tick(self) -> None:
         """Log what has changed since the last call."""
-        for source, view in self._watch.sources.items():
+        for source, view in self._status.sources.items():
             logged = self._logged.setdefault(source, {})
             self._log_stalled(source, view, logged)
             self._log_ended(source, view, logged)
@@ -63,7 +63,7 @@ class StallWatch:
         for shape, holder in zip(view.shapes, view.status.holders, strict=True):
             stall, waited_ms = _Stall(shape.last_flushed, shape.shape_id), at_ms - shape.since_ms
             # 1 from the grace period on, 2 from twice as long on, 3 from four times.
-            times = (waited_ms // self._watch.grace_ms).bit_length() if waited_ms > 0 else 0
+            times = (waited_ms // self._status.grace_ms).bit_length() if waited_ms > 0 else 0
             if times > logged.get(stall, 0):
                 logged[stall] = times
                 logger.warning(
@@ -78,7 +78,7 @@ class StallWatch:
     def _log_ended(self, source: str, view: SourceView, logged: dict[_Stall, int]) -> None:
         listed = [_Stall(shape.last_flushed, shape.shape_id) for shape in view.shapes]
         for stall in sorted(logged.keys() - set(listed)):
-            # A shape behind a full list may still be where it was.
+            # If the list is full, a shape after its end may still be stalled.
             if len(listed) < HOLDERS or stall < listed[-1]:
                 del logged[stall]
                 logger.info(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from flushtracker.delta.log.sorted_run import cut, merged, sort
+from flushtracker.delta.log.merge import cut, merged, sort
 from tests.support.shape_log_rows import arrow, item
 
 

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.column_types import typed_column
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
-from flushtracker.delta.log.shape_log import SCHEMA, open_shape_log, unreadable
+from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
 from flushtracker.delta.registry_table import Registry, RegistryTable
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.errors import ConfigError

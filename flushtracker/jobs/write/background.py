@@ -1,0 +1,97 @@
+"""The threads of the writers' job beside its query: upkeep of the shape log, and snapshots of new shapes."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from threading import Event, Thread
+from typing import ClassVar, Final
+
+from pyspark import InheritableThread
+
+from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_PERIOD_S: Final = 2.0
+_UPKEEP_PERIOD_S: Final = 10.0
+
+
+class _PeriodicThread:
+    """Calls :meth:`run_once` at once, and then after each period, inside its block; the end of the block ends it."""
+
+    thread_type: ClassVar[type[Thread]] = Thread
+
+    def __init__(self, name: str, period_s: float, stop_timeout_s: float) -> None:
+        self._period_s, self._stop_timeout_s = period_s, stop_timeout_s
+        self._stop = Event()
+        self._thread = self.thread_type(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> "_PeriodicThread":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        # What it has not committed by then is never committed.
+        self._thread.join(self._stop_timeout_s)
+
+    def _run(self) -> None:
+        # At once: jobs that read what is available and end may take less than a period.
+        self.run_once()
+        while not self._stop.wait(self._period_s):
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Do what is due; raises nothing."""
+        raise NotImplementedError
+
+
+class UpkeepThread(_PeriodicThread):
+    """Runs the upkeep of ``sink``, whose tables exist; a failure is logged, and the upkeep is tried again.
+
+    Only one writer at a time has the log, so only one process does this.
+    """
+
+    def __init__(self, sink: LogConfig) -> None:
+        super().__init__("upkeep", _UPKEEP_PERIOD_S, stop_timeout_s=5.0)
+        delete_after = None if sink.delete_after_ms is None else timedelta(milliseconds=sink.delete_after_ms)
+        self._upkeep = ShapeLogUpkeep(
+            sink.log, sink.shapes, delete_after=delete_after, storage_options=sink.storage_options
+        )
+
+    def run_once(self) -> None:
+        """See :class:`_PeriodicThread`."""
+        try:
+            done = self._upkeep.run(datetime.now(timezone.utc))
+        except Exception as error:  # noqa: BLE001  it must not end the upkeep, let alone the job
+            logger.warning("upkeep failed, and is tried again: %s", error)
+            return
+        if done.merges or done.deleted_shapes or done.vacuumed_files:
+            logger.info(
+                "upkeep merges=%d rewritten_bytes=%d deleted_shapes=%d vacuumed_files=%d",
+                *(done.merges, done.rewritten_bytes, done.deleted_shapes, done.vacuumed_files),
+            )
+
+
+class SnapshotThread(_PeriodicThread):
+    """Calls ``take``, which takes the snapshots of new shapes until the event is set, and again if it fails.
+
+    A failure is logged, once for each reason.
+    """
+
+    thread_type = InheritableThread
+
+    def __init__(self, take: Callable[[Event], None]) -> None:
+        super().__init__("snapshots", SNAPSHOT_PERIOD_S, stop_timeout_s=10.0)
+        self._take = take
+        self._last_error = ""
+
+    def run_once(self) -> None:
+        """See :class:`_PeriodicThread`."""
+        try:
+            self._take(self._stop)
+        except Exception as error:  # noqa: BLE001  it must not end the job, which also works without snapshots
+            if str(error) != self._last_error:
+                logger.warning("no snapshots are taken, and it is tried again: %s", error)
+            self._last_error = str(error)
