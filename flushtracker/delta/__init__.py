@@ -1,1 +1,1 @@
-"""The ack table, read and written without a JVM: the only package that imports deltalake."""
+"""Delta tables, read and written without a JVM: the registry table here, the others in rooms of their own."""

@@ -1,7 +1,7 @@
 """The registry table: the entries of the topic ``shapes``, copied by the writer, so that readers need no Kafka.
 
-The last row of a (source, type, id) is current: the one that was written last. ``written_at`` never goes back, also
-where the clock does. Only changed entries are appended, and few ever change, so the table stays small.
+The row of a (source, type, id) with the greatest ``written_at`` is current. ``written_at`` never goes back, even if the
+clock does. Only changed entries are appended, and few ever change, so the table stays small.
 """
 
 import logging
@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from flushtracker.delta.storage import storage_reason, table_rows
+from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry_events import (
     RegistryEntry,
@@ -72,7 +72,7 @@ class Registry:
         return found.entry if found is not None and isinstance(found.entry, ShapeEntry) else None
 
     def table_of(self, shape: ShapeEntry) -> TableBinding | None:
-        """What the shape's table was like when the shape was last right about it."""
+        """The shape's table, as it was when the shape was last correct on it."""
         found = self.entries.get((shape.source, "table", str(shape.table_oid)))
         return found.entry.binding if found is not None and isinstance(found.entry, TableEntry) else None
 
@@ -81,7 +81,7 @@ class RegistryTable:
     """An open registry table; not thread-safe. Every storage failure is a ``SinkError``."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, *, create: bool = False) -> None:
-        """Open the table at ``uri``, or with ``create`` make it; raises ``SinkError`` if there is none."""
+        """Open the table at ``uri``, or with ``create`` create it; raises ``SinkError`` if there is none."""
         self.uri = uri
         options = dict(storage_options or {})
         try:
@@ -96,10 +96,9 @@ class RegistryTable:
             raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
-        have = {field.name for field in self._table.schema().fields}
-        if missing := [field.name for field in SCHEMA if field.name not in have]:
+        if missing := missing_columns(self._table, SCHEMA.names):
             raise SinkError(
-                f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not a registry table; "
+                f"{uri} is a Delta table without the columns {missing}, so it is not a registry table; "
                 "name the folder that is sink.shapes"
             )
         self._read_version = -1
@@ -113,7 +112,7 @@ class RegistryTable:
             raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
 
     def has_changed(self) -> bool:
-        """Whether the table has another version than :meth:`entries` has read; raises ``SinkError``."""
+        """Whether the table has another version than :meth:`entries` read last; raises ``SinkError``."""
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
@@ -150,7 +149,7 @@ class RegistryTable:
         """
         current = self.entries().entries
         changed: dict[_Key, WrittenEntry] = {}
-        # All that is written now is later than everything before, and in the order received.
+        # Later than everything written before; the entries of this append are in the order received.
         written_at = max([now, *(each.written_at + _STEP for each in current.values())])
         for number, text in enumerate(texts):
             entry = parse_registry_entry(text)

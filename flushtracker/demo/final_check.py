@@ -13,7 +13,7 @@ from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.shape_rows import shape_rows
-from flushtracker.recordings.comparison import differences
+from flushtracker.recordings.verify import differences
 from flushtracker.shapes.shapes_file import load_shapes
 
 _TIMEOUT_S: Final = 90.0

@@ -1,1 +1,1 @@
-"""Recordings of WAL: replayed as the streams of capture, and what verifies the shape logs written from them."""
+"""Recordings of WAL: replayed as the streams of capture, and compared with the shape logs written from them."""

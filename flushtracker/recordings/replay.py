@@ -1,7 +1,7 @@
 """``Replay``: turns a recording into the events that capture would publish.
 
-Events are grouped into ticks; a tick is one file of each stream. The first has the registry's entries. A tick ends with
-the fragment that brings it to ``fragments_per_tick``.
+Events are grouped into ticks; a tick is one file of each stream. The first has the entries of the registry. A tick ends
+with the fragment that fills it to ``fragments_per_tick``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ _RELATION: Final = b"R"
 
 @dataclass(slots=True)
 class Tick:
-    """What is published together: one file of each stream that has events."""
+    """Events that are published together: one file of each stream that has any."""
 
     shapes: list[ShapeEntry] = field(default_factory=list)
     shape_changes: list[ShapeChangesEvent] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Tick:
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """What a replay has published so far. ``shape_ids``: the shapes that took part in a transaction."""
+    """The number of events published so far. ``shape_ids``: the shapes that took part in a transaction."""
 
     transactions: int = 0
     fragments: int = 0
@@ -51,7 +51,7 @@ class ReplayCounts:
 
 
 class Replay:
-    """One pass over one recording, for ``source`` and the shapes of ``definitions``; ``counts`` is kept up to date.
+    """One pass over one recording, for ``source`` and the shapes of ``definitions``; updates ``counts``.
 
     Raises:
         ShapeError: a definition is refused.
@@ -103,11 +103,11 @@ class Replay:
     def _handle_fragment(self, fragment: TransactionFragment, tick: Tick) -> None:
         """Route one fragment, and add its events to ``tick``."""
         if self._sequencer is None:
-            # A recording does not include the LSN that was confirmed when it began. The first commit's own LSN is the
-            # safe choice: whether anything is missing below it is unknown.
+            # A recording lacks the LSN that was confirmed when it began. The first commit's own LSN is the safe choice:
+            # whether transactions before it are missing is unknown.
             self._sequencer = FragmentSequencer(self._source, fragment.lsn)
             starts_after = LogOffset.just_before(fragment.lsn)
-            # A recording has no catalog, and so no table's OID, and no server to take a snapshot on.
+            # A recording has no catalog, so no OIDs, and no server to take snapshots on.
             definitions = [replace(definition, snapshot=False) for definition in self._definitions]
             tick.shapes += [ShapeEntry(self._source, definition, 0, starts_after) for definition in definitions]
         published = self._sequencer.sequence(fragment, self._router.route(fragment))

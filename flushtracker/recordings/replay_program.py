@@ -1,19 +1,91 @@
-"""``flushtracker replay``: replays a recording into streams, from its arguments to its exit code."""
+"""``flushtracker replay``: replays a recording into files or topics, from its arguments to its exit code."""
 
 import argparse
 import time
+from collections import defaultdict
 from functools import partial
-from typing import Final
+from math import inf
+from pathlib import Path
+from typing import Final, Protocol
 
-from flushtracker.kafka.kafka_config import load_kafka_config
+from flushtracker.config.streams import FRAGMENTS, SHAPE_CHANGES, SHAPES
+from flushtracker.errors import ConfigError
+from flushtracker.event_files import StreamWriter, require_empty
+from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import record_of
+from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import log_to_stderr, print_status
 from flushtracker.recordings.recording import read_recording
-from flushtracker.recordings.replay import Replay, require_tables
-from flushtracker.recordings.replay_output import FilesOutput, KafkaOutput, Output
+from flushtracker.recordings.replay import Replay, Tick, require_tables
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.wal.lsn import format_lsn
 
+_STREAMS: Final = (FRAGMENTS, SHAPE_CHANGES, SHAPES)
 _PROGRESS_SECONDS: Final = 5
+
+
+class Output(Protocol):
+    """Where a replay publishes its ticks."""
+
+    def publish(self, tick: Tick) -> None:
+        """Publish the tick's events; all of them are durable when this returns."""
+
+    def summary(self) -> str:
+        """How much was published so far, and where."""
+
+
+class FilesOutput:
+    """Directories below ``out``, one for each stream; a tick adds a file to each stream of which it has events."""
+
+    def __init__(self, out: Path) -> None:
+        directories = {stream: out / stream for stream in _STREAMS}
+        require_empty(
+            directories.values(),
+            "remove the streams together with the checkpoint and tables made from them, or name another --out",
+        )
+        self._out = out
+        try:
+            self._writers = {stream: StreamWriter(directory) for stream, directory in directories.items()}
+        except ConfigError as error:
+            raise ConfigError(f"--out {out}: {error}") from error
+        self._files = 0
+
+    def publish(self, tick: Tick) -> None:
+        lines = defaultdict[str, list[str]](list)
+        for record in map(record_of, tick.events()):
+            lines[record.stream].append(record.value)
+        for stream, texts in lines.items():
+            self._files += self._writers[stream].publish(texts) is not None
+
+    def summary(self) -> str:
+        return f"{self._files} files in {self._out}"
+
+
+class KafkaOutput:
+    """The topics of ``config``; each tick is confirmed before the next is published."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        require_topics(config, _STREAMS)
+        count = TopicAdmin(config).record_count(FRAGMENTS)
+        if count:
+            raise ConfigError(
+                f"topic {config.topics.fragments} already has records ({count}); remove the topics together "
+                "with the checkpoint and tables made from them, or name others"
+            )
+        self._servers = config.bootstrap_servers
+        self._topics = config.topics.by_role()
+        self._publisher = KafkaPublisher(config)
+        self._records = 0
+
+    def publish(self, tick: Tick) -> None:
+        for record in map(record_of, tick.events()):
+            self._publisher.publish(self._topics[record.stream], record.key, record.value)
+            self._records += 1
+        self._publisher.flush(inf)
+
+    def summary(self) -> str:
+        return f"{self._records:,} records at {self._servers}"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,17 +1,16 @@
-"""``flushtracker verify``: compares a shape log with its tables, from its arguments to its exit code."""
+"""``flushtracker verify``: compares a shape log with a recording, from its arguments to its exit code."""
 
 import argparse
 import sys
 
 from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.recordings.comparison import differences
-from flushtracker.recordings.recorded_tables import RecordedTables
 from flushtracker.recordings.recording import read_recording
+from flushtracker.recordings.verify import RecordedTables, differences
 from flushtracker.shapes.shapes_file import load_shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare every shape; 1 if one differs."""
+    """Compare all shapes; returns 1 if one differs."""
     shapes = {definition.id: definition for definition in load_shapes(arguments.shapes)}
     tables = RecordedTables(read_recording(arguments.recording))
     log = ShapeLogReader(arguments.log)

@@ -1,1 +1,1 @@
-"""The Spark side: the only package that imports pyspark."""
+"""What all Spark jobs need: session, streams, checkpoint, and the run of a query; and a reader of shape logs."""

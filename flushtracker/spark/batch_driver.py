@@ -1,7 +1,7 @@
 """``BatchDriver``: the part of the driver's side of a micro-batch that all jobs share.
 
 Spark calls :meth:`BatchDriver.handle_batch` at least once for each batch, with the state of that batch on disk but not
-yet committed. If it raises, Spark does not commit the batch and the query ends; the next driver receives it again.
+yet committed. If it raises, Spark does not commit the batch and the query ends; the next driver's query reruns it.
 """
 
 import logging
@@ -15,14 +15,14 @@ from flushtracker.spark.committed_state import Remedies
 logger = logging.getLogger(__name__)
 
 
-class StoppedError(FlushtrackerError):
-    """The job was asked to stop before this batch began; none of the batch was processed."""
+class BatchStoppedError(FlushtrackerError):
+    """The job was told to stop before this batch began; none of the batch was processed."""
 
     exit_code = 0
 
 
 class BatchDriver:
-    """``lock`` is held while a batch is handled.
+    """Handles one batch at a time, and holds ``lock`` meanwhile.
 
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
     """
@@ -54,7 +54,7 @@ class BatchDriver:
 
     def _begin(self, batch_id: int) -> None:
         if self.stopping:
-            raise StoppedError(f"stopped before batch {batch_id}")
+            raise BatchStoppedError(f"stopped before batch {batch_id}")
         if batch_id != self.expected_batch_id:
             # Batches that were planned but are not in the committed state would be skipped, along with their shapes.
             raise FencedError(
@@ -71,5 +71,5 @@ class BatchDriver:
         raise NotImplementedError
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
-        """Do what the job does with the rows that its state function returned, which are cached."""
+        """Process the rows of the job's state function, which are cached."""
         raise NotImplementedError

@@ -100,7 +100,7 @@ class CheckpointOrigin:
 
 
 def _key(name: str) -> str:
-    """What the configuration calls it."""
+    """The key in the configuration."""
     return {"log": "sink.log", "flush": "flush"}.get(name, f"source.{name}")
 
 

@@ -1,4 +1,4 @@
-"""Reads the state of the last committed batch for a starting driver, of any job."""
+"""Reads the state of the last committed batch, for the starting driver of any job."""
 
 import logging
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 logger = logging.getLogger(__name__)
 
 _OPERATOR_STATE: Final = "state/0"
-"""Has a folder for each partition of the query's only stateful operator."""
+"""The folder of the query's only stateful operator, with a folder for each partition."""
 
 
 class Remedies(NamedTuple):
-    """What to do about a checkpoint: one that was made for something else, or one that cannot be used."""
+    """Remedies for a checkpoint that was made with other settings, and for one that cannot be used."""
 
     change_back: str
     start_over: str
@@ -50,7 +50,7 @@ def read_state_rows(
     _refuse_other_shape_groups(rows, checkpoint, shape_groups, remedies)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
     if partitions != wanted:
-        # Spark keeps the number that the checkpoint has.
+        # Spark keeps the checkpoint's number.
         logger.warning(
             "shuffle_partitions stays %d, as in the checkpoint; to change it to %d, %s",
             *(partitions, wanted, remedies.start_over),

@@ -1,4 +1,4 @@
-"""``EventStreams``: what the query needs from a transport, and its implementation for files."""
+"""``EventStreams``: the streams that a query reads, over any transport; its implementation for files."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -15,7 +15,7 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.recovery_plan import RecoveryPlan
 
-# Spark ignores files that are older than the newest by more than this. An ignored file would be a silent gap.
+# Spark ignores files that are older than the newest by more than this; an ignored file would be a silent gap.
 _NEVER: Final = "36500d"
 
 
@@ -28,12 +28,12 @@ class EventStreams(Protocol):
     remedies: ClassVar[Mapping[str, str]]
 
     def identity(self) -> dict[str, str]:
-        """What identifies the streams, by name. A checkpoint is bound to it: its offsets mean nothing elsewhere."""
+        """What identifies the streams, by name. A checkpoint's offsets mean nothing in other streams."""
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
         """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``.
 
-        ``value`` has the event's bytes as they are.
+        ``value`` has the event's bytes unchanged.
         """
 
 
@@ -79,7 +79,7 @@ class FilesEventStreams:
             raise ConfigError(
                 f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
             ) from error
-        # Spark's text may hold any bytes, and would replace those that are not UTF-8 wherever it interprets them.
+        # Spark's text may hold any bytes; where Spark interprets it, it replaces those that are not UTF-8.
         value = F.col("value").cast("binary").alias("value")
         return lines.select(F.lit(stream).alias("stream"), value, F.col("_metadata.file_path").alias("place"))
 

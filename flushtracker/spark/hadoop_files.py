@@ -59,12 +59,12 @@ class HadoopFiles:
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
 
     def move(self, name: str, target: str) -> None:
-        """Rename a file; raises ``OSError`` if the storage did not."""
+        """Rename a file; raises ``OSError`` if the storage refuses."""
         if not self._system.rename(self._path(name), self._path(target)):
             raise OSError(f"{self.folder}/{name} cannot be renamed to {target}")
 
     def delete_folder(self, name: str) -> None:
-        """Delete one of its subfolders, with what is left there."""
+        """Delete a subfolder with its content."""
         self._system.delete(self._path(name), True)  # noqa: FBT003  Java's recursive
 
     def is_local(self) -> bool:
@@ -72,7 +72,7 @@ class HadoopFiles:
         return str(self._system.getUri().getScheme()) == "file"
 
     def write_no_checksums(self) -> None:
-        """Have Hadoop write no checksum files beside local ones, in this process; Spark removes them anyway."""
+        """Have Hadoop write no checksum files for local files, in this process; Spark removes them anyway."""
         self._system.setWriteChecksum(False)
 
     def _path(self, name: str = "") -> Any:
@@ -86,7 +86,7 @@ def spark_path(path: str) -> str:
 
 
 def checkpoint_path(path: str) -> str:
-    """Like :func:`spark_path`; raises ``ConfigError`` for a path where Spark can write state, but not read it back."""
+    """Like :func:`spark_path`; raises ``ConfigError`` for a path from which Spark could not read its state back."""
     absolute = spark_path(path)
     if strange := sorted({character for character in absolute if quote(character, safe=":/@+,=~") != character}):
         raise ConfigError(
@@ -97,11 +97,11 @@ def checkpoint_path(path: str) -> str:
 
 
 def avoid_processes(spark: SparkSession, checkpoint: str) -> None:
-    """Let Spark write a checkpoint on a local disk without starting a process for every file, with a local master.
+    """With a local master, have Spark write a checkpoint on a local disk without a process for every file.
 
-    Its default for a local path creates and renames files through ``FileContext``, and Hadoop without its native
-    library runs ``chmod`` and ``readlink`` for these, 150 processes for a small batch. Other storage, clusters, and
-    whoever has chosen a file manager, keep theirs.
+    Spark's default for a local path creates and renames files through ``FileContext``, for which Hadoop without its
+    native library runs ``chmod`` and ``readlink``: 150 processes for a small batch. Other storage, clusters, and users
+    who have chosen a file manager keep theirs.
     """
     chosen = spark.conf.get(_FILE_MANAGER, None)
     files = HadoopFiles(spark, checkpoint)

@@ -16,7 +16,7 @@ _MAX_REASON_CHARS: Final = 400
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
 _DISK_FULL: Final = "No space left on device"
 _DATA_LOSS: Final = re.compile(
-    # Raised by an executor that reads, or by the driver that plans.
+    # The first is an executor's, from reading; the second the driver's, from planning.
     r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
     re.DOTALL,
 )
@@ -48,7 +48,7 @@ def _first_line(text: str) -> str:
 def query_failure(query: StreamingQuery, failure: BaseException | None, config: QueryConfig) -> BaseException:
     """The error to report for a query that ended; ``failure`` is what its ``foreachBatch`` raised, if anything."""
     if failure is not None and not isinstance(failure, Py4JJavaError):
-        return failure  # Raised by our own code, on purpose or not.
+        return failure  # From our own code, on purpose or not.
     causes = _causes(query, failure)
     if known := _known_failure("\n".join(causes), config):
         return known

@@ -1,22 +1,33 @@
-"""A Spark job as a program: its session, its signals and its end."""
+"""A Spark job as a program: the checks before Spark starts, which takes seconds; its session, signals and end."""
 
 import logging
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from threading import Event
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from flushtracker.errors import FlushtrackerError
+from flushtracker.config.storage_path import is_uri, local_folder
+from flushtracker.config.transport import KafkaTransport, Transport
+from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.kafka.first_contact import first_contact
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.spark.session import set_on_jvm_signals, start_session
 
+logger = logging.getLogger(__name__)
+
 STOP_TIMEOUT_S: Final = 60.0
-"""Longer than an orderly stop takes, which waits for the running batch for half of it."""
+"""Twice as long as an orderly stop waits for the running batch."""
+
+_CLUSTER: Final = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR"}
+"""Set in the environment of a job under spark-submit, or where Hadoop is configured."""
 
 
 def run_job(
@@ -59,3 +70,44 @@ def run_job(
         with suppress(Py4JError, ConnectionError):
             spark.stop()
     return 0
+
+
+def check_start(transport: Transport | None, folders: Mapping[str, str]) -> None:
+    """Check that the local ``folders``, by their keys, can be written; warn if no broker answers.
+
+    On a cluster, a path without a scheme is in Spark's default file system, which may not be the local one. Only Spark
+    knows, so there such a path only causes a warning.
+
+    Raises:
+        ConfigError: a folder can neither be created nor written.
+    """
+    for key, path in folders.items():
+        refusal = _refusal(key, path)
+        if refusal is not None and (is_uri(path) or not _CLUSTER & os.environ.keys()):
+            raise refusal
+        if refusal is not None:
+            logger.warning("%s; ignore this if %s is in Spark's default file system, which is not local", refusal, path)
+    if isinstance(transport, KafkaTransport):
+        security = transport.options.get("kafka.security.protocol", "PLAINTEXT")
+        first_contact(transport.bootstrap_servers, security, transport.retry_timeout_ms / 1000)
+
+
+def _refusal(key: str, path: str) -> ConfigError | None:
+    """Why a local folder, or the nearest one above it that exists, cannot be written; ``None`` if it can."""
+    local = local_folder(path)
+    if local is None:
+        return None
+    folder = Path(local)
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        # Permissions do not show it: root has them all, and the file system may be read-only. Readers ignore names that
+        # begin with a dot.
+        Path(tempfile.mkdtemp(prefix=".flushtracker-", dir=folder)).rmdir()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        at = "" if folder == Path(path).absolute() else f" at {folder}"
+        return ConfigError(
+            f"{key}: {path} cannot be written: {reason}{at}; name a folder that can be created and written"
+        )
+    return None

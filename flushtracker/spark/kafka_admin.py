@@ -1,6 +1,6 @@
 """``KafkaAdmin``: the id of a Kafka cluster, and how its topics are configured.
 
-It uses the JVM's Kafka client, the one that Spark reads with, so the same options and permissions apply to both.
+It uses the JVM's Kafka client, as Spark does, so the same options and permissions apply to both.
 """
 
 from collections.abc import Iterable

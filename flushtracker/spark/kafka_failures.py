@@ -1,6 +1,6 @@
-"""Failures of Kafka's Java client: which ones a retry may cure, and what to correct about the others.
+"""Failures of Kafka's Java client: which are retried, and how to correct the others.
 
-The others are refusals: by TLS, by authentication, or by ACLs.
+The others are refusals: by TLS, authentication or ACLs.
 """
 
 import re
@@ -21,7 +21,7 @@ RETRIABLE: Final = frozenset(
         *("UnknownLeaderEpoch", "UnstableOffsetCommit"),
     ]
 )
-"""Kafka's retriable errors, without "Exception". Topics that do not exist are not among them: the job needs them."""
+"""Kafka's retriable errors, without "Exception", except for topics that do not exist: the job needs them."""
 
 _ERROR: Final = r"org\.apache\.kafka\.common\.errors\."
 _UNAVAILABLE: Final = re.compile(
@@ -42,7 +42,7 @@ _SHOWN: Final = frozenset(
         *("kafka.ssl.truststore.location", "kafka.ssl.keystore.location"),
     }
 )
-"""Options whose values are no secrets, once a client has accepted them."""
+"""Options whose values are not secret, once a client has accepted them."""
 
 _CHECK_CA: Final = "check that kafka.ssl.truststore.location has the authority that signed the broker's certificate"
 _REMEDIES: Final = {
@@ -56,7 +56,7 @@ _REMEDIES: Final = {
     "UnsupportedSaslMechanismException": "correct kafka.sasl.mechanism",
     "SslAuthenticationException": "correct the options kafka.ssl.*",
 }
-"""Java's exception, by its simple name → what to do. The causes of an ``SslAuthenticationException`` say more."""
+"""Java's exception, by its simple name → what to do. The causes of an ``SslAuthenticationException`` come first."""
 
 _REMEDIED: Final = re.compile(rf"\b(?P<name>{'|'.join(_REMEDIES)}): (?P<reason>[^\n]+)")
 
@@ -84,7 +84,7 @@ def _reason(found: re.Match[str], transport: KafkaTransport) -> str:
 
 
 def _refused_request(text: str, transport: KafkaTransport, request: str = "a request") -> ConfigError | None:
-    """The error for ``text``, which has the name and message of Java exceptions; ``None`` if they are others."""
+    """The error for a refusal that has a remedy of its own; ``None`` if ``text`` names none."""
     found = max(_REMEDIED.finditer(text), key=lambda match: -[*_REMEDIES].index(match["name"]), default=None)
     if found is None:
         return None

@@ -32,21 +32,21 @@ _DEFAULTS: Final = {
     "kafka.request.timeout.ms": "10000",
     "fetchOffset.numRetries": "1",
     "kafkaConsumer.pollTimeoutMs": "30000",
-    # With the client's 500 records and 1 MiB to a request, a full topic is read at half the speed. Spark keeps what a
-    # poll returns for each partition, and a megabyte of compressed records may be tens of megabytes.
+    # With the client's defaults of 500 records and 1 MiB per request, reading a full topic takes twice as long. Spark
+    # keeps what a poll returns for each partition, and a megabyte of compressed records may be tens of megabytes.
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": "2097152",
     "kafka.receive.buffer.bytes": "1048576",
-    # Spark asks only for records that exist. But a client that has read the last asks for the next at once, and what
-    # Spark asks on the same connection waits until that is answered: until somebody publishes, or half a second.
+    # Spark requests only records that exist. But a client that has read the last record requests the next one at once,
+    # and Spark's own requests on that connection wait for the response: until a record is published, or half a second.
     "kafka.fetch.max.wait.ms": "0",
-    # Without a limit the first batch is as large as the backlog. If it is too large for the machine, so is each retry.
+    # Without a limit the first batch is as large as the backlog. If the machine cannot hold that, each retry fails.
     "maxOffsetsPerTrigger": "500000",
 }
 
 
 class KafkaEventStreams:
-    """An :class:`~flushtracker.spark.event_streams.EventStreams` of topics, which exist and cannot lose records.
+    """An :class:`~flushtracker.spark.event_streams.EventStreams` of topics that exist and cannot lose records.
 
     Raises:
         ConfigError: a topic is missing, or configured so that records could be lost.
@@ -133,7 +133,7 @@ class KafkaEventStreams:
 
 
 def counts(starts: RecoveryPlan, source: Column) -> Column:
-    """Whether the record ``(partition, offset)`` of a fragment of ``source`` counts, or was skipped by a recovery."""
+    """Whether the record ``(partition, offset)`` of a fragment of ``source`` counts; a recovery may have skipped it."""
     counted = F.lit(True)  # noqa: FBT003 (a literal)
     for partition, part in starts.by_partition.items():
         is_old = (F.col("partition") == partition) & (F.col("offset") < part.end)
@@ -150,5 +150,5 @@ def _is_at_or_past_start(part: PartitionPlan, source: Column) -> Column:
 
 
 def _source(value: Column) -> Column:
-    """The source that a record seems to be from. A record that counts is read strictly later."""
+    """The source of a record, by a lenient reader; records that count are read strictly later."""
     return F.from_json(F.try_validate_utf8(value.cast("string")), "source STRING")["source"]

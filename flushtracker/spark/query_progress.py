@@ -1,6 +1,6 @@
-"""What Spark tells of a running query: whether it runs, how far behind its sources it is, and how large its state is.
+"""Spark's report on a query: whether it is running, how far it is behind its sources, and the size of its state.
 
-The figures are those of its last batch with data; Spark makes no others.
+The figures are those of its last batch with data; Spark has no others.
 """
 
 import json
@@ -19,7 +19,7 @@ _STATE_SIZE: Final = "stateOnCurrentVersionSizeBytes"
 
 
 class QueryProgress(NamedTuple):
-    """``is_running``: a batch was committed, or there was nothing to read. The figures are ``None`` if not known."""
+    """``is_running``: a batch was committed, or there was nothing to read. Unknown figures are ``None``."""
 
     is_running: bool = False
     records_behind: int | None = None
@@ -27,7 +27,7 @@ class QueryProgress(NamedTuple):
 
 
 def read_progress(query: StreamingQuery, *, has_run: bool) -> QueryProgress:
-    """What Spark knows now, nothing if its JVM does not answer. ``has_run``: the query was running before."""
+    """The progress now, empty if the JVM does not answer. ``has_run``: the query was running before."""
     try:
         progress = query.lastProgress
         is_running = query.isActive and (has_run or progress is not None or has_read_everything(query))
@@ -39,13 +39,13 @@ def read_progress(query: StreamingQuery, *, has_run: bool) -> QueryProgress:
 
 
 def has_read_everything(query: StreamingQuery) -> bool:
-    """Whether Kafka has told the end of each partition, and the query has read up to there."""
+    """Whether Kafka has returned the end of each partition, and the query has read up to there."""
     status = query.status
     return status["message"] == _NO_DATA and not status["isTriggerActive"]
 
 
 def records_behind(progress: Mapping[str, Any]) -> int | None:
-    """The records that the topics had at the last batch and that it did not read; ``None`` without Kafka.
+    """The number of records that the topics had at the last batch and that it did not read; ``None`` without Kafka.
 
     >>> kafka = {"description": "KafkaV2[Subscribe[a]]", "endOffset": '{"a":{"0":7}}', "latestOffset": '{"a":{"0":9}}'}
     >>> records_behind({"sources": [kafka]}), records_behind({"sources": [{"description": "FileStreamSource[a]"}]})
@@ -64,7 +64,7 @@ def records_behind(progress: Mapping[str, Any]) -> int | None:
 
 
 def state_bytes(progress: Mapping[str, Any]) -> int | None:
-    """The memory that the state takes, as the state store estimates it.
+    """The memory of the state, as estimated by the state store.
 
     >>> state_bytes({"stateOperators": [{"memoryUsedBytes": 9, "customMetrics": {_STATE_SIZE: 5}}]})
     5

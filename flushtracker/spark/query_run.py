@@ -1,7 +1,8 @@
-"""A streaming query of any job, from its start to its clean end."""
+"""A streaming query of any job: its start, its retries while a broker is unavailable, and its clean end."""
 
 import logging
 import time
+from collections.abc import Callable
 from threading import Event
 from typing import Final
 
@@ -10,9 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config.job_config import QueryConfig
-from flushtracker.errors import StateError
-from flushtracker.spark.batch_driver import BatchDriver, StoppedError
-from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.errors import BrokerError, StateError
+from flushtracker.spark.batch_driver import BatchDriver, BatchStoppedError
 from flushtracker.spark.hadoop_files import avoid_processes
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, query_failure
 from flushtracker.spark.query_progress import has_read_everything
@@ -21,6 +21,52 @@ logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
 _COMMIT_TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 2.0
+_LOG_EVERY_S: Final = 30.0
+
+
+class BrokerRetry:
+    """Retries after a ``BrokerError``, until ``retry_timeout_ms`` have passed without progress or ``stop`` is set."""
+
+    def __init__(self, retry_timeout_ms: int, stop: Event, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._retry_timeout_s = retry_timeout_ms / 1000
+        self._stop = stop
+        self._now_s = now_s
+        self._failing_since_s: float | None = None
+        self._logged_s = 0.0
+
+    def call(self, attempt: Callable[[], None]) -> None:
+        """Call ``attempt`` until it returns or ``stop`` is set; raises ``BrokerError`` once the timeout has passed."""
+        while not self._stop.is_set():
+            try:
+                attempt()
+            except BrokerError as error:  # noqa: PERF203  each round takes seconds
+                self._pause_or_give_up(error)
+            else:
+                return
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether an attempt has failed since the last progress."""
+        return self._failing_since_s is not None
+
+    def progress(self) -> None:
+        """Restart the timeout: the job has read all that it planned to read, so each broker that it needs answers."""
+        if self._failing_since_s is not None:
+            logger.info("broker available again after_s=%.0f", self._now_s() - self._failing_since_s)
+        self._failing_since_s = None
+
+    def _pause_or_give_up(self, error: BrokerError) -> None:
+        now_s = self._now_s()
+        if self._failing_since_s is None:
+            self._failing_since_s, self._logged_s = now_s, now_s - _LOG_EVERY_S
+        elapsed_s = now_s - self._failing_since_s
+        if elapsed_s >= self._retry_timeout_s:
+            raise BrokerError(f"{error}; gave up after {elapsed_s:.0f} s (source.retry_timeout)") from error
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            logger.warning("%s; retrying for up to %.0f s more", error, self._retry_timeout_s - elapsed_s)
+            self._logged_s = now_s
+        self._stop.wait(_PAUSE_S)
 
 
 def start_query(
@@ -67,12 +113,12 @@ def await_end(query: StreamingQuery, driver: BatchDriver, stop: Event, config: Q
     except StreamingQueryException as error:
         failure = query_failure(query, driver.failure, config)
         # An interrupted batch fails in Spark; only what our own code has raised in it counts.
-        if not isinstance(failure, StoppedError) and (failure is driver.failure or not interrupted):
+        if not isinstance(failure, BatchStoppedError) and (failure is driver.failure or not interrupted):
             raise failure from error
 
 
 def _await_running_batch(query: StreamingQuery, driver: BatchDriver) -> bool:
-    """Wait until Spark has committed the running batch; the driver refuses any later one. False after a timeout."""
+    """Wait until Spark has committed the running batch; the driver refuses later ones. False after a timeout."""
     driver.stopping = True
     deadline = time.monotonic() + _COMMIT_TIMEOUT_S
     # The lock is held while a batch is handled.

@@ -51,7 +51,7 @@ class RecoveryPlan:
     by_partition: Mapping[int, PartitionPlan] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as a JSON object."""
+        """The plan as a JSON object."""
         return {str(p): {"end": s.end, "sources": dict(s.sources)} for p, s in sorted(self.by_partition.items())}
 
     @classmethod

@@ -32,11 +32,11 @@ _LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
 _ALWAYS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # No batches without data are needed: the driver watches the time.
+    # No job needs batches without data, except the writers' job, which enables them for `flush: hold`.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # The only Delta table that Spark writes has few files: 50 tasks for its log cost more than the rest of a write.
+    # A table's log is small: the default of 50 tasks for it would take longer than the rest of a write.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # A vacuum of that table would run thousands of tasks.
+    # Otherwise a vacuum of the dead letters would run thousands of tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 _LOCAL: Final = {
@@ -66,7 +66,7 @@ def start_session(
         java, jars = check_java(), SPARK_JARS.paths()
         if os.pathsep in str(jars[0].parent):
             raise ConfigError(f"the jars are in {jars[0].parent}, which no class path can have: move them")
-        # Unlike those of spark.jars, their classes can be archived.
+        # Unlike the classes of spark.jars, these can be archived.
         settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         options = (_log_options(log_format, verbose=verbose), use_archive(archive_path(jars, java)))
@@ -105,7 +105,7 @@ class _JvmHandler:
 
 
 def set_on_jvm_signals(stop: StopFlag, spark: SparkSession) -> None:
-    """Set ``stop`` on the JVM's signals, and again on the interpreter's: Spark replaces those handlers at its start."""
+    """Set ``stop`` on the JVM's signals, and again on the interpreter's, whose handlers Spark has replaced."""
     set_on_signals(stop)
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark has no types for it

@@ -1,7 +1,7 @@
-"""Reads shape logs with Spark: the same as :mod:`flushtracker.delta.log.reader`, as DataFrames.
+"""Reads shape logs with Spark: what :mod:`flushtracker.delta.log.reader` returns, as DataFrames.
 
-The table's log is read here, for the version and the bound; the rows are read by Spark's executors, of that version
-alone, and are not collected. Folding shuffles by key: no task holds more of the shape than its keys.
+The driver finds the version and the bound; Spark's executors read the rows of that version, which are not collected.
+Folding shuffles by key: a task holds only the part of the shape with its keys.
 """
 
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SparkShapeRead:
-    """What was read of one shape: ``rows`` contain all of it up to ``bound``, and nothing after; in no order.
+    """One shape: ``rows`` contain all of it up to ``bound``, and nothing after, in no order.
 
-    ``rows`` can be evaluated as long as the table keeps the files of the version that was read.
+    ``rows`` can be evaluated while the table keeps the files of the version that was read.
     """
 
     source: str
@@ -110,7 +110,7 @@ class SparkShapeLogReader:
 
 
 def _current_cells(items: DataFrame) -> DataFrame:
-    """Each column that an item names, of the rows that there are: ``key, offset, column, text``."""
+    """The cells that items have set in the rows that exist: ``key, offset, column, text``."""
     items = items.withColumn("offset", F.struct("tx_offset", "op_offset"))
     truncated = items.where(F.col("operation") == "truncate").agg(F.max("offset").alias("truncated"))
     sets = F.col("operation").isin("insert", "delete")

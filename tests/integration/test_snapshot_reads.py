@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
-from flushtracker.jobs.snapshot.item_texts import ItemColumns, ItemTexts
+from flushtracker.jobs.snapshot.read_plan import ItemColumns
+from flushtracker.jobs.snapshot.read_ranges import ItemTexts
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection

@@ -17,9 +17,9 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError, SinkError
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.jars import SPARK_JARS
-from flushtracker.spark import broker_retry
-from flushtracker.spark.broker_retry import BrokerRetry
+from flushtracker.spark import query_run
 from flushtracker.spark.kafka_failures import RETRIABLE, kafka_failure
+from flushtracker.spark.query_run import BrokerRetry
 from tests.support.job_folder import JobFolder
 
 TRANSPORT = KafkaTransport("host:1", {"fragments": "fragments", "flushes": "flushes"})
@@ -27,7 +27,7 @@ TRANSPORT = KafkaTransport("host:1", {"fragments": "fragments", "flushes": "flus
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_retry, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(query_run, "_PAUSE_S", 0.0)
 
 
 def clock(*times_s: float) -> Callable[[], float]:

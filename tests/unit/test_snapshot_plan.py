@@ -3,14 +3,14 @@
 from itertools import pairwise
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.jobs.snapshot.read_plan import PAGES_PER_RANGE, ReadPlan, ReadTask, ShapeReads, read_ranges
+from flushtracker.jobs.snapshot.read_plan import PAGES_PER_RANGE, ReadPlan, ReadTask, ShapeReads, plan_ranges
 from flushtracker.jobs.snapshot.read_ranges import RangeError, range_failure
 from flushtracker.postgres.range_reader import PageRange
 from flushtracker.wal.log_offset import OP_INFINITY
 
 
 def planned(shapes: int, pages: list[int]) -> list[ReadTask]:
-    plan = ReadPlan({}, "1", 1, (), (ShapeReads("s", "a", ()),) * shapes, read_ranges(pages, 180_000))
+    plan = ReadPlan({}, "1", 1, (), (ShapeReads("s", "a", ()),) * shapes, plan_ranges(pages, 180_000))
     return [plan.task(number) for number in range(plan.tasks)]
 
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.jobs.snapshot.item_texts import ItemColumns, ItemTexts
+from flushtracker.jobs.snapshot.read_plan import ItemColumns
+from flushtracker.jobs.snapshot.read_ranges import ItemTexts
 from flushtracker.postgres.copy_text import lines_of, values_of
 from flushtracker.shape_log.log_row import item_row
 from flushtracker.shapes.definition import ShapeDefinition

@@ -20,7 +20,7 @@ from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka import first_contact, topic_admin
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.spark.start_checks import check_start
+from flushtracker.spark.job_run import check_start
 
 ROOT: Final = Path(__file__).parents[2]
 FILES: Final = {

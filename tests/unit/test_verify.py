@@ -10,9 +10,8 @@ import pytest
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError
-from flushtracker.recordings.comparison import differences
-from flushtracker.recordings.recorded_tables import RecordedTables
 from flushtracker.recordings.recording import RecordedMessage, read_recording
+from flushtracker.recordings.verify import RecordedTables, differences
 from flushtracker.recordings.verify_program import run
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.fragment_converter import FragmentConverter

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.acks.app_transactions import app_id_of, sources
-from flushtracker.delta.storage import storage_reason, table_rows
+from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.errors import ConfigError, SinkError, listed
 
 _COLUMNS: Final = (
@@ -65,7 +65,7 @@ class AckReader:
 
     @property
     def exists(self) -> bool:
-        """Whether the last read has found a table."""
+        """Whether the last read found a table."""
         return self._table is not None
 
     def last_ack(self, source: str) -> int | None:
@@ -79,7 +79,7 @@ class AckReader:
     def last_row(self, source: str) -> Ack | None:
         """The row of a source's last ack; raises ``SinkError``.
 
-        The table's log shows whether there is a new one, and its statistics which file has it.
+        Reads rows only if the table's log has a new ack, and only of the file that has it, by its statistics.
         """
         ack_lsn = self.last_ack(source)
         last_row = self._last_rows.get(source)
@@ -98,7 +98,7 @@ class AckReader:
         return self._last_rows.get(source)
 
     def last_rows(self) -> dict[str, Ack]:
-        """The row of each source's last ack; raises ``SinkError``. Lists the table's log: not for every second."""
+        """The row of each source's last ack; raises ``SinkError``. It lists the table's log: not for every second."""
         table = self._current_table()
         if table is None:
             return {}
@@ -166,10 +166,9 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
 
 def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
     table = DeltaTable(uri, storage_options=options)
-    have = {field.name for field in table.schema().fields}
-    if missing := [name for name in _COLUMNS if name not in have]:
+    if missing := missing_columns(table, _COLUMNS):
         raise SinkError(
-            f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not an ack table; "
+            f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "
             "use the folder that is sink.acks of `flushtracker track`"
         )
     return table

@@ -1,22 +1,20 @@
-"""The ack table: one row per advance of a source's ack, appended in milliseconds. The table stays small permanently.
+"""The ack table: one row per advance of a source's ack, appended in milliseconds. The table always stays small.
 
 The last ack of a source is not looked up in the rows: each append commits ``Transaction(app_id=source,
 version=ack_lsn)``, so the table's log itself holds it. Delta accepts an *older* version, so the versions are compared
 before the commit.
 
 Only the driver that started last may append; it fences the others. To do so it commits the next version of the app id
-``FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver therefore
-finds a newer version and stops; if both commit at the same moment, Delta refuses one of them.
+``FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver finds a newer
+version and ends; if both commit at the same moment, Delta refuses one of them.
 
-Every append adds a small file. Whenever the table's version passes a multiple of ``COMPACT_EVERY``, whichever process
-does that, the small files are merged, up to about 1 MiB each, and whatever is not part of the table is deleted once it
-is past the retention. A log checkpoint every 100 commits lets the log's own files expire likewise.
+Every append adds a small file. The process that takes the table's version past a multiple of ``COMPACT_EVERY`` merges
+the small files, up to about 1 MiB each, and deletes files that are not part of the table and past the retention. A log
+checkpoint every 100 commits lets the log's own files expire likewise.
 ``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
 """
 
 import logging
-import os
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -27,7 +25,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import commit_token, committer, missing_columns, storage_reason
 from flushtracker.errors import SinkError, listed
 from flushtracker.wal.lsn import format_lsn
 
@@ -96,10 +94,9 @@ class AckTable:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
         if _TRANSACTION_RETENTION in self._table.metadata().configuration:
             raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which expires acks; unset it")
-        have = {field.name for field in self._table.schema().fields}
-        if missing := {field.name for field in SCHEMA} - have:
+        if missing := missing_columns(self._table, sorted(SCHEMA.names)):
             raise SinkError(
-                f"{uri} is a Delta table without the columns {', '.join(sorted(missing))}, so it is not an ack table; "
+                f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "
                 f"name another folder in sink.acks"
             )
 
@@ -116,19 +113,15 @@ class AckTable:
         self._refresh()
         before = self._table.version()
         token = (self._table.transaction_version(FENCING_APP_ID) or 0) + 1
-        properties = CommitProperties(
-            {FENCING_APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
-            app_transactions=[Transaction(FENCING_APP_ID, token)],
-        )
         try:
-            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
+            commit_token(self._table, FENCING_APP_ID, token)
         except CommitFailedError as error:
             raise SinkError(
                 f"this driver has been fenced: another driver started on ack table {self.uri} at the same moment; let "
                 f"only one run, and start this one again if it is the one to keep"
             ) from error
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
+            raise self._error("written", error) from error
         self._fencing_token = token
         self._refresh()
         self._compact_if_due(before)
@@ -138,21 +131,18 @@ class AckTable:
         self._refresh()
         if self._table.transaction_version(FENCING_APP_ID) != self._fencing_token:
             raise SinkError(
-                f"this driver has been fenced: another driver{self._fencing_driver()} writes to ack table {self.uri}; "
-                f"let only one run"
+                "this driver has been fenced: another "
+                f"driver{committer(self._table, FENCING_APP_ID)} writes to ack table {self.uri}; let only one run"
             )
-
-    def _fencing_driver(self) -> str:
-        """The driver that fenced last, in parentheses, as long as the log still has its name."""
-        names = (commit[FENCING_APP_ID] for commit in self._table.history() if FENCING_APP_ID in commit)
-        name = next(names, None)
-        return "" if name is None else f" ({name})"
 
     def _refresh(self) -> None:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
+            raise self._error("read", error) from error
+
+    def _error(self, action: str, error: Exception) -> SinkError:
+        return SinkError(f"ack table {self.uri} cannot be {action}: {storage_reason(error)}")
 
     def last_ack(self, source: str) -> int | None:
         """The current last ack of a source, or ``None``."""
@@ -160,12 +150,12 @@ class AckTable:
         return self._table.transaction_version(app_id_of(source))
 
     def last_acks(self) -> dict[str, int]:
-        """The last ack of every source, from the table's log. Lists the log: for startup, not for each batch."""
+        """The last ack of every source, from the table's log. It lists the log: for the start, not for each batch."""
         self._refresh()
         try:
             found = sources(self._table, self._options)
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be read: {storage_reason(error)}") from error
+            raise self._error("read", error) from error
         acks = {source: self._table.transaction_version(app_id_of(source)) for source in sorted(found)}
         return {source: ack for source, ack in acks.items() if ack is not None}
 
@@ -195,7 +185,7 @@ class AckTable:
                 f"one run"
             ) from error
         except (DeltaError, OSError) as error:
-            raise SinkError(f"ack table {self.uri} cannot be written: {storage_reason(error)}") from error
+            raise self._error("written", error) from error
         self._compact_if_due(before)
         return len(rows)
 
@@ -204,7 +194,7 @@ class AckTable:
         return last_ack is None or row.ack_lsn > last_ack
 
     def _to_arrow(self, rows: Iterable[AckRow]) -> pa.Table:
-        """The rows in the table's own schema: columns that this release does not know are null."""
+        """The rows in the table's own schema; columns that this release does not know are null."""
         values = [asdict(row) | {"ack_lsn_text": format_lsn(row.ack_lsn)} for row in rows]
         return pa.Table.from_pylist(values, schema=pa.schema(self._table.schema()))
 

@@ -1,1 +1,1 @@
-"""The shape log: its table, its files, its writer's claim, its readers and its upkeep."""
+"""The shape log: its table and files, its writer's claim, its reader and its upkeep."""

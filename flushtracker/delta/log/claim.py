@@ -2,16 +2,14 @@
 
 All appends to a log carry one app transaction, whose version only rises: ``claim << 32 | batch``. A writer that starts
 takes the next even claim; its appends have that plus one, and the number of their batch plus one. Delta refuses an
-append that meets another writer's at the same moment. One whose version is not greater than the last is refused here,
-and by delta-spark skipped without an error. So if an append's version is the table's last one afterwards, it is this
-writer's, and durable. If it is not, another writer has claimed the log.
+append that conflicts with another writer's. An append whose version is not greater than the last one is refused here;
+delta-spark would skip it without an error. So if an append's version is the table's last one afterwards, it is this
+writer's, and durable. Otherwise another writer has claimed the log.
 
-A writer looks where the logs end only after its claim. So a checkpoint that keeps the claim and what was found knows
-all of the log, unless another claim follows, or an append of a batch that it has not committed.
+A writer reads where the logs end only after its claim. So a checkpoint that keeps the claim and these ends knows all
+of the log, unless another claim follows, or an append of a batch that the checkpoint has not committed.
 """
 
-import os
-import socket
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -20,12 +18,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from flushtracker.delta.log.files import WrittenFile
 from flushtracker.delta.log.table import unreadable
-from flushtracker.delta.storage import literal, query_rows, storage_reason
+from flushtracker.delta.storage import commit_token, committer, literal, query_rows, storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
 
 APP_ID: Final = "flushtracker: writer of this table"
-"""Persisted, so it cannot change; also the key of the writer's name in the commit of a claim."""
+"""The app id of a claim, and the key of the writer's name in its commit. Persisted, so it cannot change."""
 
 _ATTEMPTS: Final = 5
 _BATCH_BITS: Final = 32
@@ -48,7 +46,7 @@ class LogClaim:
 
         Raises:
             SinkError: the table cannot be written, another writer claims it or appends at the same moment, or the log
-                is older than the checkpoint: it has not got ``previous``, or one of the ``rows`` that were appended.
+                is older than the checkpoint: it lacks ``previous``, or one of the ``rows`` that were appended.
         """
         last = self._before = self._last_version()
         if (previous is not None and last >> _BATCH_BITS < previous) or not all(self._reaches(*row) for row in rows):
@@ -58,12 +56,8 @@ class LogClaim:
                 "define the shapes under new ids, with a new log and a new checkpoint"
             )
         self._claim = (last >> _BATCH_BITS) // 2 * 2 + 2
-        properties = CommitProperties(
-            {APP_ID: f"process {os.getpid()} on {socket.gethostname()}"},
-            app_transactions=[Transaction(APP_ID, self._claim << _BATCH_BITS)],
-        )
         try:
-            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
+            commit_token(self._table, APP_ID, self._claim << _BATCH_BITS)
         except CommitFailedError as error:
             raise SinkError(
                 f"this writer has been fenced: another writer started on shape log {self._table.table_uri}, or wrote "
@@ -74,9 +68,9 @@ class LogClaim:
         return self._claim
 
     def knows(self, previous: int | None, committed_batch_id: int) -> bool:
-        """Whether a checkpoint that made ``previous``, and whose last batch is this, knows all of the log.
+        """Whether a checkpoint with the claim ``previous`` and this last batch knows all of the log.
 
-        All, that is, when this claim was taken: before, another writer could still append.
+        That is the log as it was when this claim was taken: until then, another writer could append.
         """
         last = self._before
         if previous is None or last >> _BATCH_BITS > previous + 1:
@@ -88,7 +82,7 @@ class LogClaim:
         return self._claim + 1 << _BATCH_BITS | batch_id + 1
 
     def append(self, files: Sequence[WrittenFile], version: int) -> None:
-        """Append files, which are written already, in one commit; they are durable when this returns.
+        """Append files that have been written, in one commit; they are durable when this returns.
 
         Raises:
             SinkError: the table cannot be written, or another writer has claimed the log.
@@ -101,7 +95,7 @@ class LogClaim:
             if refused is None:
                 self.require(version)
                 return
-            # Upkeep has deleted the log of a removed shape at that moment, or it is committed all the same.
+            # Either upkeep deleted the log of a removed shape at that moment, or the append was committed after all.
             self.require()
             if self._last_version() == version:
                 return
@@ -109,7 +103,7 @@ class LogClaim:
                 raise self._unwritable(refused) from refused
 
     def _try_append(self, files: Sequence[WrittenFile], version: int) -> CommitFailedError | None:
-        """Commit once; returns why another commit of the same moment is in the way, if one is."""
+        """Commit once; returns the error if the commit conflicts with another one."""
         properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
         try:
             self._table.create_write_transaction(
@@ -126,7 +120,7 @@ class LogClaim:
         last = self._last_version()
         if (last >> _BATCH_BITS) - self._claim not in {0, 1} or version not in {None, last}:
             raise SinkError(
-                f"this writer has been fenced: another writer{self._other()} writes to shape log "
+                f"this writer has been fenced: another writer{committer(self._table, APP_ID)} writes to shape log "
                 f"{self._table.table_uri}; let only one run"
             )
 
@@ -138,9 +132,9 @@ class LogClaim:
             raise unreadable(self._table.table_uri, error) from error
 
     def _reaches(self, source: str, shape_id: str, offset: LogOffset) -> bool:
-        """Whether the log has the row, or a later one of the shape: a merge may have deleted what a snapshot contains.
+        """Whether the log has the row, or a later one of the shape.
 
-        It never deletes the last row of a shape.
+        A merge may have deleted a row that a snapshot contains, but never the last row of a shape.
         """
         tx, op = offset
         query = (
@@ -151,12 +145,6 @@ class LogClaim:
             return bool(query_rows(self._table, query).num_rows)
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.table_uri, error) from error
-
-    def _other(self) -> str:
-        """The writer that claimed last, in parentheses, as long as the log still has its name."""
-        names = (commit[APP_ID] for commit in self._table.history() if APP_ID in commit)
-        name = next(names, None)
-        return "" if name is None else f" ({name})"
 
     def _unwritable(self, error: Exception) -> SinkError:
         return SinkError(f"shape log {self._table.table_uri} cannot be written: {storage_reason(error)}")

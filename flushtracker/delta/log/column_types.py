@@ -14,7 +14,7 @@ PostgreSQL                                     Arrow
 everything else                                ``string``, PostgreSQL's text
 =============================================  ===========================================================
 
-A value that the Arrow type does not have is an error: a numeric NaN, an infinite date, a year before 1 or after 9999.
+A value outside the Arrow type is an error: a numeric NaN, an infinite date, a year before 1 or after 9999.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""``FoundShape``: a shape in one version of the shape log, and which of its rows count there.
+"""``FoundShape``: a shape in one version of the shape log, and which of its rows count.
 
-Of a shape with a snapshot, these are the snapshot's rows, then the transactions that it does not contain.
+For a shape with a snapshot, these are the snapshot's rows and the transactions that it does not contain.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class FoundShape:
     def counted(self, after: LogOffset | None = None) -> str:
         """The condition for the shape's rows after ``after`` that count, up to the bound.
 
-        It names integers alone, because Spark and DataFusion differ in how SQL writes texts.
+        It has only integers, because Spark and DataFusion have different literals for texts.
         """
         conditions = [f"tx_offset <= {-1 if self.bound is None else self.bound.tx_offset}"]
         if self.snapshot is not None:
@@ -85,7 +85,7 @@ class FoundShape:
             )
 
     def require_snapshot(self) -> None:
-        """Raise ``SnapshotMissingError`` if the log has not got the snapshot that the shape begins with."""
+        """Raise ``SnapshotMissingError`` if the log lacks the snapshot that the shape begins with."""
         if self.snapshot is None and self.entry is not None and self.entry.definition.snapshot:
             raise SnapshotMissingError(
                 f"{self.name} has no snapshot yet of the rows that its table had before; run flushtracker snapshot, or "
@@ -106,9 +106,9 @@ class FoundShape:
             raise ConfigError(f"{argument} is {offset}, but the log of {self.name} {reached}; read it again later")
 
     def require_state(self, at: LogOffset, last_commit: int | None) -> None:
-        """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, is not known; the newest one always is.
+        """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, is unknown; the newest never is.
 
-        Before the moment of the snapshot none is: its rows have later transactions, too.
+        States before the moment of the snapshot are not known: its rows contain later transactions.
         """
         if self.snapshot is not None and at.tx_offset < self.snapshot.lsn and last_commit != self.last_commit:
             raise ConfigError(
@@ -118,13 +118,13 @@ class FoundShape:
 
 
 def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -> None:
-    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller wants to read what is left."""
+    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller allows that."""
     how = "was removed by its owner" if entry.ended_because is None else f"has ended because {entry.ended_because}"
     what = f"shape {entry.definition.id} of source {entry.source} {how}, at {entry.removed_at}"
     if not has_log:
         raise ShapeEndedError(f"{what}, and its log has no rows (any more)")
     if not even_if_ended:
-        raise ShapeEndedError(f"{what}; its log is still there, and can be read if that is asked for")
+        raise ShapeEndedError(f"{what}; its log is still there; even_if_ended reads it")
 
 
 def _contained(snapshot: ShapeSnapshot) -> str:

@@ -1,11 +1,11 @@
 """Reads shape logs without Spark: the log of one shape, or the rows that folding it gives.
 
-Each read uses one version of the table, so that it sees neither part of an append nor a row twice while the writer
-appends and files are compacted. Of that version it reads whole transactions only: up to the shape's greatest
-``commit`` row, and of a shape with a snapshot, the snapshot's rows and what they do not contain
+Each read uses one version of the table, so it sees neither part of an append nor a duplicate row while the writer
+appends and files are compacted. Of that version it reads only whole transactions: up to the shape's greatest
+``commit`` row, and of a shape with a snapshot, the snapshot's rows and the transactions that it does not contain
 (:mod:`flushtracker.delta.log.found_shape`).
 
-Values are PostgreSQL's text. ``typed`` columns are those of :mod:`flushtracker.delta.log.column_types`.
+Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.delta.log.column_types`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShapeRead:
-    """What was read of one shape, and how far: ``rows`` contain all of it up to ``bound``, and nothing after.
+    """One shape, and how far it was read: ``rows`` contain all of it up to ``bound``, and nothing after.
 
-    ``bound`` is ``(tx, ∞)`` of the last whole transaction, from where a follower continues; before the first ``(0, ∞)``
-    of a shape with a snapshot, else ``None``. ``snapshot`` says which snapshot of the shape the reader has begun with:
-    the later it was taken, the greater; 0 for none.
+    ``bound`` is ``(tx, ∞)`` of the last whole transaction, after which a follower continues. Before the first
+    transaction it is ``(0, ∞)`` for a shape with a snapshot, else ``None``. ``snapshot`` is the attempt of the snapshot
+    with which the rows begin, greater for a later one; 0 without one.
     """
 
     source: str
@@ -68,15 +68,15 @@ def read_shape_log(  # noqa: PLR0913  all but the first ones by name
     that exists. The rows have the columns of the shape log; rows ``commit`` are among them. ``source`` may be left out
     if the shape has only one. All rows are held in memory.
 
-    The log of a shape with a snapshot begins with that: inserts and one row ``snapshot``, up to ``(0, ∞)``. What it
-    contains of the transactions after it is left out. So whoever continues ``after`` the bound of an earlier read names
-    the ``snapshot`` of that one: if another one was taken since, and has later transactions, those are missing here.
+    The log of a shape with a snapshot begins with the snapshot: inserts and one row ``snapshot``, up to ``(0, ∞)``.
+    Transactions that the snapshot contains are left out. So a reader that continues ``after`` the bound of an earlier
+    read passes the ``snapshot`` of that read: if a later snapshot contains more transactions, those are missing here.
 
     Raises:
         ShapeEndedError: the shape was removed or has ended; ``even_if_ended`` reads it as long as its log exists.
-        SnapshotMissingError: the log has not got its snapshot yet; after ``(0, ∞)`` it can be read.
+        SnapshotMissingError: the log lacks its snapshot so far; after ``(0, ∞)`` it can be read.
         ConfigError: there is no such shape, it has several sources, ``after`` is not within its log, or the shape's
-            snapshot is not ``snapshot`` any more and has transactions after ``after``.
+            snapshot is no longer ``snapshot`` and contains transactions after ``after``.
         SinkError: a table cannot be read.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
@@ -97,9 +97,9 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     """The rows of a shape after all transactions up to ``at``, or up to the last, in the order of their inserts.
 
     The columns are those that the registry knows, otherwise those that the log names. A value is PostgreSQL's text;
-    with ``typed`` it has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction
-    that continues after ``at`` is left out, because nobody ever saw part of it. The rows of a shape with a snapshot are
-    known from the moment of that on.
+    with ``typed`` it has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction that
+    continues after ``at`` is left out, because no client ever saw part of it. The rows of a shape with a snapshot are
+    known from the moment of the snapshot on.
 
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
@@ -196,9 +196,9 @@ class ShapeLogReader:
         return shape
 
     def _require_complete(self, shape: FoundShape, after: LogOffset) -> None:
-        """Raise ``ConfigError`` if the log after ``after`` lacks transactions, because the snapshot contains them.
+        """Raise ``ConfigError`` if the log after ``after`` lacks transactions that the snapshot contains.
 
-        A merge may have deleted their items. It keeps the rows ``commit``.
+        A merge may have deleted their items, but not their ``commit`` rows.
         """
         condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.contained(after)}"
         if self._rows(["tx_offset"], condition):

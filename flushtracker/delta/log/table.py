@@ -1,10 +1,10 @@
 """The shape log: one Delta table with the logs of all shapes of all sources.
 
-A row is one item of a shape's log; a row ``commit`` ends each transaction of a shape, at ``(tx, ∞)``, in the same
+A row is one item of a shape's log; a ``commit`` row ends each transaction of a shape, at ``(tx, ∞)``, in the same
 append as the transaction's last items. A transaction may be written in several appends, so readers take the greatest
 ``commit`` row of a shape as their bound. Each (source, shape_id, tx_offset, op_offset) occurs once.
 
-Only the columns that are searched have statistics: those of values would be most of the table's own log.
+Only the columns that are searched have statistics: statistics of values would be most of the table's own log.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.errors import SinkError
 
 SCHEMA: Final = pa.schema(
@@ -73,9 +73,8 @@ def unreadable(uri: str, error: Exception) -> SinkError:
 
 
 def _require_shape_log(table: DeltaTable, uri: str) -> None:
-    have = {field.name for field in table.schema().fields}
-    if missing := [field.name for field in SCHEMA if field.name not in have]:
+    if missing := missing_columns(table, SCHEMA.names):
         raise SinkError(
-            f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not a shape log; name the "
+            f"{uri} is a Delta table without the columns {missing}, so it is not a shape log; name the "
             "folder that is sink.log of the writer"
         )

@@ -20,13 +20,13 @@ from flushtracker.wal.log_offset import LogOffset
 logger = logging.getLogger(__name__)
 
 ROWS_PER_FILE: Final = 100_000
-"""As in the appends of the writers' job: upkeep holds a file in memory to sort it."""
+"""As in the appends of the writers' job: upkeep sorts a file in memory."""
 
 _TYPES: Final = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
 
 
 class ShapeReadError(Exception):
-    """The rows of one shape cannot be read, by its place in the plan; those of others can."""
+    """The rows of the shape with this index in the plan cannot be read; those of others may be."""
 
     def __init__(self, shape: int, reason: FlushtrackerError) -> None:
         super().__init__(str(reason))
@@ -59,16 +59,16 @@ class AppendJob:
         return not self._thread.is_alive()
 
     def cancel(self) -> None:
-        """End the job; nothing is appended, unless all of it already was."""
+        """End the job; it appends nothing, unless it has already appended everything."""
         while not self.wait(0.5):
             self._spark.sparkContext.cancelJobGroup(self._group)
 
     def require_done(self) -> None:
-        """Raise the reason why an ended job has appended nothing.
+        """Raise the error of a job that has ended without appending anything.
 
         Raises:
-            ShapeReadError: for one shape alone, ranges cannot be read.
-            FlushtrackerError: for all of them, or the log cannot be written.
+            ShapeReadError: ranges cannot be read, for one shape.
+            FlushtrackerError: ranges cannot be read for any shape, or the log cannot be written.
             Exception: any other, such as py4j's, if the JVM has gone.
         """
         if self._failure is None:
@@ -89,11 +89,11 @@ class AppendJob:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
             rows = self._items().unionByName(self._ends()).write.format("delta").mode("append")
             rows.option("maxRecordsPerFile", ROWS_PER_FILE).save(self._log)
-        except Exception as error:  # noqa: BLE001  whatever it is, nothing is known to be appended
+        except Exception as error:  # noqa: BLE001  after any error, nothing counts as appended
             self._failure = error
 
     def _items(self) -> DataFrame:
-        """The rows of all ranges; each connection reads neighbouring ones, so that rows of a shape stay together."""
+        """The rows of all ranges; a connection reads neighbouring ranges, so that rows of a shape stay together."""
         tx_offset, _ = LogOffset.last_before_real_offsets()
         tasks = self._plan.tasks
         numbers = self._spark.range(0, tasks, 1, min(self._connections, max(1, tasks)))
@@ -124,7 +124,7 @@ class AppendJob:
 
 
 def _log_rows(rows: DataFrame) -> DataFrame:
-    """The columns of the shape log, with their types; those that ``rows`` lack are null."""
+    """The columns of the shape log, with their types; columns that ``rows`` lack are null."""
     columns = [
         (F.col(field.name) if field.name in rows.columns else F.lit(None))
         .cast(_TYPES[str(field.type)])

@@ -1,4 +1,4 @@
-"""Which shapes need a snapshot, by the registry table and the shape log."""
+"""Which shapes need a snapshot, according to the registry table and the shape log."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,12 +12,12 @@ from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.source_name import SourceName
 
 SHAPES_PER_ATTEMPT: Final = 250
-"""Each adds a plan, and its rows to the one commit; the table is read once for each anyway."""
+"""Each adds a scan of the table, and its rows to the attempt's one commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableShapes:
-    """Shapes of one source on one table, which are read in one snapshot; ``table`` is as the registry has it."""
+    """Shapes of one source on one table, which are read in one snapshot; ``table`` is the registry's entry."""
 
     source: str
     table: TableBinding
@@ -26,7 +26,7 @@ class TableShapes:
 
 @dataclass(frozen=True, slots=True)
 class DueShapes:
-    """``waiting``: the shapes that capture has not yet said a snapshot may be taken of."""
+    """``waiting``: the shapes that capture has not yet declared ``starts_visible``."""
 
     tables: tuple[TableShapes, ...]
     waiting: tuple[str, ...]
@@ -39,9 +39,9 @@ def due_shapes(
     shape_ids: Collection[str] = (),
     again: Collection[str] = (),
 ) -> DueShapes:
-    """The shapes of this server that have no snapshot, or are to have another one ``again``.
+    """The shapes of this server that have no snapshot, or should get another one ``again``.
 
-    If there are any ``shape_ids``, only these.
+    With ``shape_ids``, only these shapes.
     """
     tables, waiting = defaultdict[tuple[str, int], list[ShapeEntry]](list), list[str]()
     for entry in _shapes(registry, server):
@@ -60,7 +60,7 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
 
     Raises:
         ShapeEndedError: one was removed or has ended.
-        ConfigError: there is none of that name on this server, or it is defined without a snapshot.
+        ConfigError: the server has no shape of that name, or it is defined without a snapshot.
     """
     known = {entry.definition.id for entry in _shapes(registry, server)}
     for shape_id in shape_ids:

@@ -1,4 +1,4 @@
-"""``take_snapshots``: takes the snapshots that are missing, once or again and again."""
+"""``SnapshotLoop``: takes the snapshots that are missing, once or at an interval."""
 
 import logging
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.delta.log.snapshots import snapshot_attempts
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError, listed
-from flushtracker.jobs.snapshot.attempt import Outcome, StoppedError, take_snapshot
+from flushtracker.jobs.snapshot.attempt import Outcome, SnapshotStoppedError, take_snapshot
 from flushtracker.jobs.snapshot.due_shapes import DueShapes, TableShapes, due_shapes, require_known
 from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import primary_server
@@ -25,7 +25,7 @@ _WAITING: Final = "capture has not said yet that all transactions before the sha
 
 
 class SnapshotLoop:
-    """``shape_ids``: only these; empty for all. ``again``: also those of them that have a snapshot, once."""
+    """``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once."""
 
     def __init__(
         self, spark: SparkSession, config: SnapshotConfig, stop: Event, shape_ids: Sequence[str], *, again: bool
@@ -39,10 +39,10 @@ class SnapshotLoop:
         self._reported: dict[str, str] = {}
 
     def run(self) -> None:
-        """Take what is due; with an interval as trigger, until the stop, and what fails is tried again.
+        """Take the snapshots that are due: once, or with an interval as trigger until the stop, with retries.
 
         Raises:
-            FlushtrackerError: with ``available_now``, snapshots that could not be taken; the others were.
+            FlushtrackerError: with ``available_now``, some snapshots could not be taken; the others were.
         """
         is_first, interval_ms = True, self._config.trigger_ms
         while not self._stop.is_set():
@@ -60,7 +60,7 @@ class SnapshotLoop:
             self._stop.wait(interval_ms / 1000)
 
     def _take_due(self, *, is_first: bool) -> dict[str, FlushtrackerError]:
-        """Take each table's snapshots; returns the shapes that have none after it, with the reasons."""
+        """Take each table's snapshots; returns the shapes that could get none, with the reasons."""
         if not (is_first or self._has_failed or self._registry.has_changed()):
             return {}
         due = self._due(is_first=is_first)
@@ -93,7 +93,7 @@ class SnapshotLoop:
         logger.info("snapshot started table=%s source=%s shapes=%d", table, group.source, len(names))
         try:
             outcome = self._try_to_take(group, table)
-        except StoppedError as stopped:
+        except SnapshotStoppedError as stopped:
             logger.info("snapshot not taken table=%s: %s", table, stopped)
             return {}
         except FlushtrackerError as error:
@@ -109,7 +109,7 @@ class SnapshotLoop:
         return outcome.failed
 
     def _try_to_take(self, group: TableShapes, table: str, tries: int = _TRIES) -> Outcome:
-        """Take it, a few times if need be: a TRUNCATE that waits for the table keeps all readers but the first away."""
+        """Take a snapshot, with retries: a TRUNCATE that waits for the table blocks all readers after the first."""
         try:
             return take_snapshot(self._spark, self._config, group, self._stop)
         except PostgresUnavailableError as error:
@@ -119,7 +119,7 @@ class SnapshotLoop:
         return self._try_to_take(group, table, tries - 1)
 
     def _report(self, table: str, outcome: Outcome) -> None:
-        """Log each new reason once, with the shapes that it is for."""
+        """Log each new reason once, with its shapes."""
         shapes: dict[str, list[str]] = {}
         for shape_id, error in outcome.failed.items():
             if self._reported.get(shape_id) != str(error):
@@ -132,7 +132,7 @@ class SnapshotLoop:
 
 
 def _raise_any(failed: dict[str, FlushtrackerError]) -> None:
-    """Raise one error for all of them, of the first one's kind."""
+    """Raise one error for all shapes, of the first error's class."""
     if not failed:
         return
     error = next(iter(failed.values()))

@@ -4,12 +4,11 @@ import argparse
 
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
-from flushtracker.spark.job_run import run_job
-from flushtracker.spark.start_checks import check_start
+from flushtracker.spark.job_run import check_start, run_job
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take the snapshots that are missing, or go on until SIGTERM or Ctrl-C."""
+    """Take the snapshots that are missing, or take them at an interval until SIGTERM or Ctrl-C."""
     config = load_snapshot_config(arguments.config)
     return run_job(
         "snapshot",

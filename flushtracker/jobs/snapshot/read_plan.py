@@ -1,22 +1,30 @@
-"""``ReadPlan``: what executors read of a table in an exported snapshot, for which shapes, in plain values."""
+"""``ReadPlan``: what executors read of a table in an exported snapshot, and for which shapes, as plain values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.jobs.snapshot.item_texts import ItemColumns
 from flushtracker.postgres.range_reader import PageRange, page_ranges
 from flushtracker.wal.changes import TableName
 
 PAGES_PER_RANGE: Final = 512
-"""Of usually 8 KiB: less than a second of reading, so that the progress can be seen."""
+"""Usually 4 MiB, which is read in less than a second, so that the progress is visible."""
 
 _RANGE_BITS: Final = 39
 
 
 @dataclass(frozen=True, slots=True)
+class ItemColumns:
+    """The columns of a shape's items, in the order of the table's; those of its key; and the start of its keys."""
+
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...]
+    key_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableReads:
-    """How the rows of one of the plan's tables become items of a shape; ``where`` is as the server takes it."""
+    """How the rows of one of the plan's tables become items of a shape; ``where`` is in the server's SQL."""
 
     items: ItemColumns
     where: str | None
@@ -24,7 +32,7 @@ class TableReads:
 
 @dataclass(frozen=True, slots=True)
 class ShapeReads:
-    """One shape; ``tables`` are in the order of the plan's."""
+    """How one shape is read; its ``tables`` are in the order of the plan's."""
 
     source: str
     shape_id: str
@@ -33,7 +41,7 @@ class ShapeReads:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """One range of a table for one shape, by their places in the plan, and the first offset of its rows."""
+    """One range of a table for one shape, by their indices in the plan, and the offset of its first row."""
 
     shape: int
     table: int
@@ -45,7 +53,7 @@ class ReadTask:
 class ReadPlan:
     """All that is read in the snapshot ``snapshot_id`` for one attempt. The ``options`` may hold a password.
 
-    ``ranges`` are those of each table, by its place in ``tables``. There is a task for each shape and range; those of a
+    Each of the ``ranges`` has its table's index in ``tables``. There is a task for each shape and range; the tasks of a
     shape are neighbours.
     """
 
@@ -59,18 +67,18 @@ class ReadPlan:
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
+        """The number of tasks."""
         return len(self.shapes) * len(self.ranges)
 
     def task(self, number: int) -> ReadTask:
-        """One of them."""
-        shape, place = divmod(number, len(self.ranges))
-        table, pages = self.ranges[place]
-        return ReadTask(shape, table, pages, place << _RANGE_BITS)
+        """The task with this number."""
+        shape, index = divmod(number, len(self.ranges))
+        table, pages = self.ranges[index]
+        return ReadTask(shape, table, pages, index << _RANGE_BITS)
 
 
-def read_ranges(pages: Iterable[int], server_version: int) -> tuple[tuple[int, PageRange], ...]:
-    """The ranges of tables that have so many pages."""
+def plan_ranges(pages: Iterable[int], server_version: int) -> tuple[tuple[int, PageRange], ...]:
+    """The ranges of all tables, given the number of pages of each."""
     return tuple(
         (table, each)
         for table, count in enumerate(pages)

@@ -21,7 +21,7 @@ from flushtracker.jobs.track.group_state import DEAD_LETTER, REPORT, UNREADABLE
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies, read_state_rows
-from flushtracker.spark.group_errors import raise_first_error
+from flushtracker.spark.workers import raise_first_error
 from flushtracker.tracking.packed_state import START_OVER
 from flushtracker.tracking.shape_group import check_group_version
 from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers

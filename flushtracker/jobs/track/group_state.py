@@ -15,8 +15,7 @@ from pyspark.sql.streaming.state import GroupState
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError, FlushtrackerError
 from flushtracker.jobs.track.rows import Unreadable
-from flushtracker.spark.group_errors import ERROR
-from flushtracker.spark.worker_garbage import spare_imports
+from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.group_report import GroupReport

@@ -4,8 +4,7 @@ import argparse
 
 from flushtracker.config.job_config import load_config
 from flushtracker.jobs.track.query import Recovery, track_flushes
-from flushtracker.spark.job_run import run_job
-from flushtracker.spark.start_checks import check_start
+from flushtracker.spark.job_run import check_start, run_job
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,13 +19,12 @@ from flushtracker.jobs.track.recovery import read_recovery_plan
 from flushtracker.jobs.track.rows import to_rows
 from flushtracker.jobs.track.stall_detector import StallDetector
 from flushtracker.monitoring.status_server import StatusServer
-from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit
 from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
-from flushtracker.spark.query_run import await_end, start_query
+from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 
 logger = logging.getLogger(__name__)
 

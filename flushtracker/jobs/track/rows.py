@@ -19,7 +19,7 @@ from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.jobs.track.event_columns import EventColumns, GroupPart
-from flushtracker.spark.worker_garbage import spare_imports
+from flushtracker.spark.workers import spare_imports
 
 ROW_SCHEMA: Final = T.StructType(
     [

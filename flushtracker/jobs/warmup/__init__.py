@@ -1,1 +1,1 @@
-"""Spark's start in less time: lets both jobs run once, on a broker of their own, and archives the classes they load."""
+"""Runs both jobs on a broker of their own, and archives the classes that Spark loads, so that jobs start faster."""

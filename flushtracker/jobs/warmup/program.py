@@ -1,6 +1,6 @@
-"""``python -m flushtracker.jobs.warmup.program``: write the class archive, once; later calls find it and do nothing.
+"""``python -m flushtracker.jobs.warmup.program``: writes the class archive, unless it exists.
 
-It is for jobs that start Spark themselves: under spark-submit the cluster configures the JVM.
+Only jobs that start Spark themselves use it: under spark-submit the cluster configures the JVM.
 """
 
 import os
@@ -35,12 +35,12 @@ def main() -> int:
 
 
 def _create(archive: Path) -> None:
-    """Under its final name the archive is complete: a JVM that maps a truncated one crashes."""
+    """Write the archive under another name, then rename it: a JVM that maps a truncated archive crashes."""
     jars = archive.parent
     try:
         for stale in jars.glob(".warmup-*"):
             shutil.rmtree(stale)
-        # After Ctrl-C the JVM may still write there.
+        # After Ctrl-C the JVM may still write into the folder.
         with tempfile.TemporaryDirectory(prefix=".warmup-", dir=jars, ignore_cleanup_errors=True) as folder:
             written = Path(folder) / archive.name
             with LocalBroker(Path(folder) / "broker") as broker:
@@ -55,7 +55,7 @@ def _create(archive: Path) -> None:
 
 
 def _run_jobs(folder: Path, bootstrap_servers: str, archive: Path) -> None:
-    """Return when the JVM has written the archive and closed its output, which is after the program's end."""
+    """Run both jobs, and wait until their JVM has written the archive, which it does after the program's end."""
     options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {write_archive(archive)}"
     done = subprocess.run(  # noqa: S603  our own command
         [sys.executable, "-m", "flushtracker.jobs.warmup.sample_run", str(folder), bootstrap_servers],
@@ -68,7 +68,7 @@ def _run_jobs(folder: Path, bootstrap_servers: str, archive: Path) -> None:
         check=False,
     )
     if done.returncode or not archive.exists():
-        raise FlushtrackerError(f"no archive came of the jobs whose classes were recorded:\n{done.stdout}")
+        raise FlushtrackerError(f"the jobs whose classes were recorded left no archive:\n{done.stdout}")
 
 
 def _print(line: str) -> None:

@@ -22,9 +22,9 @@ from flushtracker.jobs.write.group_state import ENTRY, LOG_ROW, SHAPE
 from flushtracker.jobs.write.notifier import Notifier
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies
-from flushtracker.spark.group_errors import raise_first_error
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.workers import raise_first_error
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)

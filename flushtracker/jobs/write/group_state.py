@@ -15,8 +15,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.write.rows import NO_SHAPE
 from flushtracker.shape_log.log_row import require_timestamp
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
-from flushtracker.spark.group_errors import ERROR
-from flushtracker.spark.worker_garbage import spare_imports
+from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row, besides ERROR.

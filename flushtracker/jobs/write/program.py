@@ -5,8 +5,7 @@ import argparse
 from flushtracker.config.transport import FilesTransport
 from flushtracker.config.write_config import WriteConfig, load_write_config
 from flushtracker.jobs.write.query import write_shapes
-from flushtracker.spark.job_run import run_job
-from flushtracker.spark.start_checks import check_start
+from flushtracker.spark.job_run import check_start, run_job
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,12 +23,11 @@ from flushtracker.jobs.write.notifier import open_notifier
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
-from flushtracker.spark.broker_retry import BrokerRetry
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import read_state_rows
 from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
-from flushtracker.spark.query_run import await_end, start_query
+from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
 from flushtracker.wal.log_offset import LogOffset
 

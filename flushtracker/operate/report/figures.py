@@ -1,7 +1,7 @@
 """The figures of a report on a source's acks: which shapes held the ack back, for how long, and how far it advanced.
 
-All that is known is what was true when each ack was written. Between two acks it did not move; the shape that then
-blocked it may have flushed meanwhile, and others behind it have held it back. What is true now only the job knows.
+Only the moments are known at which acks were written. Between two acks, the shape that blocked the first may have
+flushed, and other shapes may have held the ack back. Only the job knows the current state.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from flushtracker.events.stream_events import FragmentEvent
 class HeldBack:
     """How the ack was held back after it was written with this blocking shape.
 
-    ``acks`` counts the acks with it; ``batches`` and ``seconds`` measure how long the ack then did not move,
-    ``max_lag_bytes`` the most WAL that was waiting.
+    ``acks`` counts the acks with it, ``batches`` and ``seconds`` how long the ack did not move after them.
+    ``max_lag_bytes`` is the most WAL that was waiting.
     """
 
     shape_id: str
@@ -73,7 +73,7 @@ def held_back(acks: Sequence[Ack]) -> tuple[HeldBack, ...]:
         shapes[ack.blocking_shape] = HeldBack(
             ack.blocking_shape,
             before.acks + 1,
-            # A new checkpoint counts batches from 0 again, so how many there were is unknown.
+            # A new checkpoint counts batches from 0 again, so the number between the two is unknown.
             before.batches + max(0, following.batch_id - ack.batch_id),
             before.seconds + max(0.0, (following.acked_at - ack.acked_at).total_seconds()),
             max(before.max_lag_bytes, following.last_seen_lsn - ack.ack_lsn),
@@ -84,8 +84,8 @@ def held_back(acks: Sequence[Ack]) -> tuple[HeldBack, ...]:
 def last_published_commit(fragments: str, source: str) -> int | None:
     """The LSN of the last commit of ``source`` in a stream of files.
 
-    ``None`` if there is none, or ``fragments`` is a URI, which this function cannot read. It reads files from the
-    newest back to the first that has a commit; after a resend, an older file may have a greater one.
+    ``None`` if there is none, or if ``fragments`` is a URI, which this function cannot read. It reads the files from
+    the newest back, up to one that has a commit; after a resend, an older file may have a greater one.
 
     Raises:
         DecodeError: an event cannot be read.

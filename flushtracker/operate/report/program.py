@@ -16,7 +16,7 @@ from flushtracker.operate.report.tables import print_report
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tables and write the plot; 1 unless everything is acknowledged."""
+    """Print the tables and write the plot; returns 1 unless everything is acknowledged."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")

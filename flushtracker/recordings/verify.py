@@ -1,8 +1,10 @@
-"""The tables of a recording at its end: its changes applied row by row, without shapes, logs or events."""
+"""Compares the rows of shapes, folded from their logs, with their queries over the tables of a recording."""
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import DecodeError
 from flushtracker.recordings.recording import RecordedMessage
 from flushtracker.shapes.definition import ShapeDefinition
@@ -11,12 +13,20 @@ from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Tabl
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode
 
+_SHOWN: Final = 200
+"""Characters of an example."""
+
+_Key: TypeAlias = tuple[str | None, ...]
+
 
 class RecordedTables:
-    """Every table that ``frames`` mention, which were empty before; raises ``DecodeError``."""
+    """The tables of a recording at its end: its changes applied row by row, without shapes, logs or events.
+
+    Raises ``DecodeError``, also for a table that had rows before the recording began.
+    """
 
     def __init__(self, frames: Iterable[RecordedMessage]) -> None:
-        self._rows: dict[TableName, dict[tuple[str | None, ...], Row]] = defaultdict(dict)
+        self._rows: dict[TableName, dict[_Key, Row]] = defaultdict(dict)
         self._relations: dict[TableName, Relation] = {}
         converter = FragmentConverter()
         for frame in frames:
@@ -56,8 +66,37 @@ class RecordedTables:
         return found
 
 
-def _pop(rows: dict[tuple[str | None, ...], Row], relation: Relation, row: Row) -> Row:
-    """Take the row with the key of ``row`` away."""
+def differences(
+    log: ShapeLogReader, shapes: Mapping[str, ShapeDefinition], table_rows: Callable[[ShapeDefinition], list[Row]]
+) -> Iterator[tuple[str, int, str | None]]:
+    """Each shape, the number of its rows, and how its log differs from ``table_rows``, ``None`` if it does not.
+
+    Raises:
+        DecodeError: a log cannot be folded.
+        ConfigError: the log has no such shape.
+        SinkError: a table cannot be read.
+    """
+    for shape_id, definition in sorted(shapes.items()):
+        expected = table_rows(definition)
+        names = list(expected[0]) if expected else []
+        found = log.read_rows(shape_id).rows.to_pylist()
+        yield shape_id, len(expected), _difference(expected, found, names)
+
+
+def _difference(expected: list[Row], found: list[Row], names: list[str]) -> str | None:
+    wanted = Counter(tuple(row.get(name) for name in names) for row in expected)
+    had = Counter(tuple(row.get(name) for name in names) for row in found)
+    if not names:
+        return f"{len(found)} rows that the table does not have" if found else None
+    for what, rows in (("lacks", wanted - had), ("has, and the table does not,", had - wanted)):
+        if rows:
+            example = dict(zip(names, min(rows, key=repr), strict=True))
+            return f"the log {what} {rows.total()} rows, such as {str(example)[:_SHOWN]}"
+    return None
+
+
+def _pop(rows: dict[_Key, Row], relation: Relation, row: Row) -> Row:
+    """Remove the row with the key of ``row``."""
     try:
         return rows.pop(_key(relation, row))
     except KeyError:
@@ -67,5 +106,5 @@ def _pop(rows: dict[tuple[str | None, ...], Row], relation: Relation, row: Row) 
         ) from None
 
 
-def _key(relation: Relation, row: Row) -> tuple[str | None, ...]:
+def _key(relation: Relation, row: Row) -> _Key:
     return tuple(row.get(name) for name in relation.key_columns)
