@@ -71,7 +71,7 @@ def test_table_with_a_data_file_missing_is_a_sink_error(tmp_path: Path) -> None:
 
 
 def test_ack_that_is_not_greater_is_not_appended(tmp_path: Path) -> None:
-    """A replay, or an old or lost checkpoint, appends no ack again. Each source is compared with its own last ack."""
+    """A rerun, or an old or lost checkpoint, appends no ack again. Each source is compared with its own last ack."""
     table = open_table(tmp_path / "acks")
     assert table.append(_ROW)
     assert not table.append(_ROW)

@@ -51,7 +51,7 @@ def test_gap_stops_the_job_before_any_ack_passes_it(spark: SparkSession, tmp_pat
 
 
 def test_gap_is_fixed_by_inserting_the_missing_fragment(spark: SparkSession, tmp_path: Path) -> None:
-    """It goes into the file that the message names, since Spark replays the batch with the same files."""
+    """It goes into the file that the message names, since Spark reruns the batch with the same files."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
@@ -93,7 +93,7 @@ def test_first_fragment_without_start_is_a_gap(spark: SparkSession, tmp_path: Pa
 
 
 def test_gap_of_one_source_stops_the_acks_of_all(spark: SparkSession, tmp_path: Path) -> None:
-    """A batch with an error acknowledges nothing, so that its replay after a fix gives the acks of a correct batch."""
+    """A batch with an error acknowledges nothing, so that its rerun after a fix gives the acks of a correct batch."""
     job = JobFolder(tmp_path)
     broken, sound = SampleSource("a/1/s"), SampleSource("b/1/s")
     job.write([broken.transaction(2000), sound.transaction(2000)])
@@ -176,7 +176,7 @@ def test_dead_letter_shows_bytes_that_are_not_utf8(spark: SparkSession, tmp_path
     assert r'"shape_id":"\xe9"' in letters[0]["value"]
 
 
-def test_replayed_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes_them_again(
+def test_rerun_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes_them_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Dead letters are identified by checkpoint and batch: batch 0 of a new checkpoint is a different batch."""

@@ -14,7 +14,7 @@ from tests.support.sample_source import SampleSource
 
 
 def test_acks_do_not_wait_for_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
-    """A writer that sends garbage must not hold back the others' acks; a replay then writes what is missing."""
+    """A writer that sends garbage must not hold back the others' acks; a rerun then writes what is missing."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)], ["no notification"])

@@ -47,7 +47,7 @@ def test_batch_that_takes_too_long_is_interrupted(
 
 
 def test_stop_while_the_ack_table_hangs_ends_the_job_and_its_jvm(tmp_path: Path) -> None:
-    """Whatever waits for the storage is given up; the next start replays the batch."""
+    """Whatever waits for the storage is given up; the next start reruns the batch."""
     job = JobFolder(tmp_path)
     job.write([SampleSource().transaction(2000)])
     log = tmp_path / "log"

@@ -94,7 +94,7 @@ class ClosedLoop:
 
 
 def copy_of(rig: CaptureRig, shape_id: str) -> dict[int, tuple[str | None, str | None]]:
-    """The rows that a replay of the shape's log gives."""
+    """The rows that folding the shape's log gives."""
     rows: dict[str, dict[str, str | None]] = {}
     for item in rig.items(shape_id):
         key = item.key or ""

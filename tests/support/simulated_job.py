@@ -3,7 +3,7 @@
 Production code does every step: the state function runs each chain and each shape group on its packed state, and
 ``AckDriver`` raises errors, reduces the reports, and appends the acks that advanced. In Spark's place are:
 
-- ``_rows_by_key``: groups the rows that ``spark.rows`` makes of events by key;
+- ``_rows_by_key``: groups the rows that ``jobs.track.rows`` makes of events by key;
 - ``_Frame``: the frames in which a group gets its rows, unless the job is to use those of pandas, as Spark does;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
 - ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;

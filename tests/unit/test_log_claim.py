@@ -188,7 +188,7 @@ def test_claims_of_the_same_moment_are_one_claim(path: str) -> None:
 
 
 def test_append_of_the_process_before_cannot_slip_in_before_the_claim(path: str) -> None:
-    """The checkpoint would not know its rows, and its replayed batch would write them again."""
+    """The checkpoint would not know its rows, and the rerun of its batch would write them again."""
     before = Writer(path, Checkpoint())
     before.append((1000, 0))
     before.commit((1000, 0))

@@ -48,7 +48,7 @@ def test_report_is_the_minimum_over_its_shapes() -> None:
 
 
 def test_report_names_the_first_of_equals() -> None:
-    """Two shapes of one transaction: the name decides, so that a replay reports the same."""
+    """Two shapes of one transaction: the name decides, so that a rerun reports the same."""
     assert group_with(commit("users", 100), commit("orders", 100)).report().blocking_shape == "orders"
 
 

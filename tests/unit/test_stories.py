@@ -203,7 +203,7 @@ def test_restart_from_the_checkpoint_continues_where_it_stopped() -> None:
 
 @pytest.mark.parametrize("kill", ["before ack", "before commit"])
 def test_killed_batch_gives_the_same_ack_and_one_row(kill: str) -> None:
-    """Killed between state and ack, or between ack and batch commit, the replayed batch adds one row."""
+    """Killed between state and ack, or between ack and batch commit, the rerun of the batch adds one row."""
     story = Story()
     story.batch(story.source.transaction(1100, "users"))
     batch: list[Event] = [story.source.transaction(1200, "users"), story.source.flushed("users", 1200)]

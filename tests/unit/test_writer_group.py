@@ -73,11 +73,11 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
             settings, packed = replace(settings, ends={(SOURCE, "a"): _end(log)}), None
             stream.restart()
             sent = [lsn for lsn in sent if lsn <= stream.confirmed(durable)]
-        elif log and kind < 0.4:  # The job dies after the append: the batch is replayed, and finds its rows in the log.
+        elif log and kind < 0.4:  # The job dies after the append: the batch is rerun, and finds its rows in the log.
             settings = replace(settings, ends={(SOURCE, "a"): _end(log)})
             group = WriterGroup(SOURCE, settings, before)
-            for replayed in group.handle_batch(events, [], now_ms):
-                assert not replayed.rows
+            for again in group.handle_batch(events, [], now_ms):
+                assert not again.rows
             packed = group.pack()
     stream.restart()
     group = WriterGroup(SOURCE, settings, packed)
