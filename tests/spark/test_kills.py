@@ -61,7 +61,7 @@ def _run_until_killed(job: JobFolder, point: str, passes: int) -> None:
 def test_killed_driver_continues_from_its_checkpoint(
     spark: SparkSession, undisturbed: JobFolder, tmp_path: Path, point: str
 ) -> None:
-    """At every kill point, the rerun of the batch gives the same ack in one row, and the later batches are unaffected."""
+    """At every kill point, the rerun of the batch gives the same ack in one row, and later batches are unaffected."""
     job = undisturbed.twin(tmp_path / "job")
     _run_until_killed(job, point, 1)
     rows_at_kill = 2 if point == "between Delta commit and batch commit" else 1

@@ -7,7 +7,7 @@ for a batch.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -83,48 +83,39 @@ def _lsn(lsn: int | None) -> int | None:
     return None if lsn is None or lsn < 0 else lsn
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known after the last batch; the sums include all drivers."""
-
-    sources: Mapping[str, SourceView] = field(default_factory=dict)
-    batch_id: int | None = None
-    batch_at_ms: int | None = None
-    batches: int = 0
-    batch_ms: int = 0
-    events: int = 0
-    dead_letters: int = 0
-
-
 class LiveJobStatus:
     """``grace_ms`` is ``stall.grace``. One thread at a time notes; any thread may read."""
 
     def __init__(self, grace_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self.grace_ms = grace_ms
         self._clock_ms = clock_ms
-        self._started_at_ms = clock_ms()
-        self._known = _Known()
+        started_at_ms = clock_ms()
+        self._last = JobStatus(started_at_ms, started_at_ms, is_ready=False)
+        """What is known of batches after the last one; the sums include all drivers."""
+        self.sources: Mapping[str, SourceView] = {}
+        """Each source after its last batch; ``stalled_shapes`` is not counted."""
         self._query: StreamingQuery | None = None
         self._has_run = False
         self._batch_running_since_ms: int | None = None
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
         """Note the sources, once the acks of a batch are in the table, or the trackers are restored."""
-        at_ms, before = self._clock_ms(), self._known.sources
-        sources = {name: SourceView.of(name, each, before.get(name), at_ms) for name, each in sorted(trackers.items())}
-        self._known = replace(self._known, sources=sources)
+        at_ms, before = self._clock_ms(), self.sources
+        self.sources = {
+            name: SourceView.of(name, each, before.get(name), at_ms) for name, each in sorted(trackers.items())
+        }
 
     def note_batch(self, batch_id: int, *, batch_ms: int, events: int, dead_letters: int) -> None:
         """Note a batch that has ended without an error."""
-        known = self._known
-        self._known = replace(
-            known,
+        last = self._last
+        self._last = replace(
+            last,
             batch_id=batch_id,
             batch_at_ms=self._clock_ms(),
-            batches=known.batches + 1,
-            batch_ms=known.batch_ms + batch_ms,
-            events=known.events + events,
-            dead_letters=known.dead_letters + dead_letters,
+            batches=last.batches + 1,
+            batch_ms=last.batch_ms + batch_ms,
+            events=last.events + events,
+            dead_letters=last.dead_letters + dead_letters,
         )
 
     @contextmanager
@@ -148,27 +139,16 @@ class LiveJobStatus:
         finally:
             self._query, self._has_run = None, False
 
-    @property
-    def sources(self) -> Mapping[str, SourceView]:
-        """Each source after its last batch; ``stalled_shapes`` is not counted."""
-        return self._known.sources
-
     def read(self) -> JobStatus:
         """The job's status now."""
-        known, query, at_ms = self._known, self._query, self._clock_ms()
+        last, query, at_ms = self._last, self._query, self._clock_ms()
         progress = QueryProgress() if query is None else read_progress(query, has_run=self._has_run)
         self._has_run |= progress.is_running
-        return JobStatus(
+        return replace(
+            last,
             at_ms=at_ms,
-            started_at_ms=self._started_at_ms,
             is_ready=progress.is_running,
-            sources=tuple(view.at(at_ms, self.grace_ms) for view in known.sources.values()),
-            batch_id=known.batch_id,
-            batch_at_ms=known.batch_at_ms,
-            batches=known.batches,
-            batch_ms=known.batch_ms,
-            events=known.events,
-            dead_letters=known.dead_letters,
+            sources=tuple(view.at(at_ms, self.grace_ms) for view in self.sources.values()),
             records_behind=progress.records_behind,
             state_bytes=progress.state_bytes,
             batch_running_since_ms=self._batch_running_since_ms,
