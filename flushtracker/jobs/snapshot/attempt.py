@@ -139,7 +139,7 @@ def _run(job: AppendJob, connection: Connection, progress: Progress, stop: Event
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"the snapshot takes longer than {_MOST_S / 3600:g} hours, after which upkeep of the shape log "
-                    "could delete its first files before they are part of it; name fewer shapes at once, or raise "
+                    "could delete its first files before they are part of it; name fewer shapes, or raise "
                     "postgres.connections"
                 )
             require_open(connection)

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
 _RETRY_PAUSE_S: Final = 1.0
-_WAITING: Final = "capture has not said yet that all transactions before the shape are visible; try again soon"
+_WAITING: Final = "capture has not said yet that all transactions before the shape are visible; retry soon"
 
 
 class SnapshotLoop:
@@ -51,7 +51,7 @@ class SnapshotLoop:
             except (PostgresUnavailableError, SinkError) as error:
                 if interval_ms is None:
                     raise
-                logger.warning("snapshots not taken, and tried again: %s", error)
+                logger.warning("snapshots not taken, retrying: %s", error)
                 failed, self._has_failed = {}, True
             is_first = False
             if interval_ms is None:
@@ -115,7 +115,7 @@ class SnapshotLoop:
         except PostgresUnavailableError as error:
             if tries <= 1 or self._stop.wait(_RETRY_PAUSE_S):
                 raise
-            logger.info("snapshot tried again table=%s: %s", table, error)
+            logger.info("snapshot retried table=%s: %s", table, error)
         return self._try_to_take(group, table, tries - 1)
 
     def _report(self, table: str, outcome: Outcome) -> None:

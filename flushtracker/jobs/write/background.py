@@ -18,7 +18,7 @@ _UPKEEP_PERIOD_S: Final = 10.0
 
 
 class _PeriodicThread:
-    """Calls :meth:`run_once` at once, and then after each period, inside its block; the end of the block ends it."""
+    """Calls :meth:`run_once` inside its block: at the start, and then after each period."""
 
     thread_type: ClassVar[type[Thread]] = Thread
 
@@ -33,22 +33,22 @@ class _PeriodicThread:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        # What it has not committed by then is never committed.
+        # Work that is not committed by then is lost, and done again after the next start.
         self._thread.join(self._stop_timeout_s)
 
     def _run(self) -> None:
-        # At once: jobs that read what is available and end may take less than a period.
+        # A job that reads what is available and ends may take less than a period.
         self.run_once()
         while not self._stop.wait(self._period_s):
             self.run_once()
 
     def run_once(self) -> None:
-        """Do what is due; raises nothing."""
+        """Do the work that is due; raises nothing."""
         raise NotImplementedError
 
 
 class UpkeepThread(_PeriodicThread):
-    """Runs the upkeep of ``sink``, whose tables exist; a failure is logged, and the upkeep is tried again.
+    """Runs the upkeep of ``sink``, whose tables exist; logs a failure, and retries.
 
     Only one writer at a time has the log, so only one process does this.
     """
@@ -65,7 +65,7 @@ class UpkeepThread(_PeriodicThread):
         try:
             done = self._upkeep.run(datetime.now(timezone.utc))
         except Exception as error:  # noqa: BLE001  it must not end the upkeep, let alone the job
-            logger.warning("upkeep failed, and is tried again: %s", error)
+            logger.warning("upkeep failed, retrying: %s", error)
             return
         if done.merges or done.deleted_shapes or done.vacuumed_files:
             logger.info(
@@ -75,9 +75,9 @@ class UpkeepThread(_PeriodicThread):
 
 
 class SnapshotThread(_PeriodicThread):
-    """Calls ``take``, which takes the snapshots of new shapes until the event is set, and again if it fails.
+    """Calls ``take``, which takes the snapshots of new shapes until the event is set; logs a failure, and retries.
 
-    A failure is logged, once for each reason.
+    The same failure is logged only once in a row.
     """
 
     thread_type = InheritableThread
@@ -93,5 +93,5 @@ class SnapshotThread(_PeriodicThread):
             self._take(self._stop)
         except Exception as error:  # noqa: BLE001  it must not end the job, which also works without snapshots
             if str(error) != self._last_error:
-                logger.warning("no snapshots are taken, and it is tried again: %s", error)
+                logger.warning("snapshots failed, retrying: %s", error)
             self._last_error = str(error)

@@ -67,7 +67,7 @@ class RowFiles:
         if (written := sum(file.rows for file in found)) != count:
             raise SinkError(
                 f"shape log {self._path}: {written} of {count} rows of {folder} are there; another program removes its "
-                "files: let none but flushtracker write there"
+                "files: let only flushtracker write there"
             )
         return found
 
