@@ -76,11 +76,6 @@ class ShapeWriter:
         if self.builder.cursor is None or self.builder.cursor < last:
             self.builder.cursor = last
 
-    @property
-    def has_buffered(self) -> bool:
-        """Whether the loop holds rows back."""
-        return bool(self.loop.buffer)
-
     def pack(self) -> bytes:
         """The writer as JSON; the inverse of :meth:`unpack`."""
         loop, cursor, limits = self.loop, self.builder.cursor, self.loop.limits

@@ -75,10 +75,6 @@ class FlushTracker:
         """The pending shapes. This is the tracker's own mapping; do not modify it."""
         return self._pending
 
-    def is_empty(self) -> bool:
-        """Whether nothing is pending."""
-        return not self._pending
-
     def handle_txn_fragment(
         self, last_log_offset: LogOffset, affected_shapes: Iterable[str], *, is_commit: bool, now_ms: int
     ) -> int | None:
@@ -124,13 +120,6 @@ class FlushTracker:
             self._update_last_seen(last_seen_offset)
         return self._advance()
 
-    def blocking_shape(self) -> tuple[str, Pending] | None:
-        """The pending shape that blocks the ack: among those with the least ``last_flushed``, the first by id."""
-        if not self._shapes_by_flushed:
-            return None
-        shape_id = min(self._shapes_by_flushed.peekitem(0)[1])
-        return shape_id, self._pending[shape_id]
-
     def least_flushed(self, count: int) -> list[str]:
         """The ``count`` pending shapes with the least ``last_flushed``, and all that equal the last of these."""
         found: list[str] = []
@@ -139,11 +128,6 @@ class FlushTracker:
                 break
             found += shapes
         return found
-
-    def stalled_shapes(self, now_ms: int, grace_ms: int) -> list[tuple[str, Pending]]:
-        """The shapes pending without progress for at least ``grace_ms``, longest first. O(n)."""
-        stalled = [item for item in self._pending.items() if now_ms - item[1].since_ms >= grace_ms]
-        return sorted(stalled, key=lambda item: (item[1].since_ms, item[0]))
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if mapping, tree and ack disagree; for tests, O(n)."""

@@ -46,11 +46,6 @@ class GroupReport:
             return None
         return Pending(self.last_sent, self.holders[0].last_flushed, self.holders[0].since_ms)
 
-    @property
-    def blocking_shape(self) -> str | None:
-        """The shape with the least ``last_flushed``."""
-        return self.holders[0].shape_id if self.holders else None
-
     def listed(self, shape_ids: Collection[str]) -> tuple[str, ...]:
         """Those of ``shape_ids`` that are listed."""
         return tuple(shape.shape_id for shape in self.holders if shape.shape_id in shape_ids)

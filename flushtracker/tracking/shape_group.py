@@ -56,9 +56,8 @@ class ShapeGroup:
     >>> group = ShapeGroup(cursor=LogOffset(99, 0))
     >>> sent = ShapeEvent("users", SENT_WITH_COMMIT, tx=100, op=2, boundary_op=4)
     >>> group.apply(ShapeEvents.of([sent]), now_ms=0, max_pending=4096)
-    >>> report = group.report()
-    >>> report.pending_shapes, report.blocking_shape, report.pending.last_flushed
-    (1, 'users', LogOffset(tx_offset=99, op_offset=0))
+    >>> group.report().holders
+    (PendingShape(last_flushed=LogOffset(tx_offset=99, op_offset=0), shape_id='users', since_ms=0, transactions=1),)
     >>> group.apply(ShapeEvents.of([ShapeEvent("users", FLUSHED, tx=100, op=2)]), now_ms=10, max_pending=4096)
     >>> group.report(), group.shape_ids
     (GroupReport(pending_shapes=0, last_sent=None, holders=(), removed=()), [])

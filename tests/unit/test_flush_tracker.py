@@ -88,7 +88,7 @@ class TrackerComparison(RuleBasedStateMachine):
         for shape_id, (sent, _) in list(self.model.ranges.items()):
             moved = self.tracker.handle_flush_notification(shape_id, sent, now_ms=0)
             assert moved == self.model.flush(shape_id, sent)
-        assert self.tracker.is_empty()
+        assert not self.tracker.pending
 
     @invariant()
     def agrees(self) -> None:
@@ -149,7 +149,7 @@ def test_ack_waits_for_the_slowest_shape() -> None:
     tracker.handle_txn_fragment(LogOffset(100, 4), {"users", "orders"}, is_commit=True, now_ms=0)
     assert tracker.handle_flush_notification("users", LogOffset(100, 4), now_ms=0) is None
     assert tracker.handle_flush_notification("orders", LogOffset(100, 4), now_ms=0) == 100
-    assert tracker.is_empty()
+    assert not tracker.pending
 
 
 def test_a_transaction_without_shapes_is_acknowledged_at_once() -> None:
@@ -220,24 +220,14 @@ def test_nothing_below_the_first_ack_is_returned_again() -> None:
     assert tracker.apply({"0": None}, LogOffset(200, 0)) == 200
 
 
-def test_blocking_shape_is_the_least_flushed_and_first_by_name() -> None:
-    """Among shapes with the same least flush the name decides, so that the answer is the same every time."""
-    tracker = FlushTracker()
-    assert tracker.blocking_shape() is None
-    entries = {"b": pending((300, 0), (99, 0)), "a": pending((300, 0), (99, 0)), "c": pending((300, 0), (199, 0))}
-    tracker.apply(entries, LogOffset(300, 0))
-    assert tracker.blocking_shape() == ("a", entries["a"])
-
-
-def test_stalled_shapes_are_those_without_progress_for_the_grace_period() -> None:
-    """Partial progress restarts the period; a further transaction does not. The longest stall is first."""
+def test_shapes_are_pending_since_their_last_progress() -> None:
+    """A partial flush is progress, a further transaction is not."""
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 4), ["users", "orders", "items"], is_commit=True, now_ms=1_000)
     tracker.handle_txn_fragment(LogOffset(200, 0), ["users"], is_commit=True, now_ms=30_000)
     tracker.handle_flush_notification("orders", LogOffset(100, 2), now_ms=20_000)
-    assert tracker.stalled_shapes(60_999, 60_000) == []
-    assert [shape_id for shape_id, _ in tracker.stalled_shapes(61_000, 60_000)] == ["items", "users"]
-    assert [shape_id for shape_id, _ in tracker.stalled_shapes(80_000, 60_000)] == ["items", "users", "orders"]
+    since_ms = {shape_id: each.since_ms for shape_id, each in tracker.pending.items()}
+    assert since_ms == {"users": 1_000, "orders": 20_000, "items": 1_000}
 
 
 def test_a_repeated_flush_is_no_progress() -> None:

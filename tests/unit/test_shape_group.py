@@ -47,9 +47,10 @@ def test_report_is_the_minimum_over_its_shapes() -> None:
     assert group.report().pending == Pending(LogOffset(400, 0), LogOffset(99, 0), since_ms=7)
 
 
-def test_report_names_the_first_of_equals() -> None:
+def test_report_lists_equals_by_name() -> None:
     """Two shapes of one transaction: the name decides, so that a rerun reports the same."""
-    assert group_with(commit("users", 100), commit("orders", 100)).report().blocking_shape == "orders"
+    holders = group_with(commit("users", 100), commit("orders", 100)).report().holders
+    assert [holder.shape_id for holder in holders] == ["orders", "users"]
 
 
 def test_report_of_a_caught_up_group_is_empty() -> None:
