@@ -8,7 +8,8 @@
     │   ├── ShapeEndedError                       a shape was removed or has ended
     │   └── SnapshotMissingError                  a shape's snapshot has not been taken yet
     ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
-    │   └── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
+    │   ├── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
+    │   └── NewerEventError                       an event has a version that only a newer release reads
     ├── GapError                         exit 3   a fragment does not connect to those before it
     ├── StateError                       exit 4   the checkpoint does not fit this job
     │   └── FencedError                           another driver writes to the checkpoint
@@ -64,6 +65,10 @@ class DecodeError(FlushtrackerError):
 
 class TransactionTooLargeError(DecodeError):
     """A transaction has more changes than ``max_tx_size`` allows."""
+
+
+class NewerEventError(DecodeError):
+    """An event has a version that only a newer release reads: this program is to be upgraded, the event is right."""
 
 
 class GapError(FlushtrackerError):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, NewerEventError
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import is_usable_name
@@ -33,7 +33,10 @@ def dump_json(value: object) -> str:
 
 
 def load_event(text: str | bytes, what: str) -> dict[str, Any]:
-    """Parse one event and check its version; ``what`` names the kind of event in a ``DecodeError``."""
+    """Parse one event and check its version; ``what`` names the kind of event in a ``DecodeError``.
+
+    A greater version is a ``NewerEventError``.
+    """
     try:
         fields = _parse(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
@@ -44,7 +47,8 @@ def load_event(text: str | bytes, what: str) -> dict[str, Any]:
         raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
     version = get_field(fields, "v")
     if type(version) is not int or version != VERSION:
-        raise DecodeError(f"{what} has v {version!r:.40}, this program reads v {VERSION}")
+        kind = NewerEventError if type(version) is int and version > VERSION else DecodeError
+        raise kind(f"{what} has v {version!r:.40}, this program reads v {VERSION}")
     return fields
 
 

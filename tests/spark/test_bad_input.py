@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import DecodeError, FlushtrackerError, GapError
+from flushtracker.errors import DecodeError, FlushtrackerError, GapError, NewerEventError
 from flushtracker.jobs.track.rows import Unreadable, to_rows
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks, Link
@@ -149,7 +149,7 @@ def test_bad_notification_becomes_a_dead_letter_and_the_job_continues(spark: Spa
     """It can only delay an ack: it is kept with place, reason and text, and the next good one advances the ack."""
     job = JobFolder(tmp_path)
     source = SampleSource()
-    bad = ["", "{", '{"v": 2, "source": "s"}', source.flushed("users", 2000).to_json() + "{}"]
+    bad = ["", "{", '{"v": "2", "source": "s"}', source.flushed("users", 2000).to_json() + "{}"]
     job.write([source.transaction(2000, "users")], bad)
     job.write([source.flushed("users", 2000)])
     job.run(spark)
@@ -159,8 +159,33 @@ def test_bad_notification_becomes_a_dead_letter_and_the_job_continues(spark: Spa
     assert {letter["batch_id"] for letter in letters} == {0}
     assert {letter["place"] for letter in letters} == {f"file:{tmp_path}/flushes/000000.jsonl"}
     reasons = {letter["value"]: letter["reason"] for letter in letters}
-    assert reasons[bad[2]] == "flush notification has v 2, this program reads v 1"
+    assert reasons[bad[2]] == "flush notification has v '2', this program reads v 1"
     assert reasons["{"].startswith("flush notification is not JSON: ")
+
+
+@pytest.mark.parametrize("stream", [FRAGMENTS, FLUSHES])
+def test_event_of_a_newer_version_stops_the_job_until_it_is_upgraded(
+    spark: SparkSession, tmp_path: Path, stream: str
+) -> None:
+    """The release that reads it continues on the same checkpoint: nothing has been skipped or set aside."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    job.write([source.transaction(2000, "users")])
+    job.write([source.transaction(3000, "users"), source.flushed("users", 3000)])
+    file = tmp_path / stream / "000001.jsonl"
+    readable = file.read_text()
+    file.write_text(readable.replace('"v":1', '"v":2'))
+    message = _stop_message(job, spark, NewerEventError)
+    what = "fragment" if stream == FRAGMENTS else "flush notification"
+    assert message == (
+        f"file:{file}: {what} has v 2, this program reads v 1; upgrade this program, then start it again on its "
+        f"checkpoint"
+    )
+    assert job.ack_lsns(source.name) == {0: 1998}
+    assert not (tmp_path / "dead_letters").exists()
+    file.write_text(readable)
+    job.run(spark)
+    assert job.ack_lsns(source.name) == {0: 1998, 1: 3000}
 
 
 def test_dead_letter_shows_bytes_that_are_not_utf8(spark: SparkSession, tmp_path: Path) -> None:

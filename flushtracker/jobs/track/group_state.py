@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FRAGMENTS
-from flushtracker.errors import DecodeError, FlushtrackerError
+from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.jobs.track.rows import Unreadable
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
@@ -144,27 +144,35 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
 
 
 def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
-    """Turn unreadable flush notifications into dead letters, and unreadable fragments into an error. No state."""
+    """Turn malformed flush notifications into dead letters, and what must stop the job into an error. No state."""
     dead_letters = 0
-    first_error: str | None = None
+    first_error: OutputRow | None = None
     for frame in frames:
         letters = []
-        for stream, text, place, reason in map(Unreadable.unpack, frame["packed"].tolist()):
-            if stream == FRAGMENTS:
-                message = _unreadable_fragment(place, reason)
-                first_error = message if first_error is None else min(first_error, message)
-            else:
-                letters.append(OutputRow(DEAD_LETTER, place=place, reason=reason, value=text))
+        for event in map(Unreadable.unpack, frame["packed"].tolist()):
+            error = _error_of(event)
+            if error is None:
+                letters.append(OutputRow(DEAD_LETTER, place=event.place, reason=event.reason, value=event.text))
+            elif first_error is None or str(error.reason) < str(first_error.reason):
+                first_error = error
         dead_letters += len(letters)
         yield letters
     rows = [OutputRow(UNREADABLE, events=dead_letters)]
-    if first_error is not None:
-        rows.append(OutputRow(ERROR, report=DecodeError.__name__, reason=first_error))
-    yield rows
+    yield rows if first_error is None else [*rows, first_error]
 
 
-def _unreadable_fragment(place: str, reason: str) -> str:
-    return (
-        f"{place}: fragment cannot be read: {reason}; a transaction may be lost with it, so nothing past it is "
-        f"acknowledged"
-    )
+def _error_of(event: Unreadable) -> OutputRow | None:
+    """The error that stops the job, ``None`` for a malformed flush notification, which can only delay an ack.
+
+    A flush notification of a newer version is right, and would be lost as a dead letter.
+    """
+    if event.is_newer:
+        reason = f"{event.place}: {event.reason}; upgrade this program, then start it again on its checkpoint"
+        return OutputRow(ERROR, report=NewerEventError.__name__, reason=reason)
+    if event.stream == FRAGMENTS:
+        reason = (
+            f"{event.place}: fragment cannot be read: {event.reason}; a transaction may be lost with it, so nothing "
+            f"past it is acknowledged"
+        )
+        return OutputRow(ERROR, report=DecodeError.__name__, reason=reason)
+    return None

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from flushtracker.config.job_config import JobConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.delta.acks.table import AckTable
-from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError
+from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError, NewerEventError
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.driver import REMEDIES, AckDriver, read_committed_reports
 from flushtracker.jobs.track.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
@@ -104,6 +104,8 @@ def _run(
     try:
         with status.running(query), StallDetector(status):
             await_end(query, driver, stop, config, retry)
+    except NewerEventError:
+        raise
     except (GapError, DecodeError) as error:
         remedy = streams.remedies[type(error).__name__]
         raise type(error)(f"{error}: {remedy}") from error

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.config.streams import FRAGMENTS
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, NewerEventError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.jobs.track.event_columns import EventColumns, GroupPart
 from flushtracker.spark.workers import spare_imports
@@ -48,12 +48,16 @@ _MAX_SIZE: Final = 200_000
 
 
 class Unreadable(NamedTuple):
-    """A malformed event of ``stream``: its ``text``, where it was read, and the reason."""
+    """A malformed event of ``stream``: its ``text``, where it was read, and the reason.
+
+    With ``is_newer`` only a newer release can read it.
+    """
 
     stream: str
     text: str | None
     place: str
     reason: str
+    is_newer: bool = False
 
     def part(self) -> GroupPart:
         """Its row; the inverse of :meth:`unpack`."""
@@ -116,7 +120,8 @@ def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -
         else:
             columns.add_flush(value)
     except DecodeError as error:
-        return Unreadable(stream, value.decode(errors="backslashreplace"), place, str(error))
+        text = value.decode(errors="backslashreplace")
+        return Unreadable(stream, text, place, str(error), isinstance(error, NewerEventError))
     return None
 
 
