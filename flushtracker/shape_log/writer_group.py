@@ -19,6 +19,7 @@ from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.wal.log_offset import LogOffset
 
 _VERSION: Final = b"\x01"
+_START_OVER: Final = "start with a new one and a resend"
 _COUNT: Final = Struct("<I")
 _SIZES: Final = Struct("<II")
 """Of a record's name in UTF-8, and of the record; both follow."""
@@ -52,12 +53,16 @@ class ShapeBatch:
 
 
 class WriterGroup:
-    """The writers of one group of a source, from the bytes that :meth:`pack` returned after the batch before."""
+    """The writers of one group of a source, from the bytes that :meth:`pack` returned after the batch before.
+
+    Raises:
+        StateError: these bytes are of another version, or cut off.
+    """
 
     def __init__(self, source: str, settings: WriterSettings, packed: bytes | None = None) -> None:
         self._source = source
         self._settings = settings
-        self._records = {} if packed is None else _unpack_records(packed, len(_VERSION))
+        self._records = {} if packed is None else _read_records(packed)
         self._writers: dict[str, ShapeWriter] = {}
 
     def handle_batch(
@@ -145,6 +150,17 @@ def _offset(event: ShapeChangesEvent) -> tuple[LogOffset, LogOffset]:
     return event.last_log_offset, event.follows or LogOffset.before_all()
 
 
+def _read_records(packed: bytes) -> dict[str, bytes]:
+    """The records of a group's state, without its version, which is checked."""
+    version = packed[: len(_VERSION)]
+    if version != _VERSION:
+        raise StateError(
+            f"the checkpoint's state has version {version.hex() or 'none'}, this job reads version {_VERSION.hex()}; "
+            f"use the release that wrote it, or {_START_OVER}"
+        )
+    return _unpack_records(packed, len(_VERSION))
+
+
 def _pack_records(records: Mapping[str, bytes]) -> bytes:
     """The records of shapes with their ids, so that one is read without the others; see :func:`_unpack_records`."""
     pieces = [_COUNT.pack(len(records))]
@@ -174,5 +190,5 @@ def _unpack_records(packed: bytes, start: int) -> dict[str, bytes]:
     except (error, UnicodeDecodeError):
         end = -1
     if end != len(packed):
-        raise StateError("the checkpoint's state is cut off; restore it, or start with a new one and a resend")
+        raise StateError(f"the checkpoint's state is cut off; restore it, or {_START_OVER}")
     return records

@@ -21,7 +21,14 @@ from flushtracker.errors import GapError
 from flushtracker.tracking.chain_links import ChainLinks, Link
 from flushtracker.tracking.offset_columns import OffsetColumns, at_most, greatest, starts_of_runs
 from flushtracker.tracking.packed_columns import Ints
-from flushtracker.tracking.packed_state import offset_from_json, offset_to_json, pack, unpack
+from flushtracker.tracking.packed_state import (
+    JSON_VERSION,
+    check_version,
+    offset_from_json,
+    offset_to_json,
+    pack,
+    unpack,
+)
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.lsn import format_lsn
 
@@ -128,6 +135,11 @@ class FragmentChain:
                 f"{_partition(link.place)}, so their order is undefined: key them by source"
             )
         return GapError(message)
+
+
+def check_chain_version(packed: bytes) -> None:
+    """Raise ``StateError`` unless the first byte of ``packed`` is the version of a chain's state."""
+    check_version(packed, JSON_VERSION)
 
 
 def _furthest(offsets: OffsetColumns) -> Ints:

@@ -1,6 +1,7 @@
 """A checkpoint that an earlier release wrote is refused, whole and at the start, with what to do."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +37,34 @@ class _OldState:
         self._state.update((b"\x02" + packed[1:], *rest))
 
 
-def _old_state_function(settings: GroupSettings) -> Callable[..., Iterator[pd.DataFrame]]:
+def _old_state_function(settings: GroupSettings, *, chains: bool) -> Callable[..., Iterator[pd.DataFrame]]:
     handle_group = state_function(settings)
 
     def handle(key: tuple[str, str], frames: Any, state: GroupState) -> Iterator[pd.DataFrame]:
-        return handle_group(key, frames, state if key[1] == CHAIN else _OldState(state))  # type: ignore[arg-type]
+        is_old = (key[1] == CHAIN) == chains
+        return handle_group(key, frames, _OldState(state) if is_old else state)  # type: ignore[arg-type]
 
     return handle
 
 
-def test_checkpoint_of_an_earlier_release_is_refused(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("chains", [False, True], ids=["groups", "chains"])
+def test_checkpoint_of_an_earlier_release_is_refused_before_anything_is_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chains: bool
 ) -> None:
-    """Its shapes are in other groups, too: where a batch reached only new groups, it would go on without them."""
+    """Its shapes are in other groups, too: where a batch reached only new groups, it would go on without them.
+
+    And a chain would be found only with its source's next fragment, after acks that flushes alone have moved.
+    """
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000, "a", "b")])
     with monkeypatch.context() as old:
-        old.setattr(track_flushes_query, "state_function", _old_state_function)
+        old.setattr(track_flushes_query, "state_function", partial(_old_state_function, chains=chains))
         job.run(spark)
     before = job.acks()
     job.write([source.flushed("c", 2000)])
-    with pytest.raises(StateError, match=r"has version 02, this job reads version 03; .* \(with Kafka: --recover\)"):
+    readable = "01" if chains else "03"
+    message = rf"has version 02, this job reads version {readable}; .* \(with Kafka: --recover\)"
+    with pytest.raises(StateError, match=message):
         job.run(spark)
     assert job.acks() == before

@@ -18,6 +18,7 @@ from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.write.driver import WriteDriver
+from flushtracker.jobs.write.rows import to_write_rows
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.killed_writer import POINTS
@@ -255,3 +256,13 @@ def test_other_number_of_shape_groups_is_refused(spark: SparkSession, undisturbe
     job = undisturbed[0]
     with pytest.raises(StateError, match=r"was written with shape_groups 2, and state.shape_groups is 3"):
         job.run(spark, state=StateConfig(str(job.root / "checkpoint"), shape_groups=3, shuffle_partitions=2))
+
+
+def test_a_shape_stays_in_its_group(spark: SparkSession) -> None:
+    """With another one, its writer would be looked for where it is not."""
+    values = [f'{{"source": "s", "shape_id": "{shape_id}"}}' for shape_id in ("users", "orders", "naïve 🙂")]
+    raw = spark.createDataFrame(
+        [("shapes", value.encode(), "p") for value in values], "stream string, value binary, place string"
+    )
+    groups = {row["value"].decode(): row["shape_group"] for row in to_write_rows(raw, 16).collect()}
+    assert [groups[value] for value in values] == ["13", "6", "1"]

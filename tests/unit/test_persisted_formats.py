@@ -2,20 +2,33 @@
 
 import json
 from dataclasses import replace
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
 
 from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
+from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.track.group_state import STATE_SCHEMA
+from flushtracker.jobs.write import log_ends
+from flushtracker.jobs.write.group_state import STATE_SCHEMA as WRITE_STATE_SCHEMA
+from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
+from flushtracker.spark import checkpoint_origin
+from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import ChainReport
+from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.group_view import ShapeView, shapes_of
 
@@ -29,9 +42,56 @@ GROUP = bytes.fromhex(
     "00000000"  # no shape has many
 )
 EMPTY_GROUP = bytes.fromhex("03 6300000000000000 0000000000000000" + 6 * "00000000")
+# Shape a has 33 transactions, which are packed apart, the first of them merged, and two after them; shape b has one.
+STALLED_GROUP = bytes.fromhex(
+    "03 844e000000000000 ffffffffffffff7f"  # version and cursor
+    "02000000 03000000 61 00 62"  # the ids
+    "02000000 feffffffffffffff 00 0000000000000000 00 feffffffffffffff 00 0000000000000000 00"  # open, flushed
+    "feffffffffffffff 00 0000000000000000 00 0700000000000000 01 00 01"  # removed, since
+    "02000000 0100000000000000 01 01 00"  # the numbers of pending transactions that are not packed apart: 2 and 1
+    "03000000 204e000000000000 01 00 64 00 0000000000000000 00 0200000000000000 01 03 03 00 0400000000000000 00"
+    # The queues: the shape, the four heads, and the size in bytes, of one.
+    "01000000 0000000000000000 00 6400000000000000 00 6829000000000000 00 0400000000000000 00 2100000000000000 00"
+    "ac00000000000000 00"
+    # The queue: commit LSNs of 1000 to 10600, each 300 after the one before; the first is merged with that at 100.
+    "21000000 e803000000000000 02 0000 2c01 5802 8403 b004 dc05 0807 3408 6009 8c0a b80b e40c 100e 3c0f 6810 9411 c012"
+    "ec13 1815 4416 7017 9c18 c819 f41a 201c 4c1d 781e a41f d020 fc21 2823 5424 8025"
+    "0000000000000000 02 8403 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000"
+    "0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0000 0300000000000000 00 0400000000000000 00"
+)
 GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
 REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2], [[8, 1], "b", 6, 3]]}'
+# Shape ü holds back what it has of two transactions, the second of them open; shape gone has been removed.
+_HELD = (
+    "[[1100,2],[[1000,9223372036854775807],[1000,9223372036854775807],[-1,0],[-1,0]],[0,26],[1000,200,30],0,"
+    '[[[1100,2],"update","\\"k\\"/\\"1\\"",{"id":"1"},{"n":"\\u00e9"}]],'
+    '[[1000,0,"insert","\\"k\\"/\\"1\\"","{\\"id\\":\\"1\\",\\"n\\":null}",null,7,null,0],'
+    '[1000,9223372036854775807,"commit",null,null,null,7,"2026-01-02T03:04:05.678901Z",0]],5000]'
+)
+_REMOVED = "[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[1000,200,30],1]"
+WRITERS = (
+    bytes.fromhex("01 02000000")  # version, and the number of shapes; of each the sizes, the id, and the record
+    + (bytes.fromhex("02000000 4c010000 c3bc 01") + _HELD.encode())
+    + (bytes.fromhex("04000000 3b000000") + b"gone" + b"\0" + _REMOVED.encode())
+)
+ORIGIN = b"""{
+ "v": 1,
+ "streams": {
+  "format": "kafka",
+  "fragments": "f (id)"
+ },
+ "starts": {
+  "0": {
+   "end": 7,
+   "sources": {
+    "s": 3
+   }
+  }
+ }
+}
+"""
+LOG_ENDS = b'{"claim": 3, "ends": [["s", "a", [9, 4], [8, 9223372036854775807], 2], ["s", "b", [7, 0], [-1, 0], 0]]}'
 SHAPE_ENTRY = (
     '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
     '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
@@ -57,6 +117,79 @@ def test_group_state_is_read_and_written_unchanged() -> None:
     assert (group.cursor, shapes_of(group)) == (LogOffset(900, 1), {"a": view})
     assert group.pack() == GROUP
     assert ShapeGroup(LogOffset(99, 0)).pack() == EMPTY_GROUP
+
+
+def test_a_group_with_stalled_shapes_is_read_and_written_unchanged() -> None:
+    """What a shape with many pending transactions was sent first, and what came after it."""
+    group = ShapeGroup.unpack(STALLED_GROUP)
+    stalled = [[lsn, lsn, 3, 4] for lsn in range(1000, 10_601, 300)]
+    stalled[0][0] = 100
+    after = [[20_000, 20_000, 5, 4], [20_100, 20_100, 5, 4]]
+    assert group.cursor == LogOffset.last_of(20_100)
+    assert shapes_of(group) == {
+        "a": ShapeView(7, None, None, None, [*stalled, *after]),
+        "b": ShapeView(8, None, None, None, [[20_000, 20_000, 2, 4]]),
+    }
+    holders = PendingShape(LogOffset(99, 0), "a", 7, 35), PendingShape(LogOffset(19_999, 0), "b", 8, 1)
+    assert group.report() == GroupReport(2, LogOffset(20_100, 5), holders)
+    assert group.pack() == STALLED_GROUP
+
+
+def test_the_writers_state_is_read_and_written_unchanged() -> None:
+    """What is held back is in no other place: capture is told of it only once it is durable."""
+    group = WriterGroup("s", WriterSettings("txn", hold=True), WRITERS)
+    assert group.held_shapes() == ["ü"]
+    assert group.durable() == {"ü": LogOffset.before_all(), "gone": None}
+    assert group.pack() == WRITERS
+    rows = [
+        LogRow(1000, 0, "insert", '"k"/"1"', '{"id":"1","n":null}', None, 7, None, 0),
+        LogRow(*LogOffset.last_of(1000), COMMIT, None, None, None, 7, "2026-01-02T03:04:05.678901Z", 0),
+    ]
+    assert (group.next_due_ms(), group.handle_batch([], [], 5199)) == (5200, [])
+    (batch,) = group.handle_batch([], [], 5200)
+    assert (batch.rows, batch.notified) == (rows, LogOffset.last_of(1000))
+    event = ShapeChangesEvent(
+        *("s", "ü", 8, LogOffset(1100, 4), False, Commit("2026-01-02T03:04:06Z", 1)), follows=LogOffset(1100, 2)
+    )
+    # With it, the chunk has the bytes that end it.
+    (batch,) = group.handle_batch([event], [], 5201)
+    assert batch.rows == [LogRow(1100, 2, "update", '"k"/"1"', '{"id":"1"}', '{"n":"é"}', 8, None, 0)]
+
+
+class _Folder:
+    """The calls on ``HadoopFiles`` of what a checkpoint keeps in files."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def names(self) -> list[str]:
+        return list(self.files)
+
+    def read(self, name: str) -> bytes | None:
+        return self.files.get(name)
+
+    def write(self, name: str, content: bytes) -> bool:
+        self.files[name] = content
+        return True
+
+
+def test_files_of_a_checkpoint_are_read_and_written_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which streams it was made for, and where logs end that the state does not know of."""
+    folder, spark = _Folder(), cast("SparkSession", None)
+    for module in (checkpoint_origin, log_ends):
+        monkeypatch.setattr(module, "HadoopFiles", lambda *_: folder)
+    origin = checkpoint_origin.CheckpointOrigin(spark, "c", Remedies("", ""))
+    streams, plan = {"format": "kafka", "fragments": "f (id)"}, RecoveryPlan({0: PartitionPlan(7, {"s": 3})})
+    origin.replace(streams, plan)
+    assert origin.open(streams) == plan
+    kept = log_ends.KeptEnds(spark, "c")
+    ends = {
+        ("s", "b"): LogEnd(LogOffset(7, 0), LogOffset.before_all(), 0),
+        ("s", "a"): LogEnd(LogOffset(9, 4), LogOffset.last_of(8), 2),
+    }
+    kept.write(3, ends)
+    assert kept.read() == (3, ends)
+    assert folder.files == {"flushtracker.json": ORIGIN, "log_ends.json": LOG_ENDS}
 
 
 def test_a_shape_stays_in_its_group() -> None:
@@ -87,6 +220,7 @@ def test_reports_in_the_state_are_read_and_written_unchanged() -> None:
 def test_state_store_keeps_its_columns() -> None:
     """Spark refuses a checkpoint whose state has other columns."""
     assert STATE_SCHEMA.simpleString() == "struct<packed:binary,report:string,shape_groups:bigint>"
+    assert WRITE_STATE_SCHEMA.simpleString() == "struct<packed:binary,shape_groups:bigint>"
 
 
 def test_recovery_plan_in_a_checkpoint_is_read() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.log_row import COMMIT, LogRow
@@ -90,6 +91,15 @@ def _end(log: list[LogRow]) -> LogEnd:
     ends = [LogOffset(*row[:2]) for row in log]
     txns = [LogOffset(*row[:2]) for row in log if row.operation == COMMIT]
     return LogEnd(max(ends), max(txns, default=LogOffset.before_all()), max(row.chunk for row in log))
+
+
+def test_state_of_another_version_is_refused_by_name() -> None:
+    """And none at all is: its first bytes would be read as a number of shapes."""
+    packed = WriterGroup(SOURCE, WriterSettings()).pack()
+    for version in (b"\x00", b"\x02", b"{", b""):
+        message = rf"state has version {version.hex() or 'none'}, this job reads version 01; use the release that wrote"
+        with pytest.raises(StateError, match=message):
+            WriterGroup(SOURCE, WriterSettings(), version + packed[1:] if version else b"")
 
 
 def test_gap_stops_one_shape_until_a_start_and_not_the_others() -> None:

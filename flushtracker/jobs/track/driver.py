@@ -22,6 +22,7 @@ from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies, read_state_rows
 from flushtracker.spark.workers import raise_first_error
+from flushtracker.tracking.fragment_chain import check_chain_version
 from flushtracker.tracking.packed_state import START_OVER
 from flushtracker.tracking.shape_group import check_group_version
 from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers
@@ -54,8 +55,8 @@ def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: i
     fields = ("report", "substring(packed, 1, 1) AS version")
     batch_id, rows = read_state_rows(spark, checkpoint, shape_groups, fields, REMEDIES)
     for row in rows:
-        if row["shape_group"] != CHAIN:
-            check_group_version(bytes(row["version"]))
+        check = check_chain_version if row["shape_group"] == CHAIN else check_group_version
+        check(bytes(row["version"]))
     return CommittedReports(batch_id, [ReportRow(row["source"], row["shape_group"], row["report"]) for row in rows])
 
 
