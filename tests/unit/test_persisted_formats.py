@@ -149,7 +149,7 @@ def test_the_writers_state_is_read_and_written_unchanged() -> None:
     (batch,) = group.handle_batch([], [], 5200)
     assert (batch.rows, batch.notified) == (rows, LogOffset.last_of(1000))
     event = ShapeChangesEvent(
-        *("s", "ü", 8, LogOffset(1100, 4), False, Commit("2026-01-02T03:04:06Z", 1)), follows=LogOffset(1100, 2)
+        *("s", "ü", 8, LogOffset(1100, 2), LogOffset(1100, 4), False, False, Commit("2026-01-02T03:04:06Z", 1))
     )
     # With it, the chunk has the bytes that end it.
     (batch,) = group.handle_batch([event], [], 5201)

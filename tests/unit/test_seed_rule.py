@@ -85,7 +85,8 @@ def random_batches(rng: Random, case: Case, most: int) -> Iterator[list[Event]]:
     size = rng.randint(1, most)
     for fragment in case.stream:
         seed_rule.handle(fragment, now_ms=0)
-        for event in (fragment, *seed_rule.flushes(rng), *seed_rule.removals(rng)):
+        events: list[Event] = [fragment, *seed_rule.flushes(rng), *seed_rule.removals(rng)]
+        for event in events:
             batch.append(event)
             if len(batch) >= size:
                 yield batch
