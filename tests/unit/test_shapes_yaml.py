@@ -164,6 +164,30 @@ def test_any_list_that_yaml_writes_is_edited_exactly(
     assert [line for line in rest if line.startswith("# heading")] == [f"# heading {n}" for n in range(len(items))]
 
 
+_ANY_TEXT = st.text("ab#:-'\"{}[] \\|>\u00e9\n", max_size=12)
+_ANY_ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.text("abc", min_size=1, max_size=3)},
+        optional={"k": _ANY_TEXT, "l": st.lists(_ANY_TEXT, max_size=3), "m": st.dictionaries(_ANY_TEXT, _ANY_TEXT)},
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(items=_ANY_ITEMS, more=_ANY_ITEMS, style=st.sampled_from(_STYLES))
+def test_any_text_is_edited_exactly_or_refused(
+    items: list[dict[str, object]], more: list[dict[str, object]], style: dict[str, Any]
+) -> None:
+    """Also with empty values, escapes and values on several lines, which ruamel.yaml may write in another way."""
+    text, source = yaml.safe_dump({"shapes": items}, **style), yaml.safe_dump({"shapes": more}, **style)
+    try:
+        assert yaml.safe_load(plus(text, source)) == {"shapes": items + more}
+        assert yaml.safe_load(without(text, 0)) == {"shapes": items[1:]}
+    except ConfigError as error:
+        assert "edit the file by hand" in str(error)  # noqa: PT017  either is right
+
+
 class Author:
     """Writes shapes files as people do: in any indentation and style, with comments wherever YAML allows a line."""
 
