@@ -17,7 +17,7 @@ Item = tuple[str, str | None, str | None]
 """Operation, key, and value as the text of a JSON object; rows ``commit`` and ``snapshot`` change nothing."""
 
 END_ROWS: Final = (COMMIT, SNAPSHOT)
-"""The operations of rows that are no items: they end a transaction, or a snapshot."""
+"""The operations of rows that are not items: they end a transaction, or a snapshot."""
 
 UPDATE_WITHOUT_INSERT: Final = (
     "update of a row that the log has not inserted: the table had rows before the shape started, and the shape has no "

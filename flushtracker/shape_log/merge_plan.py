@@ -4,11 +4,11 @@ Appended files each have rows of many shapes. A merge sorts some of them by shap
 has a range of shapes that no other file of the run has. Reading a shape then opens one file of each run, and all files
 that are not sorted yet.
 
-A merge takes the appended files, oldest first, and with them, from the smallest one on, every run that is at most half
-as large again as all that it has so far. So a row's run grows by two thirds at least with each merge, and few runs
-remain besides large ones. (With runs that are at most as large as the rest, two of nearly the same size often stayed.)
-A run that has reached ``sealed_bytes`` is never merged again: it has so many files that one of them is a small part of
-it. However large the log becomes, each byte is therefore rewritten a bounded number of times, about 5 in practice.
+A merge takes the appended files, oldest first, and then runs, smallest first, as long as the next run is at most 1.5
+times as large as everything taken so far. So a row's run grows by at least two thirds with each merge, and few runs
+remain besides large ones. (With a factor of 1, two runs of nearly the same size often remained.) A run that has reached
+``sealed_bytes`` is never merged again: it has so many files that each is a small part of it. So each byte is rewritten
+a bounded number of times, about 5 in practice, however large the log becomes.
 """
 
 from collections.abc import Iterable, Mapping

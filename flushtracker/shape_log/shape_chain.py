@@ -2,16 +2,16 @@
 
 A reader keeps one **cursor** for each shape: how far it has taken the shape's changes (:func:`cursor_after`).
 
-- An event that reaches no further than the cursor is a *resend*: all that it has is taken.
+- An event that reaches no further than the cursor is a *resend*: all of its items were taken before.
 - An event that follows the cursor or an offset below it is *next*. A resend may cut a transaction into other fragments,
   so the cursor may lie inside the event: only its items past the cursor are new (:func:`new_items`).
 - A ``start`` is *next* too, whatever it follows. Capture resends everything that is not confirmed, and nothing is
-  confirmed past what the shape's writer has notified. So a reader without a cursor begins with a start, and only so.
+  confirmed past what the shape's writer has notified. A reader without a cursor can only begin with a start.
 - Anything else comes after a *gap*. The reader takes nothing for the shape, and so notifies nothing past the gap, until
-  a start heals it.
+  a start closes it.
 
 An update that splits puts its second item one past ``last_log_offset``. The cursor moves to the greater of the two, so
-that a resend cut otherwise does not bring that item again.
+that a resend that is cut differently does not repeat that item.
 """
 
 from typing import Literal, TypeAlias
@@ -24,7 +24,7 @@ ChainPosition: TypeAlias = Literal["next", "resend", "gap"]
 
 
 def chain_position(event: ShapeChangesEvent, cursor: LogOffset | None) -> ChainPosition:
-    """Where the event belongs, for a reader whose cursor of the event's shape is ``cursor``, ``None`` for a new shape.
+    """The event's position, for a reader whose cursor of the event's shape is ``cursor``, ``None`` for a new shape.
 
     >>> event = ShapeChangesEvent("1/1/s", "a", 7, follows=LogOffset(50, 0), last_log_offset=LogOffset(90, 4),
     ...                           start=False, has_begin=True, commit=None)

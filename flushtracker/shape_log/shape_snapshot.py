@@ -6,8 +6,8 @@ one, and replaces the snapshot before: rows at ``tx_offset`` 0 of other attempts
 
 A shape's transactions are appended whether or not its snapshot contains them. Readers leave out those that it contains
 (:meth:`ShapeSnapshot.contains`), so nobody has to wait for a snapshot, and none is wrong because it was slow. Which
-these are is PostgreSQL's rule of visibility, not an LSN: transactions become visible in another order than their
-commits have in the WAL.
+these are follows from PostgreSQL's rule of visibility, not from an LSN: transactions do not become visible in the order
+of their commits in the WAL.
 
 Every later attempt must contain all that an earlier one contains, because a merge deletes what the snapshot contains.
 """
@@ -28,7 +28,7 @@ SNAPSHOT: Final = "snapshot"
 
 @dataclass(frozen=True, slots=True)
 class ShapeSnapshot:
-    """The snapshot that ``attempt`` has made: the rows that ``visible`` saw.
+    """The snapshot of one ``attempt``: the rows that ``visible`` saw.
 
     ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
     ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
@@ -48,15 +48,15 @@ class ShapeSnapshot:
     next_xid: int
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` if a transaction that was not seen cannot be told from one that was."""
+        """Raise ``ValueError`` if :meth:`contains` cannot distinguish a later transaction from an earlier one."""
         if not 0 <= self.next_xid - self.visible.xmax < _XIDS:
             raise ValueError(f"next is {self.next_xid}, expected {self.visible.xmax}, xmax, or a little more")
 
     def contains(self, tx_offset: int, xid: int) -> bool:
         """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``.
 
-        ``xid`` has 32 bits, as in the stream. However old the transaction is: it is one of the few that were in
-        progress, or began until the end of the WAL was read, or else it was seen.
+        ``xid`` has 32 bits, as in the stream. The transaction may be of any age: it was in progress, or began before
+        the end of the WAL was read, or it was seen.
         """
         return 0 < tx_offset <= self.lsn and xid not in self.unseen and not self.is_later(xid)
 

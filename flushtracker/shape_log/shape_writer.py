@@ -44,8 +44,8 @@ class ShapeWriter:
     def _is_past_a_commit(self, event: ShapeChangesEvent) -> bool:
         """Whether the commit of the transaction that the cursor is in has been lost.
 
-        If a flush and then the process end between its last item and its commit, the next transaction follows just
-        that item.
+        If the process ends after a flush of the transaction's last item, and before its commit, the next transaction
+        follows just that item.
         """
         cursor = self.builder.cursor
         if event.start or cursor is None:
@@ -53,7 +53,7 @@ class ShapeWriter:
         return cursor.op_offset < OP_INFINITY and cursor.tx_offset < event.last_log_offset.tx_offset
 
     def handle_entry(self, entry: ShapeEntry) -> None:
-        """Take the shape's registry entry: its limits, or that it is gone. What it has buffered is dropped then."""
+        """Take the shape's registry entry: its limits, or its removal, which drops what is buffered."""
         self.loop.limits = FlushLimits.of(entry.definition.flush)
         if entry.removed_at is not None:
             self.is_removed = True
@@ -61,7 +61,7 @@ class ShapeWriter:
             self.loop.buffer.clear()
 
     def resume_at(self, end: LogEnd) -> None:
-        """Drop what the log already has; it may have more than this writer knows of, never less."""
+        """Drop what the log already has, which may be more than this writer knows of, but never less."""
         loop, last = self.loop, end.last_offset
         if last <= loop.last_persisted_offset:
             return

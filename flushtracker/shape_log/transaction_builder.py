@@ -1,4 +1,4 @@
-"""``TransactionBuilder``: a shape's events, in whatever way they were cut and resent → each of its changes once.
+"""``TransactionBuilder``: turns a shape's events, however they are cut and resent, into each of its changes once.
 
 ``cursor`` is how far the shape's changes have been taken (:mod:`flushtracker.shape_log.shape_chain`). Items at or
 below it are dropped. Offsets are never changed.

@@ -87,7 +87,7 @@ class WriteLoop:
         )
 
     def handle_part(self, part: TransactionPart, now_ms: int) -> list[LogRow]:
-        """Buffer a part of a transaction; returns the rows of the flushes that it makes due."""
+        """Buffer a part of a transaction; returns the rows of the flushes that are due then."""
         flushed: list[LogRow] = []
         for item in part.items:
             row = item_row(item, part.xid, self.chunk)
@@ -112,7 +112,7 @@ class WriteLoop:
         self.last_seen_offset = offset
 
     def advance(self, now_ms: int) -> list[LogRow]:
-        """The rows of a flush that the interval makes due."""
+        """The rows of a flush that is due because its interval has passed."""
         is_due = self.buffer and now_ms - self.buffered_since_ms >= self.limits.interval_ms
         return self.flush() if is_due else []
 

@@ -42,7 +42,7 @@ class WriterSettings:
 class ShapeBatch:
     """What a batch does to a shape's log: ``rows`` are appended, then ``notified`` is, if there is one.
 
-    ``gap`` describes an event that left one: nothing from it on is taken.
+    ``gap`` describes the first event that comes after one.
     """
 
     shape_id: str
@@ -95,7 +95,7 @@ class WriterGroup:
             batch.is_resend = True
         elif position == "gap" and batch.gap is None:
             batch.gap = (
-                f"an event up to {event.last_log_offset} follows {event.follows or 'an unknown offset'}, but the "
+                f"an event up to {event.last_log_offset} follows {event.follows}, but the "
                 f"changes that were taken end at {writer.builder.cursor or 'none'}"
             )
 
@@ -147,7 +147,7 @@ class WriterGroup:
 
 
 def _offset(event: ShapeChangesEvent) -> tuple[LogOffset, LogOffset]:
-    return event.last_log_offset, event.follows or LogOffset.before_all()
+    return event.last_log_offset, event.follows
 
 
 def _read_records(packed: bytes) -> dict[str, bytes]:

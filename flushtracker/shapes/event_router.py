@@ -173,7 +173,7 @@ class EventRouter:
         return registered
 
     def forget_open_transaction(self) -> None:
-        """After a lost connection: the open transaction will be resent from its start, perhaps after older ones."""
+        """Call this after a lost connection: the open transaction is resent whole, perhaps after older ones."""
         self._open = None
 
     def route(

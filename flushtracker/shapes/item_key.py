@@ -1,4 +1,4 @@
-"""The text of a row's key, and what it is made of. Without the packages that conditions need: executors use it, too."""
+"""The text of a row's key, and its parts. Executors use this module, so it imports nothing that conditions need."""
 
 from collections.abc import Iterable
 

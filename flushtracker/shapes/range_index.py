@@ -8,7 +8,7 @@ n) steps for m items found, whether ranges overlap or not.
 A run's order is never changed. New items are collected in a short list, which is scanned; when it is long enough, it
 becomes a run, merged with all earlier runs that are not much longer. So a million items added at once are sorted once,
 an item added later is moved O(log n) times, and there are O(log n) runs. A removed item leaves a gap that is never
-found; a run of which half is gaps is built anew.
+found; a run that consists of gaps by half is rebuilt.
 """
 
 from bisect import bisect_left, bisect_right
@@ -72,7 +72,7 @@ class RangeIndex(Generic[_T]):
     def find(self, value: Value) -> list[_T]:
         """The items whose range contains ``value``, in any order."""
         self._settle()
-        # The ends come first in each comparison: NaN takes itself to be the greatest value.
+        # The ends come first in each comparison: a NaN on the left would be greater than HIGHEST, too.
         found = [item for low, high, item in self._recent if low <= value and high >= value]
         for run in self._runs:
             run.find(value, found)

@@ -1,8 +1,8 @@
 """``TypeBinding``: what the types of a table's columns were like when shapes were bound to it.
 
 The server writes an enum's value as its label, and a composite value as its attributes. Altering the type changes the
-texts of rows that no change follows for, and the stream does not even describe the table again. A label that is *added*
-changes no row, so a shape survives it, if each value that it gets is checked to be a known label: one that is not was
+texts of rows for which no change is sent, and the stream does not even describe the table again. An *added* label
+changes no row, so a shape survives it. That requires a check that each value is a known label: one that is not was
 renamed since. Values within composite types and ranges are not checked, so with those any change ends the shape.
 """
 

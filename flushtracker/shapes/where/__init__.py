@@ -3,7 +3,7 @@
 A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
 information that capture does not have is refused, not guessed: the order of text (the database's collation), a
 timestamp without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not
-known here. The relation says what its types are that are not built in (:class:`~flushtracker.wal.changes.UserType`).
+known here. The relation describes its types that are not built in (:class:`~flushtracker.wal.changes.UserType`).
 A row for which PostgreSQL would raise an error has no outcome, and the predicate raises one too: a division by zero, a
 number out of the range of ``double precision``. The exception is an overflow: integers and numerics are computed
 exactly, however large.

@@ -88,10 +88,10 @@ class _Binder:
         self._operands = operands
         self._refused = operands.refused
 
-    def condition(self, node: Node, place: str) -> Condition:
+    def condition(self, node: Node, role: str) -> Condition:
         operand = self._operand(node)
         if not operand.is_one_of("boolean"):
-            raise self._refused(f"has {operand} as {place}", "compare it with something")
+            raise self._refused(f"has {operand} as {role}", "compare it with something")
         return self._operands.typed(operand, TYPES[sql_values.BOOLEAN])
 
     def _operand(self, node: Node) -> Operand:

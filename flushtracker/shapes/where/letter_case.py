@@ -1,8 +1,8 @@
-"""What ``lower`` and ``upper`` make of a text, without knowing the collation that PostgreSQL uses.
+"""Map a text with ``lower`` or ``upper``, without knowing the collation that PostgreSQL uses.
 
-Collations agree on ASCII letters, except those of Turkish, Azeri and Lithuanian, which are not supported here. What
-becomes of other letters depends on the collation, and so is compared only with literals that have none: whatever such a
-letter becomes, it equals no character of the literal. So it is left as it is. The exceptions are a few letters that may
+Collations agree on ASCII letters, except those of Turkish, Azeri and Lithuanian, which are not supported here. They
+differ on other letters, so a text is compared only with literals that have none of these: whatever such a letter
+becomes, it equals no character of the literal. So it is left unchanged. The exceptions are a few letters that may
 become ASCII, or several characters: İ becomes i, i with a dot, or stays. A text with one of them has several variants,
 and a condition has an outcome only if it is the same for all.
 """

@@ -1,7 +1,7 @@
-"""A ``where`` as a server takes it, to evaluate it with an empty ``search_path``.
+"""Rewrites a ``where`` so that a server can evaluate it with an empty ``search_path``.
 
-Columns are quoted, because here a column may have a name that is a word of SQL's, such as ``order``. A cast to an enum
-gets the type's schema.
+Columns are quoted, because a ``where`` may use an SQL keyword, such as ``order``, as the name of a column. A cast to an
+enum gets the type's schema.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def server_text(where: str, relation: Relation) -> str:
 
 
 def _columns(where: str) -> Iterator[tuple[int, int, str]]:
-    """Where each column is that is not quoted, and its name as the catalog has it, quoted."""
+    """The start and end of each unquoted column, and its name in the catalog, quoted."""
     tree = sqlglot.parse_one(where, into=exp.Condition, dialect="postgres")
     for column in tree.find_all(exp.Column):
         identifier = column.this
@@ -40,7 +40,7 @@ def _columns(where: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _enums(where: str, relation: Relation) -> Iterator[tuple[int, int, str]]:
-    """Where each enum is that is named without a schema, and its name with it."""
+    """The start and end of each enum that is named without a schema, and its name with the schema."""
     enums = {column.user_type.enum for column in relation.columns if column.user_type is not None}
     schemas = {enum.name: enum.schema for enum in enums if enum is not None}
     tokens = sqlglot.tokenize(where, dialect="postgres")

@@ -56,7 +56,7 @@ HIGHEST: Final = _Highest()
 class ValueRange:
     """The values from ``low`` to ``high``, both included; none if ``low`` is greater.
 
-    An end that is open in the condition (``<``) is included all the same: a range says which values are possible.
+    An end that the condition excludes (``<``) is included, too: the condition itself decides.
 
     >>> ValueRange(low=5) & ValueRange(high=7)
     ValueRange(low=5, high=7)
@@ -84,7 +84,7 @@ class ValueRange:
 def prefix_range(prefix: str) -> ValueRange:
     r"""A range that contains every text that starts with ``prefix``, by the numbers of its characters.
 
-    This is no order of PostgreSQL's: it depends on no collation, and serves only to find prefixes.
+    This is not PostgreSQL's order: it depends on no collation, and is used only to find prefixes.
 
     >>> prefix_range("ab")
     ValueRange(low='ab', high='ac')
