@@ -2,7 +2,7 @@
 
 The pure parts are production code: ``WriterGroup``, ``LogClaim`` on a table of one number, ``unknown_ends``,
 ``last_rows``. What Spark and the programs around them do is a few lines each here, in the same order as in
-``write_shapes_query`` and ``write_driver``. A history is a list of seeds, one for each action.
+``jobs.write.query`` and ``jobs.write.driver``. A history is a list of seeds, one for each action.
 
 After each step: the log has each change once; each append is in offset order; nothing is notified that the log has not.
 In the end the log is complete, chunks never go back, and the last notification of each shape is its end.
