@@ -14,7 +14,7 @@ _FIRST_INTERVAL_S: Final = 60.0
 _LONGEST_INTERVAL_S: Final = 3_600.0
 
 
-class AckTable(Protocol):
+class LastAcks(Protocol):
     """The part of ``AckReader`` that is used here."""
 
     @property
@@ -74,7 +74,7 @@ class SourceAcks:
 
     def __init__(
         self,
-        table: AckTable,
+        table: LastAcks,
         source: str,
         missing_table_log: MissingTableLog,
         on_read: Callable[[], None] = lambda: None,

@@ -30,7 +30,7 @@ class Operand:
         return self.type is None or self.type.family in families
 
 
-def read_literal(constant: Constant, *targets: SqlType) -> Value:
+def literal_value(constant: Constant, *targets: SqlType) -> Value:
     """The value of a literal, converted to each of ``targets`` in turn; a quoted one is of the first.
 
     Raises ``ValueError`` if it is not a value of its own type, or is out of the range of another.
@@ -89,7 +89,7 @@ class Operands:
         if operand.constant is None:
             return None
         try:
-            return read_literal(operand.constant, *targets)
+            return literal_value(operand.constant, *targets)
         except ValueError as error:
             raise self.refused(
                 f"has {operand.label}, which is not of type {(operand.type or targets[0]).name} ({error})",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from flushtracker.shapes.where.column_types import type_of_column
-from flushtracker.shapes.where.operands import read_literal
+from flushtracker.shapes.where.operands import literal_value
 from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, common_type
 from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Like, Node
 from flushtracker.shapes.where.value_range import ValueRange, prefix_range
@@ -78,7 +78,7 @@ def _bounded(name: str, column_type: SqlType, operator: str, constant: Constant)
     common = column_type if constant.type_oid is None else common_type(column_type, TYPES[constant.type_oid])
     if common is None or common.family != column_type.family or common.family not in _ORDERED_FAMILIES:
         return {}
-    bound = read_literal(constant, common)
+    bound = literal_value(constant, common)
     if bound is None:
         # Nothing compares with NULL, so no row matches; the condition decides that.
         return {}

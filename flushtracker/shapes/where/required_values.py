@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from flushtracker.shapes.where.column_types import type_of_column
 from flushtracker.shapes.where.number_values import is_single
-from flushtracker.shapes.where.operands import read_literal
+from flushtracker.shapes.where.operands import literal_value
 from flushtracker.shapes.where.sql_values import FLOAT4, TYPES, SqlType, Value, array_type, common_type, list_types
 from flushtracker.shapes.where.tree import AnyOf, ColumnRef, Comparison, Constant, Junction, Membership, Node
 from flushtracker.wal.changes import Relation
@@ -61,7 +61,7 @@ def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> R
         if common_type(column_type, own) is None:
             return {}
         if column_type.oid == FLOAT4 and own.family == "exact":
-            value = read_literal(constant, own)
+            value = literal_value(constant, own)
             if value is not None and not is_single(value):
                 raise ValueError("not a real")
     types = list_types(column_type, own_types)
@@ -69,14 +69,14 @@ def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> R
         return {}
     # Nothing equals NULL.
     literals = [constant for constant in constants if constant.text is not None]
-    return {name: frozenset(read_literal(literal, types.of_items, types.compared) for literal in literals)}
+    return {name: frozenset(literal_value(literal, types.of_items, types.compared) for literal in literals)}
 
 
 def _item_of(name: str, column_type: SqlType, array: Constant) -> RequiredValues:
     own = array_type(0, column_type) if array.type_oid is None else TYPES[array.type_oid]
     if own.item is None or own.item.family != column_type.family:
         return {}
-    value = read_literal(array, own)
+    value = literal_value(array, own)
     return {name: frozenset(() if value is None else value.items) - {None}}
 
 
