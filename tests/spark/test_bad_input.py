@@ -221,6 +221,24 @@ def test_rerun_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes_th
     assert sorted(values) == ["bad", "bad", "worse", "worse"]
 
 
+def test_all_frames_of_a_group_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark cuts the rows of a large group into frames; here each of four tasks has one row for it, in its own frame."""
+    job = JobFolder(tmp_path)
+    source = SampleSource()
+    for lsn in (2000, 3000):
+        job.write([source.transaction(lsn, "users"), source.flushed("users", lsn)], [f"bad {lsn}"])
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, "1")
+    try:
+        job.run(spark, max_files_per_trigger=2)
+    finally:
+        spark.conf.set(name, before)
+    assert job.ack_lsns(source.name) == {0: 3000}
+    letters = table_rows(DeltaTable(str(tmp_path / "dead_letters")), ["value"])["value"].to_pylist()
+    assert sorted(letters) == ["bad 2000", "bad 3000"]
+
+
 _Part = tuple[str, str, object]
 """What an event has for one group: its source, the group, and a link or a shape's event."""
 

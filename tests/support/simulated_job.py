@@ -53,6 +53,7 @@ _InputRow = tuple[object, ...]
 DEFAULT_MAX_PENDING: Final = 4096
 _COLUMNS: Final = ROW_SCHEMA.fieldNames()
 _PLACE: Final = "a.jsonl:1"
+_TASKS: Final = 3
 
 
 class KilledError(Exception):
@@ -175,8 +176,8 @@ class SimulatedJob:
             tracker.check_invariants()
 
     def _output(self, key: GroupKey, rows: list[_InputRow], state: GroupState) -> Iterator[dict[str, Any]]:
-        """A group's output. It gets its rows in frames of up to eight, as Spark cuts those of a large group."""
-        parts = (rows[first : first + 8] for first in range(0, len(rows), 8))
+        """A group's output. It gets each row in a frame of its own, as Spark cuts the rows of a large group."""
+        parts = ([row] for row in rows)
         if self._handle_group is not None:
             for frame in self._handle_group(key, (pd.DataFrame(part, columns=_COLUMNS) for part in parts), state):
                 yield from _records(frame)
@@ -186,10 +187,10 @@ class SimulatedJob:
             yield from (row._asdict() for row in output)
 
     def _rows_by_key(self, events: Iterable[Record]) -> dict[GroupKey, list[_InputRow]]:
-        """The rows by key; two tasks have read the events, in turns."""
+        """The rows by key; three tasks have read the events, in turns, so that a group has up to three rows."""
         records = [_event(event, _PLACE) for event in events]
         rows: dict[GroupKey, list[_InputRow]] = {}
-        for task in (records[::2], records[1::2]):
+        for task in (records[first::_TASKS] for first in range(_TASKS)):
             for parts in read_parts([task], self._shape_groups):
                 for source, group, packed in parts:
                     rows.setdefault((source, group), []).append((source, group, packed))
