@@ -222,7 +222,7 @@ def test_rerun_batch_writes_its_dead_letters_once_and_a_new_checkpoint_writes_th
 
 
 def test_all_frames_of_a_group_count(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark cuts the rows of a large group into frames; here each of four tasks has one row for it, in its own frame."""
+    """Spark cuts the rows of a large group into frames; here each of four tasks has one row for it, in a frame."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     for lsn in (2000, 3000):

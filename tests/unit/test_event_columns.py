@@ -1,8 +1,12 @@
 """What a task has read, as the columns that each group gets."""
 
 from collections import Counter
+from collections.abc import Iterable
+from unittest.mock import patch
 
-from flushtracker.jobs.track.event_columns import EventColumns
+from flushtracker.config.streams import FLUSHES, FRAGMENTS
+from flushtracker.jobs.track import rows
+from flushtracker.jobs.track.event_columns import EventColumns, GroupPart
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
@@ -41,3 +45,43 @@ def test_each_group_gets_its_events_and_each_chain_its_links() -> None:
         ),
         "2/1/b": Counter([ShapeEvent("x", REMOVED, 900, 0)]),
     }
+
+
+def test_a_task_that_reads_more_than_it_keeps_returns_each_event_once() -> None:
+    """It makes rows of what it has, and begins anew: with events of every kind, and with those that cannot be read."""
+    source = SampleSource()
+    fragments = [source.transaction(lsn, "x", "y") for lsn in range(2000, 2900, 100)]
+    events = [(FRAGMENTS, each.to_json().encode(), f"f {each.lsn}") for each in fragments]
+    events += [(FLUSHES, source.flushed("x", lsn).to_json().encode(), "w") for lsn in range(2000, 2700, 100)]
+    events += [(FLUSHES, b"{" * number, f"bad {number}") for number in range(8)]
+    whole = list(rows.read_parts([events], 2))
+    with patch.object(rows, "_MAX_SIZE", 5):
+        cut = list(rows.read_parts([events[:4], events[4:]], 2))
+    # A fragment counts for 3, its link and two shapes, so two exceed the limit. Of what comes then, 5 reach it.
+    assert [len(_events(parts)) for parts in cut] == [6, 6, 6, 6, 5, 5, 5, 3]
+    assert len(whole) == 1
+    assert sorted(_events(whole[0])) == sorted(event for parts in cut for event in _events(parts))
+
+
+def test_nothing_left_to_return_is_no_row() -> None:
+    """After a task's last rows, and of a task without events: Spark would make a batch of no columns of it."""
+    events = [(FLUSHES, b"{", "w")] * 4
+    with patch.object(rows, "_MAX_SIZE", 2):
+        assert [len(parts) for parts in rows.read_parts([events], 2)] == [2, 2]
+    assert list(rows.read_parts([[]], 2)) == []
+
+
+def _events(parts: Iterable[GroupPart]) -> list[str]:
+    """What groups and chains get, and what cannot be read."""
+    found = []
+    for source, group, packed in parts:
+        if not source:
+            found.append(str(rows.Unreadable.unpack(packed)))
+        elif group == CHAIN:
+            links = ChainLinks.unpack(packed)
+            found += [str(links[index]) for index in range(len(links))]
+        else:
+            events = ShapeEvents.unpack(packed)
+            columns = zip(events.shape_ids, events.numbers.T.tolist(), strict=True)
+            found += [str((group, shape_id, *numbers)) for shape_id, numbers in columns]
+    return found
