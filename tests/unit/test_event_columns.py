@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from unittest.mock import patch
 
+import pyarrow as pa
+
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.jobs.track import rows
 from flushtracker.jobs.track.event_columns import EventColumns, GroupPart
@@ -69,6 +71,35 @@ def test_nothing_left_to_return_is_no_row() -> None:
     with patch.object(rows, "_MAX_SIZE", 2):
         assert [len(parts) for parts in rows.read_parts([events], 2)] == [2, 2]
     assert list(rows.read_parts([[]], 2)) == []
+
+
+def test_arrow_batches_become_one_batch_of_rows() -> None:
+    """As Spark's workers get and return them: events of several batches, one without a value, and one that is no text."""
+    source = SampleSource()
+    fragment, flush = source.transaction(2000, "x", "y").to_json(), source.flushed("x", 2000).to_json()
+    names = ["stream", "value", "place"]
+    batches = [
+        pa.RecordBatch.from_pydict(dict(zip(names, columns, strict=True)))
+        for columns in (
+            ([FRAGMENTS, FRAGMENTS], [fragment.encode(), None], ["f 1", "f 2"]),
+            ([FLUSHES, FLUSHES], [flush.encode(), b"\xff{"], ["w 1", "w 2"]),
+        )
+    ]
+    (batch,) = rows.event_parser(0)(iter(batches))
+    assert batch.schema.names == rows.ROW_SCHEMA.fieldNames()
+    parts = [GroupPart(*row.values()) for row in batch.to_pylist()]
+    assert parts == next(rows.read_parts(map(rows._events, batches), 0))
+    assert [part[:2] for part in parts] == [
+        (source.name, CHAIN),
+        (source.name, "x"),
+        (source.name, "y"),
+        *[("", "")] * 2,
+    ]
+    assert [rows.Unreadable.unpack(part.packed) for part in parts[3:]] == [
+        rows.Unreadable(FRAGMENTS, None, "f 2", "it has no value"),
+        rows.Unreadable(FLUSHES, r"\xff{", "w 2", "flush notification is not JSON: byte 0 is not UTF-8"),
+    ]
+    assert list(rows.event_parser(0)(iter([batches[0].slice(0, 0)]))) == []
 
 
 def _events(parts: Iterable[GroupPart]) -> list[str]:
