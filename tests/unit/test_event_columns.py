@@ -24,6 +24,9 @@ def test_each_group_gets_its_events_and_each_chain_its_links() -> None:
     columns.add_fragment(one.fragment(1100, 6, {"x": 6}, commit=True).to_json().encode(), "1")
     columns.add_fragment(one.keepalive(1200).to_json().encode(), "2")
     columns.add_flush(two.removed("x", 900).to_json().encode())
+    # Not in the form that the fast reader knows.
+    columns.add_flush(two.removed("ü", 900).to_json().encode())
+    columns.add_flush(two.flushed("ü", 800, 2).to_json().encode())
     events: dict[str, Counter[ShapeEvent]] = {}
     links: dict[str, list[tuple[str, int]]] = {}
     for source, group, packed in columns.parts(4):
@@ -45,7 +48,13 @@ def test_each_group_gets_its_events_and_each_chain_its_links() -> None:
                 ShapeEvent("x", SENT_WITH_COMMIT, 1100, 6, 6),
             ]
         ),
-        "2/1/b": Counter([ShapeEvent("x", REMOVED, 900, 0)]),
+        "2/1/b": Counter(
+            [
+                ShapeEvent("x", REMOVED, 900, 0),
+                ShapeEvent("ü", REMOVED, 900, 0),
+                ShapeEvent("ü", FLUSHED, 800, 2),
+            ]
+        ),
     }
 
 
@@ -74,7 +83,7 @@ def test_nothing_left_to_return_is_no_row() -> None:
 
 
 def test_arrow_batches_become_one_batch_of_rows() -> None:
-    """As Spark's workers get and return them: events of several batches, one without a value, and one that is no text."""
+    """As Spark's workers get and return them: events of two batches, one without a value, and one that is no text."""
     source = SampleSource()
     fragment, flush = source.transaction(2000, "x", "y").to_json(), source.flushed("x", 2000).to_json()
     names = ["stream", "value", "place"]

@@ -174,6 +174,21 @@ def test_shape_flushes_by_its_own_limits() -> None:
     assert ended.notified == LogOffset.last_of(1000)
 
 
+def test_chunk_that_the_log_has_and_the_state_has_not_begins_empty() -> None:
+    """Of the chunk before, the state knows how full it was; three items of 12 bytes fill one."""
+    items = [LogItem(LogOffset(1000, op), "insert", "k" * 10, {}) for op in range(0, 12, 2)]
+    first = ShapeChangesEvent(
+        *(SOURCE, "a", 7, LogOffset(1000, 2)), has_begin=True, commit=None, items=(*items[:2],), start=True
+    )
+    rest = replace(first, items=(*items[2:],), last_log_offset=LogOffset(1000, 10), follows=LogOffset(1000, 2))
+    group = WriterGroup(SOURCE, WriterSettings())
+    group.handle_batch([first], [_entry(FlushPolicy(chunk_bytes=36))], 0)
+    ends = {(SOURCE, "a"): LogEnd(LogOffset(1000, 4), LogOffset.before_all(), 5)}
+    again = WriterGroup(SOURCE, WriterSettings(ends=ends), group.pack())
+    (batch,) = again.handle_batch([rest], [], 10)
+    assert [(row.op_offset, row.chunk) for row in batch.rows] == [(6, 5), (8, 5), (10, 5)]
+
+
 def test_open_transaction_that_txn_kept_back_is_written_if_the_unit_becomes_txn_fragment() -> None:
     """Its items are in the state, and the events that brought them do not come again."""
     stream = Transactions(rng=random.Random(3))  # noqa: S311  a transaction in several fragments
