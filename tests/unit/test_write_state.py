@@ -80,7 +80,16 @@ def test_registry_entry_that_is_not_utf_8_is_a_decode_error() -> None:
     assert row["reason"].startswith("topic shapes: registry entry cannot be read: ")
 
 
-@pytest.mark.parametrize("text", ["yesterday", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00", "0000-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yesterday",
+        "2026-13-01T00:00:00Z",
+        "2026-01-01T00:00:00",
+        "0000-01-01T00:00:00Z",
+        "2026-01-01T00:00:00.1234567Z",
+    ],
+)
 def test_commit_at_no_time_is_a_decode_error(text: str) -> None:
     """The log's column is a time; Spark would fail without naming the event's place, again and again."""
     stream = Transactions()

@@ -146,6 +146,18 @@ def test_removed_shape_takes_nothing_more() -> None:
     assert again.durable() == {"a": None}
 
 
+def test_removed_shape_keeps_nothing_of_its_open_transaction() -> None:
+    """With ``txn`` the state has an open transaction's items, and no later event would end it."""
+    stream = Transactions(rng=random.Random(3))  # noqa: S311  a transaction in several fragments
+    stream.grow(1)
+    *first, _ = stream.events(list(stream.items))
+    group = WriterGroup(SOURCE, WriterSettings("txn"))
+    group.handle_batch(first, [], 0)
+    assert str(first[0].items[0].key).encode() in group.pack().replace(b"\\", b"")
+    group.handle_batch([], [_entry(removed_at=LogOffset(5000, 0))], 10)
+    assert len(group.pack()) < 150
+
+
 def _entry(flush: FlushPolicy | None = None, removed_at: LogOffset | None = None) -> ShapeEntry:
     definition = ShapeDefinition("a", ("public", "t"), flush=flush or FlushPolicy())
     return ShapeEntry(SOURCE, definition, 1, LogOffset(900, 0), removed_at)
