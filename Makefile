@@ -51,7 +51,7 @@ soak: java $(READY) jars brokerjars warmup ## a million simulated histories, ten
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
 
-mutants: $(READY) ## change the core in a thousand ways, one at a time, and list the changes that no test notices
+mutants: $(READY) ## change the core in three thousand ways, one at a time, and list the changes that no test notices
 	$(BIN)/python -m mutmut run
 	$(BIN)/python -m mutmut results
 

@@ -190,7 +190,11 @@ def test_chunk_that_the_log_has_and_the_state_has_not_begins_empty() -> None:
     """Of the chunk before, the state knows how full it was; three items of 12 bytes fill one."""
     items = [LogItem(LogOffset(1000, op), "insert", "k" * 10, {}) for op in range(0, 12, 2)]
     first = ShapeChangesEvent(
-        *(SOURCE, "a", 7, LogOffset(1000, 2)), has_begin=True, commit=None, items=(*items[:2],), start=True
+        *(SOURCE, "a", 7, LogOffset(900, 0), LogOffset(1000, 2)),
+        start=True,
+        has_begin=True,
+        commit=None,
+        items=(*items[:2],),
     )
     rest = replace(first, items=(*items[2:],), last_log_offset=LogOffset(1000, 10), follows=LogOffset(1000, 2))
     group = WriterGroup(SOURCE, WriterSettings())
