@@ -1,7 +1,7 @@
 """The writers' state function without Spark: what it reads, and that nothing but its own errors leaves it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -55,6 +55,19 @@ def handled(records: Sequence[Record], group: str = "0", state: State | None = N
     state = state or State()
     frames: Iterator[pd.DataFrame] = handle((SOURCE, group), [frame], state)  # type: ignore[arg-type]
     return [row for each in frames for row in pa.Table.from_pandas(each, schema=_SCHEMA).to_pylist()]
+
+
+@pytest.mark.parametrize(("stream", "samples"), [("shape_changes", sample_changes), ("shapes", sample_entries)])
+def test_event_of_a_newer_version_asks_for_an_upgrade_and_not_for_its_deletion(
+    stream: str, samples: Callable[[Random], Iterator[tuple[str, str]]]
+) -> None:
+    """A release that knows the version reads it, so deleting the record would lose it."""
+    _, event = next(samples(Random(7)))  # noqa: S311  a sample
+    newer = json.dumps({**json.loads(event), "v": 2}).encode()
+    (row,) = handled([(stream, newer, "file 7")], NO_SHAPE)
+    assert (row["kind"], row["report"]) == ("error", "NewerEventError")
+    assert row["reason"].startswith("file 7: ")
+    assert row["reason"].endswith("; upgrade this program, then start it again")
 
 
 def test_mutated_events_end_as_rows_or_as_one_decode_error_with_their_place() -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own docu
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import SHAPE_CHANGES
-from flushtracker.errors import DecodeError, FlushtrackerError
+from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.write.rows import NO_SHAPE
@@ -95,11 +95,11 @@ def write_function(
 def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any]]]:
     """The events of all frames, entries in the order of their places.
 
-    Raises ``DecodeError`` for the malformed event that is first by place.
+    Raises ``DecodeError`` for the malformed event that is first by place, ``NewerEventError`` if its version is newer.
     """
     changes: list[ShapeChangesEvent] = []
     entries: list[tuple[str, str, Any]] = []
-    failures: list[str] = []
+    failures: list[tuple[str, DecodeError]] = []
     for frame in frames:
         columns = (frame[name].tolist() for name in ("stream", "value", "place"))
         for stream, value, place in zip(*columns, strict=True):
@@ -115,9 +115,11 @@ def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any
                     entries.append((place, value.decode(), entry))
             except DecodeError as error:
                 what = "shape changes" if stream == SHAPE_CHANGES else "registry entry"
-                failures.append(f"{place}: {what} cannot be read: {error}")
+                failures.append((f"{place}: {what} cannot be read: {error}", error))
     if failures:
-        raise DecodeError(f"{min(failures)}; nothing from this batch on is written or notified")
+        fact, first = min(failures, key=lambda failure: failure[0])
+        advice = "; upgrade this program, then start it again" if isinstance(first, NewerEventError) else ""
+        raise type(first)(f"{fact}; nothing from this batch on is written or notified{advice}") from first
     # The last entry of a key is the current one, but Spark reads files in any order. In one file or partition, a later
     # place has at least as many characters.
     entries.sort(key=lambda each: (len(each[0]), each[0]))

@@ -14,7 +14,7 @@ from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, DecodeError
+from flushtracker.errors import ConfigError, DecodeError, NewerEventError
 from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, SnapshotThread, UpkeepThread
 from flushtracker.jobs.write.driver import REMEDIES, RowFiles, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
@@ -93,6 +93,8 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         try:
             with UpkeepThread(config.sink), _snapshots(spark, config):
                 await_end(query, driver, stop, config, retry)
+        except NewerEventError:
+            raise
         except DecodeError as error:
             is_kafka = isinstance(config.transport, KafkaTransport)
             remedy = _UNREADABLE_RECORD if is_kafka else streams.remedies[DecodeError.__name__]
