@@ -52,7 +52,7 @@ LINES: Final = {
     "commit": "        db.commit()  # First durable,\n",
     "notify": "        notifier.flush()  # then said.\n",
     "start": "    notifier.start(cursors)\n",
-    "gap": '    if shape in removed or place == "gap":\n',
+    "gap": '    if shape in removed or position == "gap":\n',
 }
 CONSEQUENCES: Final = {"again": {"live", "others", "heals", "removal"}}
 """Rules that may fail with another: what a kill left unsaid a silent start never says."""
@@ -65,11 +65,11 @@ HOSTILE: Final[Sequence[tuple[str, dict[str, str], str]]] = [
     ),
     (
         "it takes a gap for nothing",
-        {"gap": '    place = "next" if place == "gap" else place\n    if shape in removed:\n'},
+        {"gap": '    position = "next" if position == "gap" else position\n    if shape in removed:\n'},
         "gap",
     ),
     ("it starts in silence", {"start": ""}, "again"),
-    ("it ends at a gap", {"gap": '    if place == "gap":\n        sys.exit(3)\n    if shape in removed:\n'}, "runs"),
+    ("it ends at a gap", {"gap": '    if position == "gap":\n        sys.exit(3)\n    if shape in removed:\n'}, "runs"),
 ]
 
 

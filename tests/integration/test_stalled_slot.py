@@ -154,7 +154,7 @@ def test_shapes_are_added_and_removed_while_capture_runs(
     assert flushtracker(rig, "add-shape", str(new)) == 2
     assert "shape 'late' was removed or ended at " in capsys.readouterr().err
     assert flushtracker(rig, "remove-shape", "users", "--yes") == 0
-    assert "without users it lacks more than half of the live shapes" in capsys.readouterr().out
+    assert "without users the file lacks more than half of the live shapes" in capsys.readouterr().out
     assert rig.registry()["users"].ended_because is None
     assert read_shapes(rig.shapes_file).definitions == ()
     capture.stop()
