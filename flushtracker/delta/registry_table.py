@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
+from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry_events import (
     RegistryEntry,
@@ -83,14 +84,12 @@ class RegistryTable:
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, *, create: bool = False) -> None:
         """Open the table at ``uri``, or with ``create`` create it; raises ``SinkError`` if there is none."""
         self.uri = uri
-        options = dict(storage_options or {})
+        self._folder = TableFolder("registry table", "sink.shapes", uri, storage_options)
         try:
             self._table = (
-                DeltaTable.create(
-                    uri, Schema.from_arrow(SCHEMA), mode="ignore", configuration=CONFIGURATION, storage_options=options
-                )
+                self._folder.open_or_create(SCHEMA, CONFIGURATION)
                 if create
-                else DeltaTable(uri, storage_options=options)
+                else DeltaTable(uri, storage_options=dict(storage_options or {}))
             )
         except TableNotFoundError as error:
             raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
@@ -171,10 +170,10 @@ class RegistryTable:
         return len(changed)
 
     def _compact(self) -> None:
-        """Merge small files, and delete what is past the retention; a failure only costs time later."""
+        """Merge small files, and delete replaced ones past the retention; a failure only costs time later."""
         try:
             self._table.optimize.compact()
-            self._table.vacuum(dry_run=False, full=True)
+            self._folder.delete_old_files(self._table)
         except (DeltaError, OSError) as error:
             logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
 

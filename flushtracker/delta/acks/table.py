@@ -9,8 +9,8 @@ Only the driver that started last may append; it fences the others. To do so it 
 version and ends; if both commit at the same moment, Delta refuses one of them.
 
 Every append adds a small file. The process that takes the table's version past a multiple of ``COMPACT_EVERY`` merges
-the small files, up to about 1 MiB each, and deletes files that are not part of the table and past the retention. A log
-checkpoint every 100 commits lets the log's own files expire likewise.
+the small files, up to about 1 MiB each, and deletes data files that are not part of the table and past the retention.
+A log checkpoint every 100 commits lets the log's own files expire likewise.
 ``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
 """
 
@@ -21,11 +21,12 @@ from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
 from flushtracker.delta.storage import commit_token, committer, missing_columns, storage_reason
+from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError, listed
 from flushtracker.wal.lsn import format_lsn
 
@@ -78,18 +79,13 @@ class AckTable:
     """An open ack table; not thread-safe. Every storage failure is a ``SinkError``."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        """Open the table at ``uri``, or create it; raises ``SinkError`` if it is another kind of table."""
+        """Open the table at ``uri``, or create it; raises ``SinkError`` if something else is there."""
         self.uri = uri
         self._options = dict(storage_options or {})
         self._fencing_token = 0
+        self._folder = TableFolder("ack table", "sink.acks", uri, storage_options)
         try:
-            self._table = DeltaTable.create(
-                uri,
-                Schema.from_arrow(SCHEMA),
-                mode="ignore",
-                configuration=CONFIGURATION,
-                storage_options=self._options,
-            )
+            self._table = self._folder.open_or_create(SCHEMA, CONFIGURATION)
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
         if _TRANSACTION_RETENTION in self._table.metadata().configuration:
@@ -204,14 +200,14 @@ class AckTable:
             self.compact()
 
     def compact(self) -> None:
-        """Merge small files, and delete what is not part of the table and older than the table's own retention.
+        """Merge small files, and delete data files that are not part of the table and older than its own retention.
 
-        That is a *full* vacuum. The default one knows only the files that the log still names as replaced, and log
-        checkpoints forget them after the same retention. A file that another driver has written and not committed yet
-        is younger than the retention. A failure only costs time later, so it is just logged.
+        They are found as a *full* vacuum finds them. The default one knows only the files that the log still names as
+        replaced, and log checkpoints forget them after the same retention. A file that another driver has written and
+        not committed yet is younger than the retention. A failure only costs time later, so it is just logged.
         """
         try:
             self._table.optimize.compact(target_size=_COMPACTED_BYTES)
-            self._table.vacuum(dry_run=False, full=True)
+            self._folder.delete_old_files(self._table)
         except (DeltaError, OSError) as error:
             logger.warning("ack table not compacted uri=%s reason=%s", self.uri, storage_reason(error))

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.storage import missing_columns, storage_reason
+from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError
 
 SCHEMA: Final = pa.schema(
@@ -44,16 +45,17 @@ CONFIGURATION: Final = {
 
 
 def create_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
-    """Open the shape log at ``uri``, or create it; raises ``SinkError`` if it is another kind of table."""
-    options = dict(storage_options or {})
+    """Open the shape log at ``uri``, or create it; raises ``SinkError`` if something else is there."""
     try:
-        table = DeltaTable.create(
-            uri, Schema.from_arrow(SCHEMA), mode="ignore", configuration=CONFIGURATION, storage_options=options
-        )
+        table = shape_log_folder(uri, storage_options).open_or_create(SCHEMA, CONFIGURATION)
     except (DeltaError, OSError) as error:
         raise SinkError(f"shape log {uri} cannot be opened or created: {storage_reason(error)}") from error
     _require_shape_log(table, uri)
     return table
+
+
+def shape_log_folder(uri: str, storage_options: Mapping[str, str] | None = None) -> TableFolder:
+    return TableFolder("shape log", "sink.log", uri, storage_options)
 
 
 def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:

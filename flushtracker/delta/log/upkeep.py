@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from flushtracker.delta.log.files import LogFile, LogFiles, ShapeKey, by_run
 from flushtracker.delta.log.merge import cut, merged, sort, without_uncounted
 from flushtracker.delta.log.snapshots import CurrentSnapshots
-from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.table import create_shape_log, shape_log_folder
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import storage_reason
 from flushtracker.errors import SinkError
@@ -72,6 +72,7 @@ class ShapeLogUpkeep:
         self._settings = settings or MergeSettings()
         self._delete_after = delete_after
         self._table = create_shape_log(log, storage_options)
+        self._folder = shape_log_folder(log, storage_options)
         self._files = LogFiles(self._table, dict(storage_options or {}))
         self._snapshots = CurrentSnapshots()
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
@@ -166,13 +167,13 @@ class ShapeLogUpkeep:
         }
 
     def _vacuum(self) -> int:
-        """Delete files that are past the retention and not part of the table, and old files of the table's log.
+        """Delete data files that are past the retention and not part of the table, and old files of the table's log.
 
-        A *full* vacuum, which also deletes what a killed process wrote and never committed.
+        Among them is what a killed process wrote and never committed.
         """
-        deleted = self._table.vacuum(dry_run=False, full=True)
+        deleted = self._folder.delete_old_files(self._table)
         self._table.cleanup_metadata()
-        return len(deleted)
+        return deleted
 
 
 def _without(rows: pa.Table, keys: Collection[ShapeKey]) -> pa.Table:

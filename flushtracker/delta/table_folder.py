@@ -1,0 +1,131 @@
+"""``TableFolder``: the folder of a table of ours. The table is created only where nothing else is.
+
+Upkeep deletes what is old and not part of the table, also what a killed process wrote and never committed. deltalake's
+own full vacuum would delete every other old file, too. Here only files with the names of our data files are deleted.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector
+
+from flushtracker.errors import SinkError, listed, printable
+
+logger = logging.getLogger(__name__)
+
+LOG_FOLDER: Final = "_delta_log"
+
+_OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|append-\d{20}/.+", re.DOTALL)
+"""deltalake's and Spark's data files, those of a shape log's runs, and a batch's files before they are appended."""
+
+
+class TableFolder:
+    """The folder at ``uri`` of a table that messages call ``kind``, and that the configuration names at ``key``."""
+
+    def __init__(self, kind: str, key: str, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._kind = kind
+        self._key = key
+        self._uri = uri
+        self._options = dict(storage_options or {})
+        self._logged: set[str] = set()
+
+    def open_or_create(self, schema: pa.Schema, configuration: Mapping[str, str | None]) -> DeltaTable:
+        """Open the table, or create it in an empty folder.
+
+        Raises:
+            SinkError: there is no table, but something else.
+            DeltaError, OSError: the storage fails.
+        """
+        if table := self._table():
+            return table
+        found = foreign_names(self._names())
+        # Another process may have created the table after the first look, and have written to it.
+        if found and self._table() is None:
+            raise SinkError(not_empty(self._kind, self._key, self._uri, found))
+        return DeltaTable.create(
+            self._uri,
+            Schema.from_arrow(schema),
+            mode="ignore",
+            configuration=configuration,
+            storage_options=self._options,
+        )
+
+    def delete_old_files(self, table: DeltaTable) -> int:
+        """Delete data files that are past the retention and not part of the table; returns their number.
+
+        Other files stay, and are logged once. Raises ``DeltaError`` or ``OSError``.
+        """
+        unused = table.vacuum(dry_run=True, full=True, retention_hours=0, enforce_retention_duration=False)
+        foreign = {path for path in unused if not _OURS.fullmatch(path)}
+        if not foreign:
+            return len(table.vacuum(dry_run=False, full=True))
+        self._log(sorted(foreign - self._logged))
+        ours = [path for path in table.vacuum(dry_run=True, full=True) if _OURS.fullmatch(path)]
+        # Slower: one request for each file, during which no other thread of this process runs.
+        storage = DeltaStorageHandler(table.table_uri, self._options)
+        for path in ours:
+            # Another process may delete it at the same time.
+            with suppress(FileNotFoundError):
+                storage.delete_file(path)
+        return len(ours)
+
+    def _log(self, foreign: list[str]) -> None:
+        if not foreign:
+            return
+        self._logged.update(foreign)
+        logger.warning(
+            "the folder of the %s has files that are not the table's; they are kept, move them elsewhere uri=%s "
+            "count=%d files=%s",
+            self._kind,
+            self._uri,
+            len(foreign),
+            printable(listed(foreign)),
+        )
+
+    def _table(self) -> DeltaTable | None:
+        # is_deltatable() holds Python's lock until the storage answers.
+        try:
+            return DeltaTable(self._uri, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    def _names(self) -> list[str]:
+        try:
+            storage = DeltaStorageHandler(self._uri, self._options)
+        except TableNotFoundError:  # a folder on this machine that does not exist
+            return []
+        infos = storage.get_file_info_selector(FileSelector("", allow_not_found=True, recursive=False))
+        return [info.path for info in infos]
+
+
+def foreign_names(names: Iterable[str]) -> list[str]:
+    """Those of the names in a folder without a table that keep a table from being created there.
+
+    Names with a dot are nobody's data: file systems and Spark have their own. An empty name is a storage's mark for the
+    folder itself.
+
+    >>> foreign_names(["report.csv", ".report.csv.crc", "_delta_log", "lost+found", ""])
+    ['report.csv']
+    """
+    return sorted(name for name in names if name and name[0] != "." and name not in {LOG_FOLDER, "lost+found"})
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name in a table's folder is that of a data file of ours, or of the table's log.
+
+    >>> is_ours("part-00000-0a1b-c000.snappy.parquet"), is_ours("report.csv"), is_ours("part-0/x.parquet")
+    (True, False, False)
+    """
+    return name == LOG_FOLDER or _OURS.fullmatch(name) is not None
+
+
+def not_empty(kind: str, key: str, uri: str, found: list[str]) -> str:
+    """The message that refuses to create a table beside what was found."""
+    return f"{kind} {uri} cannot be created: the folder already has {listed(found)}; name another folder in {key}"
