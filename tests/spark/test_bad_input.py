@@ -163,6 +163,14 @@ def test_bad_notification_becomes_a_dead_letter_and_the_job_continues(spark: Spa
     assert reasons["{"].startswith("flush notification is not JSON: ")
 
 
+def test_tombstone_among_flushes_is_no_malformed_event(spark: SparkSession) -> None:
+    """Compaction makes them. A fragment is never one: what it held is lost."""
+    events = [(FLUSHES, None, "flush"), (FRAGMENTS, None, "fragment")]
+    raw = spark.createDataFrame(events, "stream string, value binary, place string")
+    (row,) = to_rows(raw, 4).collect()
+    assert Unreadable.unpack(row["packed"]) == Unreadable(FRAGMENTS, None, "fragment", "it has no value")
+
+
 @pytest.mark.parametrize("stream", [FRAGMENTS, FLUSHES])
 def test_event_of_a_newer_version_stops_the_job_until_it_is_upgraded(
     spark: SparkSession, tmp_path: Path, stream: str

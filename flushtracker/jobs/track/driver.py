@@ -92,7 +92,7 @@ class AckDriver(BatchDriver):
         rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
         raise_first_error(rows)
         self._apply(rows, batch_id, started)
-        # After the acks: dead letters delay only the next batch, and a failure to write them leaves the acks right.
+        # After the acks: dead letters delay only the next batch, and a failure to write them is only logged.
         if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
             self._dead_letters.append(batch, batch_id, dead_letters)
         events = sum(row["events"] for row in rows if row["kind"] == REPORT)

@@ -111,9 +111,12 @@ def read_parts(
 
 
 def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -> Unreadable | None:
-    """Add an event to the columns, or return it as malformed."""
+    """Add an event to the columns, or return it as malformed.
+
+    A flush without a value is none: it is a tombstone, with which compaction removes the flushes of a shape.
+    """
     if value is None:
-        return Unreadable(stream, None, place, "it has no value")
+        return Unreadable(stream, None, place, "it has no value") if stream == FRAGMENTS else None
     try:
         if stream == FRAGMENTS:
             columns.add_fragment(value, place)
