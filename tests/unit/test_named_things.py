@@ -22,7 +22,7 @@ NOT_OURS: Final = frozenset({".git", ".venv", ".jars", "data", "build", "dist", 
 FOREIGN: Final = frozenset(
     [
         *("endingOffsets", "subscribePattern", "includeHeaders", "spark.eventLog.enabled", "transformWithState"),
-        *("spark.python.unix.domain.socket.enabled", "LocalRelation", "try_parse_json"),  # Spark
+        *("spark.python.unix.domain.socket.enabled", "LocalRelation", "try_parse_json", "pyspark/daemon.py"),  # Spark
         *(
             "lc_monetary",
             "wal_writer_delay",
@@ -54,7 +54,7 @@ _FENCED: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _ROLE: Final = re.compile(r":(?:mod|class|func|meth|data|attr):`~?([^`]+)`")
 _HEAD: Final = re.compile(r"``([A-Za-z_]\w*)``:")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
-_PATH: Final = re.compile(r"(?:flushtracker|tests|docs|conf|jobs|examples)/[\w./-]+")
+_PATH: Final = re.compile(r"(?:flushtracker|tests|docs|conf|jobs|examples)/[\w./-]+|(?:\w+/)+\w+\.py")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 
