@@ -18,7 +18,8 @@ from flushtracker.shape_log.transaction_builder import TransactionBuilder, Write
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.wal.log_offset import LogOffset
 
-_VERSION: Final = b"\x01"
+_VERSION: Final = b"\x02"
+"""Also for the hash that divides shapes into groups: a state of version 1 has them in other groups."""
 _START_OVER: Final = "start with a new one and a resend"
 _COUNT: Final = Struct("<I")
 _SIZES: Final = Struct("<II")

@@ -5,8 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from flushtracker.errors import StateError
 from flushtracker.tracking.flush_tracker import Pending
-from flushtracker.tracking.packed_state import offset_from_json, offset_to_json
+from flushtracker.tracking.packed_state import START_OVER, offset_from_json, offset_to_json
 from flushtracker.wal.log_offset import LogOffset
 
 HOLDERS: Final = 10
@@ -65,11 +66,21 @@ class GroupReport:
 
     @classmethod
     def from_json(cls, text: str) -> "GroupReport":
-        """Read the output of :meth:`to_json`."""
+        """Read the output of :meth:`to_json`.
+
+        Raises:
+            StateError: it has pending shapes and lists none, so it would pass for caught up.
+        """
         fields = json.loads(text)
-        return cls(
+        report = cls(
             fields.get("pending_shapes", 0),
             offset_from_json(fields.get("last_sent")),
             tuple(PendingShape(LogOffset(*offset), *rest) for offset, *rest in fields.get("holders", ())),
             tuple(fields.get("removed", ())),
         )
+        if report.pending_shapes and not report.holders:
+            raise StateError(
+                f"a group's report has {report.pending_shapes} pending shapes and lists none, so another release wrote "
+                f"it; {START_OVER}"
+            )
+        return report

@@ -45,7 +45,8 @@ from flushtracker.tracking.shape_table import (
 from flushtracker.tracking.txn_store import TxnStore
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
-_VERSION: Final = b"\x03"
+_VERSION: Final = b"\x04"
+"""Of all that the state has: of the report beside the packed group, too."""
 _CURSOR: Final = Struct("<qq")
 
 

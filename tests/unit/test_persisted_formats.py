@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
+from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.track.group_state import STATE_SCHEMA
@@ -26,14 +27,14 @@ from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.group_report import GroupReport, PendingShape
-from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.shape_group import ShapeGroup, check_group_version
 from flushtracker.tracking.source_tracker import ChainReport
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.group_view import ShapeView, shapes_of
 
 GROUP = bytes.fromhex(
-    "03 8403000000000000 0100000000000000"  # version and cursor
+    "04 8403000000000000 0100000000000000"  # version and cursor
     "01000000 01000000 61"  # the ids
     "01000000 8403000000000000 00 0100000000000000 00 9600000000000000 00 0200000000000000 00"  # open, flushed
     "3200000000000000 00 0300000000000000 00 d204000000000000 00"  # removed, since
@@ -41,10 +42,10 @@ GROUP = bytes.fromhex(
     "02000000 c800000000000000 01 0064 0000000000000000 01 6400 0500000000000000 01 0002 0400000000000000 01 0004"
     "00000000"  # no shape has many
 )
-EMPTY_GROUP = bytes.fromhex("03 6300000000000000 0000000000000000" + 6 * "00000000")
+EMPTY_GROUP = bytes.fromhex("04 6300000000000000 0000000000000000" + 6 * "00000000")
 # Shape a has 33 transactions, which are packed apart, the first of them merged, and two after them; shape b has one.
 STALLED_GROUP = bytes.fromhex(
-    "03 844e000000000000 ffffffffffffff7f"  # version and cursor
+    "04 844e000000000000 ffffffffffffff7f"  # version and cursor
     "02000000 03000000 61 00 62"  # the ids
     "02000000 feffffffffffffff 00 0000000000000000 00 feffffffffffffff 00 0000000000000000 00"  # open, flushed
     "feffffffffffffff 00 0000000000000000 00 0700000000000000 01 00 01"  # removed, since
@@ -71,7 +72,7 @@ _HELD = (
 )
 _REMOVED = "[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[1000,200,30],1]"
 WRITERS = (
-    bytes.fromhex("01 02000000")  # version, and the number of shapes; of each the sizes, the id, and the record
+    bytes.fromhex("02 02000000")  # version, and the number of shapes; of each the sizes, the id, and the record
     + (bytes.fromhex("02000000 4c010000 c3bc 01") + _HELD.encode())
     + (bytes.fromhex("04000000 3b000000") + b"gone" + b"\0" + _REMOVED.encode())
 )
@@ -154,6 +155,31 @@ def test_the_writers_state_is_read_and_written_unchanged() -> None:
     # With it, the chunk has the bytes that end it.
     (batch,) = group.handle_batch([event], [], 5201)
     assert batch.rows == [LogRow(1100, 2, "update", '"k"/"1"', '{"id":"1"}', '{"n":"é"}', 8, None, 0)]
+
+
+# What a development version wrote: its report named one shape, and its writers' shapes were in groups of another hash.
+OLD_REPORT = (
+    '{"pending_shapes": 1, "last_sent": [100, 4], "last_flushed": [99, 0], "since_ms": 0, "blocking_shape": "users", '
+    '"transactions": 1}'
+)
+OLD_GROUP = bytes.fromhex(
+    "03 6400000000000000 ffffffffffffff7f 01000000 05000000 7573657273 01000000 feffffffffffffff 0000000000000000"
+)
+OLD_WRITERS = b"\x01\x01\0\0\0\x01\0\0\0\xa5\0\0\0a\0[[100,9223372036854775807]"
+
+
+def test_a_report_of_another_layout_does_not_pass_for_caught_up() -> None:
+    """Its group has sent 100 to a shape that has flushed nothing, and the driver would acknowledge 100."""
+    with pytest.raises(StateError, match="has 1 pending shapes and lists none"):
+        GroupReport.from_json(OLD_REPORT)
+    with pytest.raises(StateError, match="03"):
+        check_group_version(OLD_GROUP)
+
+
+def test_writers_in_groups_of_another_hash_are_refused() -> None:
+    """Each shape's next event would reach a group that does not know it, and be a gap, or be written twice."""
+    with pytest.raises(StateError, match="has version 01, this job reads version 02"):
+        WriterGroup("s", WriterSettings(), OLD_WRITERS)
 
 
 class _Folder:

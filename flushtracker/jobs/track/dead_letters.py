@@ -53,8 +53,8 @@ class DeadLetters:
             columns = DeltaTable.forPath(spark, self._path).toDF().columns if is_table else None
         except JAVA_ERRORS as error:
             raise SinkError(
-                f"{_KEY}: {self._path} cannot be written: {java_reason(error)}; name a folder that Spark can write, "
-                "and give Spark the jars and settings of its storage"
+                f"sink.dead_letters: {self._path} cannot be written: {java_reason(error)}; name a folder that Spark can "
+                "write, and give Spark the jars and settings of its storage"
             ) from error
         if columns is not None:
             if missing := [name for name in _COLUMNS if name not in columns]:
@@ -80,12 +80,11 @@ class DeadLetters:
         try:
             self._store(letters, batch_id)
         except JAVA_ERRORS as error:
-            places = dict.fromkeys(row["place"] for row in letters.select("place").limit(_MOST_PLACES).collect())
             logger.error(  # noqa: TRY400  the reason is in the message
                 "unreadable flush notifications not stored batch_id=%d count=%d places=%s dead_letters=%s reason=%s",
                 batch_id,
                 count,
-                printable(listed(list(places), others="others")),
+                _places(letters),
                 self._path,
                 java_reason(error),
             )
@@ -142,3 +141,12 @@ class DeadLetters:
                 len(new),
                 printable(listed(new)),
             )
+
+
+def _places(letters: DataFrame) -> str:
+    """Where some of the dead letters were read, for the log; what kept them from being stored may keep this, too."""
+    try:
+        rows = letters.select("place").limit(_MOST_PLACES).collect()
+    except JAVA_ERRORS as error:
+        return f"unknown, {java_reason(error)}"
+    return printable(listed(list(dict.fromkeys(row["place"] for row in rows)), others="others"))
