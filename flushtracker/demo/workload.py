@@ -41,7 +41,7 @@ _LARGE_EVERY: Final = 100
 _SNAPSHOT_EVERY: Final = 50
 
 _NEW_ORDERS: Final = """
-INSERT INTO orders (customer, region, status, note)
+INSERT INTO public.orders (customer, region, status, note)
 SELECT ceil(100 * random()), (ARRAY['eu', 'us', 'asia'])[ceil(3 * random())], 'open', repeat('x', (900 * random())::int)
 """
 _LARGE: Final = f"{_NEW_ORDERS} FROM generate_series(1, 400)"
@@ -49,12 +49,12 @@ _STATEMENTS: Final = (
     _NEW_ORDERS,
     _NEW_ORDERS,
     """
-    UPDATE orders SET status = (ARRAY['open', 'paid', 'sent'])[ceil(3 * random())]
-    WHERE id = (SELECT max(id) - floor(200 * random()) FROM orders)
+    UPDATE public.orders SET status = (ARRAY['open', 'paid', 'sent'])[ceil(3 * random())]
+    WHERE id = (SELECT max(id) - floor(200 * random()) FROM public.orders)
     """,
-    "DELETE FROM orders WHERE id = (SELECT max(id) - floor(200 * random()) FROM orders)",
-    "UPDATE customers SET visits = visits + 1 WHERE id = (SELECT ceil(100 * random()))",
-    "INSERT INTO audit (said) VALUES (repeat('.', (200 * random())::int))",
+    "DELETE FROM public.orders WHERE id = (SELECT max(id) - floor(200 * random()) FROM public.orders)",
+    "UPDATE public.customers SET visits = visits + 1 WHERE id = (SELECT ceil(100 * random()))",
+    "INSERT INTO public.audit (said) VALUES (repeat('.', (200 * random())::int))",
 )
 # The slot releases WAL only up to a logged snapshot of running transactions; the server logs one every 15 seconds.
 _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"

@@ -66,8 +66,13 @@ class LocalPostgres:
         return {"host": HOST, "port": str(self.port), "user": SUPERUSER, "dbname": "postgres"}
 
     def connect(self, **options: str) -> Connection:
-        """An ordinary connection, as superuser unless the options name another user."""
-        return connect({**self.options, **options})
+        """An ordinary connection, as superuser unless the options name another user.
+
+        Statements may name tables without their schema.
+        """
+        connection = connect({**self.options, **options})
+        rows(connection, "RESET search_path")
+        return connection
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements, each in its own transaction; returns the rows of the last one."""

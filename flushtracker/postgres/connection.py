@@ -5,6 +5,8 @@ reads PGPASSFILE and its other environment variables. Messages show the values o
 
 Every connection has the same session settings, whatever the database, the role, the options and the environment say:
 the server writes values as text with them, also in the replication stream, and shapes compare and store those texts.
+And names in statements mean PostgreSQL's own functions, operators, types and tables, never those that another role has
+created under the same names. Tables of users are always named with their schema.
 """
 
 import os
@@ -59,6 +61,11 @@ _DEFAULTS: Final = {
 }
 # A keyword and not a setting below, because psycopg2 must know it as well.
 _CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
+# The first statement of every connection. Whoever may create objects in a schema of the path could otherwise run code
+# as this role: even where pg_catalog comes first, a function whose arguments fit better is preferred. The schema of
+# temporary objects is searched first unless it is listed. Without other schemas, the texts of regclass and its like
+# have the same schemas everywhere, as with the empty path of PostgreSQL's own subscriber.
+_SEARCH_PATH: Final = "SET search_path = pg_catalog, pg_temp"
 # Those of PostgreSQL's own subscriber (libpqwalreceiver), and what else changes the texts. They are set by statements
 # and not by libpq's `options`, which PGDATESTYLE and PGTZ would override, and which remain the user's.
 _SETTINGS: Final = {
@@ -68,10 +75,8 @@ _SETTINGS: Final = {
     "bytea_output": "hex",
     "timezone": "UTC",
 }
-# An empty search path makes the texts of regclass and its like independent of it, as in PostgreSQL's subscriber.
-_REPLICATION_SETTINGS: Final = {**_SETTINGS, "search_path": ""}
 _SNAPSHOT_SETTINGS: Final = {
-    **_REPLICATION_SETTINGS,
+    **_SETTINGS,
     "application_name": "flushtracker_snapshot",
     # An error rather than rows that a policy leaves out: the stream has them.
     "row_security": "off",
@@ -99,7 +104,7 @@ def connect(options: Mapping[str, str]) -> Connection:
 
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
     """Open a connection for logical replication; raises as :func:`connect` does."""
-    return _with_settings(_connect(options, ReplicationConnection), _REPLICATION_SETTINGS)
+    return _with_settings(_connect(options, ReplicationConnection), _SETTINGS)
 
 
 def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
@@ -244,6 +249,7 @@ def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connectio
 
 def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Connection:
     try:
+        rows(connection, _SEARCH_PATH)
         _set(connection, settings)
     except PostgresError:
         connection.close()

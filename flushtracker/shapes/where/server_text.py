@@ -1,4 +1,4 @@
-"""Rewrites a ``where`` so that a server can evaluate it with an empty ``search_path``.
+"""Rewrites a ``where`` so that a server can evaluate it with only ``pg_catalog`` in its ``search_path``.
 
 Columns are quoted, because a ``where`` may use an SQL keyword, such as ``order``, as the name of a column. A cast to an
 enum gets the type's schema.

@@ -1,0 +1,111 @@
+"""A role that may create objects in a schema cannot run code as the role of capture, status or the snapshots' job."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.cli import main
+from flushtracker.errors import PostgresError
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import connect, connect_for_replication, connect_for_snapshot, rows
+from flushtracker.postgres.slot import check_publication, create_publication, create_slot, read_slot, read_slot_status
+from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.shapes.definition import ShapeDefinition
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.hostile_schema import MARK, TARGET, create_hostile_schema, shadows_used
+from tests.support.snapshot_rig import SnapshotRig
+from tests.support.status_pages import free_port
+
+TABLES: Final = (
+    "CREATE TYPE public.mood AS ENUM ('ok', 'sad')",
+    "CREATE TABLE public.users (id int PRIMARY KEY, region text, feel public.mood, ids int[])",
+    "ALTER TABLE public.users REPLICA IDENTITY FULL",
+    "CREATE TABLE public.parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+    "CREATE TABLE public.low PARTITION OF public.parts FOR VALUES FROM (0) TO (10)",
+    "INSERT INTO public.users VALUES (1, 'eu', 'ok', '{1}'), (2, 'us', 'sad', '{2}')",
+)
+WHERE: Final = "region || 'x' = 'eux' AND feel = 'ok'::mood AND ids @> '{1}'::int[] AND id + 1 = 2 AND region LIKE 'e%'"
+
+
+@pytest.fixture
+def hostile(postgres: LocalPostgres) -> LocalPostgres:
+    """A server with tables, and with the schema."""
+    postgres.execute(*TABLES)
+    create_hostile_schema(postgres)
+    ((count,),) = postgres.execute("SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace")
+    assert count > 3_000
+    return postgres
+
+
+def test_what_a_hostile_schema_shadows_is_used_with_the_search_path_of_a_role(hostile: LocalPostgres) -> None:
+    """Functions, operators, views and types; a function whose arguments fit better also with the default path."""
+    used = ["SELECT now()", "SELECT 1 + 1", "SELECT FROM pg_replication_slots", "SELECT '1'::oid"]
+    for query, user in [*((query, TARGET) for query in used), ("SELECT to_jsonb(r) FROM pg_range r", "postgres")]:
+        with closing(hostile.connect(user=user)) as connection, pytest.raises(PostgresError, match=MARK):
+            rows(connection, query)
+    assert len(shadows_used(hostile)) == 5
+
+
+def test_capture_and_status_use_nothing_of_a_hostile_schema(
+    hostile: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    """Neither while they create and check, nor for a stream with a new partition, a heartbeat and a new shape."""
+    rig = CaptureRig(hostile, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.settings["postgres"]["connection"] = {**hostile.options, "user": TARGET}
+    rig.settings["intervals"]["heartbeat"] = "100 ms"
+    rig.settings["status"] = {"listen": f"127.0.0.1:{free_port()}"}
+    rig.define(shape("users", where=WHERE), shape("parts", "public.parts"))
+    try:
+        rig.create_topics()
+        with closing(connect(rig.settings["postgres"]["connection"])) as connection:
+            assert create_publication(connection, "shapes")
+            assert create_slot(connection, "shapes")
+        capture = rig.start()
+        rig.execute_and_wait("UPDATE public.users SET region = 'eu'")
+        rig.define(shape("users", where=WHERE), shape("parts", "public.parts"), shape("all"))
+        rig.wait(lambda: "all" in rig.registry() and rig.registry()["all"].starts_visible, "a visible start")
+        hostile.execute("CREATE TABLE public.high PARTITION OF public.parts FOR VALUES FROM (10) TO (20)")
+        rig.execute_and_wait("INSERT INTO public.parts VALUES (11)", "DELETE FROM public.users WHERE id = 1")
+        rig.acknowledge_all()
+        assert (rig.operations("users"), rig.operations("parts")) == (["update", "delete"], ["insert"])
+        assert main(["status", "--config", str(rig.config_file)]) in (0, 1)
+        capture.stop()
+    finally:
+        rig.close()
+    assert shadows_used(hostile) == []
+
+
+def test_a_snapshot_uses_nothing_of_a_hostile_schema(
+    postgres: LocalPostgres, tmp_path: Path, spark: SparkSession
+) -> None:
+    """On the driver and on the executors, with a condition that the server evaluates."""
+    postgres.execute(*TABLES)
+    rig = SnapshotRig(postgres, tmp_path)
+    rig.define(ShapeDefinition("users", ("public", "users"), where=WHERE))
+    create_hostile_schema(postgres)
+    config = rig.config(connection={**postgres.options, "user": TARGET})
+    SnapshotLoop(spark, config, Event(), ("users",), again=False).run()
+    assert [row["id"] for row in rig.items("users")] == ["1"]
+    assert shadows_used(postgres) == []
+
+
+def test_a_temporary_view_left_in_a_session_shadows_nothing(postgres: LocalPostgres) -> None:
+    """As a pooler may hand over a session: the schema of temporary objects is searched last."""
+    postgres.execute(*TABLES, "CREATE PUBLICATION shapes FOR ALL TABLES")
+    postgres.execute("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
+    ((oid,),) = postgres.execute("SELECT 'public.users'::regclass::oid::bigint")
+    for open_connection in (connect, connect_for_snapshot, connect_for_replication):
+        with closing(open_connection(postgres.options)) as connection:
+            for name in ("pg_replication_slots", "pg_publication", "pg_class", "pg_attribute"):
+                rows(connection, f"CREATE TEMPORARY VIEW {name} AS SELECT 1 / 0 AS oid")
+            assert read_slot_status(connection, "shapes", 0) is not None
+            assert read_slot(connection, "shapes").active_pid is None
+            assert check_publication(connection, "shapes")
+            assert read_bindings(connection, "shapes", [oid])[oid].table == ("public", "users")
