@@ -6,6 +6,7 @@ there is no tree for nesting too deep for sqlglot's recursion. The tokens show a
 
 import re
 
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -41,6 +42,13 @@ _WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
 _BEFORE_PARENTHESIS = frozenset(
     ["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS", "ANY", "ALL", "LOWER", "UPPER"]
 )
+# The names that PostgreSQL has for the types of casts. sqlglot knows those of other databases as well, such as STRING.
+_TYPES = frozenset(
+    ["BIGINT", "BOOL", "BOOLEAN", "CHAR VARYING", "CHARACTER VARYING", "DATE", "DEC", "DECIMAL", "DOUBLE PRECISION",
+     "FLOAT", "FLOAT4", "FLOAT8", "INT", "INT2", "INT4", "INT8", "INTEGER", "INTERVAL", "NUMERIC", "REAL", "SMALLINT",
+     "TEXT", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "VARCHAR"]
+)  # fmt: skip
+_BEFORE_TYPE = (TokenType.DCOLON, TokenType.ALIAS)
 _MAX_PARENTHESES = 20
 
 
@@ -93,6 +101,7 @@ def _may_precede_parenthesis(token: Token) -> bool:
 
 
 def _check_token(before: Token | None, token: Token, following: Token | None) -> None:
+    _check_type(before, token, following)
     kind, name = token.token_type, token.token_type.name
     called = following is not None and _symbol(following) == "("
     if kind is TokenType.SEMICOLON:
@@ -113,3 +122,21 @@ def _check_token(before: Token | None, token: Token, following: Token | None) ->
             raise refused("the operator [")
     elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
         raise refused(f"the operator {token.text}")
+
+
+def _check_type(before: Token | None, token: Token, following: Token | None) -> None:
+    """Refuse what PostgreSQL does not accept as a type, or before a literal as its type."""
+    after = None if following is None else following.token_type
+    if token.token_type is TokenType.ARRAY and after is not TokenType.L_BRACKET:
+        raise refused("ARRAY without [...]", "write an array type as in ::int[]")
+    if _symbol(token) == "]" and after is TokenType.STRING:
+        raise refused("an array type before its literal", "write the type after the literal, as in '{1,2}'::int[]")
+    if token.token_type not in Postgres.Parser.TYPE_TOKENS:
+        return
+    if after is TokenType.NUMBER:
+        raise refused(f"{token.text.upper()} before a number", "write the type after the number, as in 1::int")
+    is_type = after is TokenType.STRING or (before is not None and before.token_type in _BEFORE_TYPE)
+    if is_type and " ".join(token.text.upper().split()) not in _TYPES:
+        raise refused(
+            f"a cast to {token.text.upper()}", "use PostgreSQL's name of a type; a type of your own needs quotes"
+        )
