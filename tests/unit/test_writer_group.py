@@ -96,7 +96,7 @@ def _end(log: list[LogRow]) -> LogEnd:
 def test_state_of_another_version_is_refused_by_name() -> None:
     """And none at all is: its first bytes would be read as a number of shapes."""
     packed = WriterGroup(SOURCE, WriterSettings()).pack()
-    for version in (b"\x00", b"\x02", b"{", b""):
+    for version in (b"\x00", b"\x01", b"\x03", b"{", b""):
         message = rf"state has version {version.hex() or 'none'}, this job reads version 02; use the release that wrote"
         with pytest.raises(StateError, match=message):
             WriterGroup(SOURCE, WriterSettings(), version + packed[1:] if version else b"")
