@@ -54,6 +54,7 @@ class CaptureConnection:
         self._start_checks = Timer(_START_CHECK_S, now_s)
         self._evictions = Timer(_EVICTION_CHECK_S, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
+        self._has_logged_standby = False
         self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
         self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
@@ -114,7 +115,7 @@ class CaptureConnection:
         if self._control_checks.is_due(now_s):
             self._tables.require_open()
         if self._heartbeats.is_due(now_s):
-            self._tables.emit_heartbeat()
+            self._emit_heartbeat()
         if self._progress_logs.is_due(now_s):
             status = self._source.status
             logger.info(
@@ -123,6 +124,15 @@ class CaptureConnection:
                 format_lsn(max(status.published_lsn, 0)),
                 format_lsn(max(status.acknowledged_lsn, 0)),
                 format_lsn(status.flushed_lsn),
+            )
+
+    def _emit_heartbeat(self) -> None:
+        # A standby may be promoted, so the next heartbeat is tried again.
+        if not self._tables.emit_heartbeat() and not self._has_logged_standby:
+            self._has_logged_standby = True
+            logger.warning(
+                "no heartbeats, because the server is a standby, which writes no WAL; if its slot does not advance, "
+                "the primary needs the writes"
             )
 
 

@@ -56,6 +56,10 @@ _FLUSH: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN NULL WHEN pg_current_wal_flush_lsn() > %s::pg_lsn THEN NULL
 ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_message(true, 'flushtracker', '')) END
 """
+_HEARTBEAT: Final = """
+SELECT CASE WHEN pg_is_in_recovery() THEN false
+ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
+"""
 
 
 class ServerTables:
@@ -140,9 +144,10 @@ class ServerTables:
         ((size,),) = rows(self._connection, "SELECT coalesce(pg_relation_size(%s::oid::regclass), 1)", (oid,))
         return bool(size)
 
-    def emit_heartbeat(self) -> None:
-        """Write a few bytes of WAL that change nothing, so that the slot can advance."""
-        rows(self._connection, "SELECT pg_logical_emit_message(false, 'flushtracker', '')")
+    def emit_heartbeat(self) -> bool:
+        """Write a few bytes of WAL that change nothing, so that the slot can advance; ``False``: a standby cannot."""
+        ((is_written,),) = rows(self._connection, _HEARTBEAT)
+        return bool(is_written)
 
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         """Fill in the partitions and the key, so that neither depends on the table later; check that it can be kept.

@@ -144,3 +144,25 @@ def test_the_old_timelines_acks_do_not_move_the_slot_of_a_promoted_standby(
         rig.acknowledge_all()
         assert slot_position(standby) > old_lsn
         capture.stop()
+
+
+def test_heartbeats_do_not_end_the_capture_of_a_standby(
+    rig: CaptureRig, postgres_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A standby cannot write WAL, which is logged once; after its promotion it can."""
+    rig.settings["intervals"]["heartbeat"] = "50 ms"
+    with rig.server.standby(postgres_folder / "standby") as standby:
+        primary = rig.server
+        create_slot_on_standby(primary, standby)
+        rig.settings["postgres"]["connection"] = dict(standby.options)
+        capture = rig.start()
+        rig.wait_for_commits(rig.commit_lsn(INSERT))
+        rig.wait(lambda: caplog.text.count("no heartbeats") > 0, "a heartbeat")
+        rig.wait_for_commits(rig.commit_lsn(INSERT))
+        assert caplog.text.count("no heartbeats") == 1
+        assert rig.operations("users") == ["insert", "insert"]
+        primary.kill()
+        standby.execute("SELECT pg_promote()")
+        ((lsn,),) = standby.execute("SELECT pg_current_wal_insert_lsn()::text")
+        rig.wait_for_commits(parse_lsn(lsn) + 2_000)
+        capture.stop()
