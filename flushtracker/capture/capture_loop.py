@@ -147,7 +147,7 @@ class CaptureLoop:
             table = AckReader(self._config.acks, self._config.storage_options)
             acks = SourceAcks(table, source.name, self._missing_table_log, self._status.handle_acks_read)
             source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=acks.last_ack())
-            sender.follow_acks(acks)
+            sender.follow_acks(acks, source.stuck_ack)
             connections.enter_context(self._status.connection(source.name, status))
             if source.subscriptions is None and not self._shapes.wait_until_steady():
                 return

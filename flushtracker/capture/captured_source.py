@@ -13,6 +13,7 @@ from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.capture.stuck_ack import StuckAck
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import SlotError, listed
 from flushtracker.kafka.kafka_config import Topics
@@ -33,6 +34,7 @@ class CapturedSource:
         self._prior = prior
         self.last_transaction = prior.last_transaction
         self.status = StandbyStatus(0)
+        self.stuck_ack = StuckAck()
         self.outbox = Outbox(publisher, topics, self._handle_published)
         self.subscriptions: Subscriptions | None = None
         self._has_begun = False

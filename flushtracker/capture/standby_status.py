@@ -22,6 +22,7 @@ import threading
 import time
 from typing import Protocol
 
+from flushtracker.capture.stuck_ack import StuckAck
 from flushtracker.errors import FlushtrackerError, SinkError
 from flushtracker.postgres.replication_frames import encode_status_update
 from flushtracker.wal.lsn import format_lsn
@@ -96,11 +97,14 @@ class StatusSender:
         self._status_thread = threading.Thread(target=self._send_updates, name="status-updates", daemon=True)
         self._ack_thread: threading.Thread | None = None
 
-    def follow_acks(self, acks: Acks) -> None:
-        """Read ``acks`` from now on; they must be those of this connection's source. Call it once."""
+    def follow_acks(self, acks: Acks, stuck_ack: StuckAck) -> None:
+        """Read ``acks`` from now on, and log when they do not advance.
+
+        Both must be those of this connection's source. Call it once.
+        """
         if self._ack_thread is not None:
             raise RuntimeError("this connection already follows the acks of its source")
-        self._ack_thread = threading.Thread(target=self._read_acks, args=(acks,), name="acks", daemon=True)
+        self._ack_thread = threading.Thread(target=self._read_acks, args=(acks, stuck_ack), name="acks", daemon=True)
         self._ack_thread.start()
 
     def send_soon(self, *, request_reply: bool = False) -> None:
@@ -138,7 +142,7 @@ class StatusSender:
                 logger.debug("slot confirmed confirmed_lsn=%s", format_lsn(self._status.flushed_lsn))
             self._wake.wait(self._status_s)
 
-    def _read_acks(self, acks: Acks) -> None:
+    def _read_acks(self, acks: Acks, stuck_ack: StuckAck) -> None:
         while not self._stop.is_set():
             try:
                 ack_lsn = acks.last_ack()
@@ -148,4 +152,23 @@ class StatusSender:
                 if ack_lsn is not None and not self._stop.is_set() and ack_lsn > self._status.acknowledged_lsn:
                     self._status.handle_ack(ack_lsn)
                     self._wake.set()
+            if not self._stop.is_set():
+                self._log_stuck(stuck_ack)
             self._stop.wait(self._acks_s)
+
+    def _log_stuck(self, stuck_ack: StuckAck) -> None:
+        # Before its first ack, a source's slot is where it was created.
+        ack_lsn = max(self._status.acknowledged_lsn, self._status.flushed_lsn - 1)
+        notice = stuck_ack.check(ack_lsn, self._status.published_lsn, time.monotonic())
+        if notice is None:
+            return
+        places = format_lsn(notice.ack_lsn), format_lsn(notice.published_lsn), notice.behind_bytes
+        if notice.is_over:
+            logger.info("ack advances again ack_lsn=%s published_lsn=%s behind_bytes=%d", *places)
+            return
+        logger.warning(
+            "ack stuck, so the slot keeps its WAL ack_lsn=%s published_lsn=%s behind_bytes=%d seconds=%.0f; check that "
+            "the tracking job runs; `flushtracker status` shows which shapes hold the ack",
+            *places,
+            notice.seconds,
+        )

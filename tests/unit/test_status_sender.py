@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
+from flushtracker.capture.stuck_ack import LEAST_BYTES, StuckAck
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.acks.table import AckTable
 from flushtracker.delta.log.table import create_shape_log
@@ -95,12 +96,12 @@ def test_only_the_acks_of_the_connections_source_are_read() -> None:
     table = Table({"7/1/s": 4000, "7/2/s": 2000})
     first, second = Stream(), Stream()
     with sender(first) as connection:
-        connection.follow_acks(acks(table, "7/1/s"))
+        connection.follow_acks(acks(table, "7/1/s"), StuckAck())
         wait_until(lambda: max(first.flushed, default=0) > 1000)
         with pytest.raises(RuntimeError, match="already follows"):
-            connection.follow_acks(acks(table, "7/2/s"))
+            connection.follow_acks(acks(table, "7/2/s"), StuckAck())
     with sender(second) as connection:
-        connection.follow_acks(acks(table, "7/2/s"))
+        connection.follow_acks(acks(table, "7/2/s"), StuckAck())
         wait_until(lambda: max(second.flushed, default=0) > 1000)
     assert set(first.flushed) <= {1000, 4001}
     assert set(second.flushed) <= {1000, 2001}
@@ -117,7 +118,7 @@ def test_an_ack_that_is_read_after_the_connection_ended_is_discarded() -> None:
             return table.last_ack("7/1/s")
 
     with StatusSender(stream, positions, status_s=0.001, acks_s=0.001) as connection:
-        connection.follow_acks(SlowAcks())
+        connection.follow_acks(SlowAcks(), StuckAck())
     release.set()
     wait_until(lambda: table.reads == 1)
     assert positions.acknowledged_lsn == -1
@@ -128,7 +129,7 @@ def test_unreadable_acks_delay_the_slot_and_nothing_else(caplog: pytest.LogCaptu
     table, stream = Table({"7/1/s": 4000}), Stream()
     table.error = SinkError("storage is down")
     with sender(stream) as connection:
-        connection.follow_acks(acks(table, "7/1/s"))
+        connection.follow_acks(acks(table, "7/1/s"), StuckAck())
         wait_until(lambda: table.reads > 3 and len(stream.flushed) > 5)
         assert set(stream.flushed) == {1000}
         table.error = None
@@ -141,7 +142,7 @@ def test_the_confirmed_position_is_logged_as_an_lsn(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.DEBUG)
     stream = Stream()
     with sender(stream) as connection:
-        connection.follow_acks(acks(Table({"7/1/s": 4000}), "7/1/s"))
+        connection.follow_acks(acks(Table({"7/1/s": 4000}), "7/1/s"), StuckAck())
         wait_until(lambda: "slot confirmed" in caplog.text)
     assert "slot confirmed confirmed_lsn=0/FA1" in caplog.text
 
@@ -180,6 +181,26 @@ def request_reply_at(opcode: int) -> bool:
 def test_no_request_for_a_reply_is_lost_between_two_threads() -> None:
     """A lost one would make a live connection count as dead. Every place in the loop's first rounds is tried."""
     assert [opcode for opcode in range(1, 200) if not request_reply_at(opcode)] == []
+
+
+def test_a_dead_tracking_job_is_logged_while_capture_publishes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a status page or an alert, and also if the acks cannot be read; and once that the ack advances again."""
+    caplog.set_level(logging.INFO)
+    positions, table = status(), Table({"7/1/s": 4000})
+    published_lsn = 4000 + LEAST_BYTES + 1
+    positions.handle_published(published_lsn)
+    with StatusSender(Stream(), positions, status_s=0.001, acks_s=0.001) as connection:
+        connection.follow_acks(acks(table, "7/1/s"), StuckAck(first_s=0.05))
+        wait_until(lambda: "ack stuck" in caplog.text)
+        table.error = SinkError("the storage is down")
+        caplog.clear()
+        wait_until(lambda: "ack stuck" in caplog.text)
+        assert "ack_lsn=0/FA0 published_lsn=0/1000FA1 behind_bytes=16777217 seconds=" in caplog.text
+        table.error, table.acks = None, {"7/1/s": published_lsn}
+        wait_until(lambda: "ack advances again" in caplog.text)
+        reads = table.reads
+        wait_until(lambda: table.reads > reads + 10)
+    assert [record.levelname for record in caplog.records if "again" in record.message] == ["INFO"]
 
 
 class Clock:
