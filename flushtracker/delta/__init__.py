@@ -1,1 +1,1 @@
-"""Delta tables, read and written without a JVM: the registry table here, the others in rooms of their own."""
+"""Delta tables without a JVM: what all share, and the registry table; the others have rooms of their own."""

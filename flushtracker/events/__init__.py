@@ -1,1 +1,1 @@
-"""The JSON contract between capture, writers and tracker: event types, strict parsing, the fragment chain. Pure."""
+"""The JSON contract between capture, writers and tracker: events, strict parsing, the chain of fragments. Pure."""

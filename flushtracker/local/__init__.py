@@ -1,1 +1,1 @@
-"""Servers that run on this machine, from packages, for tests and demonstrations; never part of a job."""
+"""Servers that run on this machine, from packages, for tests, the demo, conformance and the warm-up."""

@@ -1,1 +1,1 @@
-"""Processes of the operating system: exit codes, signals, and children that never outlive their parent."""
+"""What every program needs: exit codes, signals, logs, the clock, and children that never outlive their parent."""

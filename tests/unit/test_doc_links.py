@@ -32,6 +32,12 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_have_no_conflict_markers(page: Path) -> None:
+    """A merge that was committed half resolved breaks no link."""
+    assert re.findall(r"^(?:<{7}|>{7}).*", page.read_text(), re.MULTILINE) == []
+
+
 def test_package_index_gets_no_relative_links() -> None:
     """They are absolute once there is a public repository; until then the files are named."""
     for_index = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["for_index"]
