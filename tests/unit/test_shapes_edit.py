@@ -395,10 +395,13 @@ def test_an_edit_that_would_change_more_is_refused(shapes: Path) -> None:
     refuse: Callable[[object], None] = lambda _: pytest.fail("read although it is no file of shapes")  # noqa: E731
     with pytest.raises(ConfigError, match="as it would be, line 1: other is not a known key"), edited(shapes) as file:
         file.replace("other: 1\n", refuse)
-    anchored = "shapes:\n  - id: a\n    table: &t public.t\n  - id: b\n    table: *t\n"
-    shapes.write_text(anchored)
-    assert remove(shapes, "a") == 2
-    assert shapes.read_text() == anchored
+
+
+def test_an_anchor_moves_to_the_next_use_when_its_shape_is_removed(shapes: Path) -> None:
+    """The other shape means the same as before."""
+    shapes.write_text("shapes:\n  - id: a\n    table: &t public.t\n  - id: b\n    table: *t\n")
+    assert remove(shapes, "a") == 0
+    assert shapes.read_text() == "shapes:\n  - id: b\n    table: &t public.t\n"
 
 
 def test_shapes_that_end_in_an_alias_stay_where_they_are(shapes: Path) -> None:
@@ -419,11 +422,11 @@ def test_shapes_that_end_in_an_alias_stay_where_they_are(shapes: Path) -> None:
 def test_a_file_that_cannot_be_kept_is_not_edited(
     shapes: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message has the line of the comment that would be lost."""
+    """The message has the comment that would be lost."""
     text = SHAPES.replace("[users]", "[  # why\n      users]")
     shapes.write_text(text)
     new = shapes.parent / "new.yaml"
     new.write_text("id: late\ntable: public.late")
     assert run(shapes, *([command, str(new)] if command == "add-shape" else [command, "events", "--yes"])) == 2
-    assert f"{shapes} line 7: this comment or notation cannot be kept; edit the file by hand" in capsys.readouterr().err
+    assert f"{shapes}: the comment '# why' cannot be kept; edit the file by hand" in capsys.readouterr().err
     assert shapes.read_text() == text

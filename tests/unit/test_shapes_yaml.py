@@ -1,4 +1,4 @@
-"""Edits of the text of a shapes file: comments, order and quotes stay, and only white space changes elsewhere."""
+"""Edits of the text of a shapes file: values, comments, order and quotes stay; only their notation may change."""
 
 import random
 import re
@@ -42,7 +42,7 @@ def without(text: str, index: int) -> str:
 
 def plus(text: str, source: str) -> str:
     edited = ShapesYaml(text, FILE)
-    edited.add(ShapesYaml(source, "new.yaml").items())
+    edited.add(ShapesYaml(source, "new.yaml"))
     return edited.text()
 
 
@@ -58,12 +58,19 @@ def test_an_item_goes_with_its_own_comments_and_nothing_else() -> None:
     }
 
 
+def test_a_comment_inside_an_item_is_its_own_wherever_it_begins() -> None:
+    """As a line that an editor has commented out."""
+    text = "shapes:\n- id: a\n#  where: x\n  table: t\n# about b\n- id: b\n#  where: x\n  table: t\n"
+    assert without(text, 0) == "shapes:\n# about b\n- id: b\n#  where: x\n  table: t\n"
+    assert without(text, 1) == "shapes:\n- id: a\n#  where: x\n  table: t\n# about b\n"
+
+
 def test_the_last_item_leaves_an_empty_list() -> None:
     """A key without a value would be null."""
     text = "shapes: # mine\n- id: a\n  table: public.t\n# after\n"
     assert without(text, 0) == "shapes: [] # mine\n# after\n"
     assert plus(without(text, 0), "id: b\ntable: public.u") == (
-        "shapes:    # mine\n  - id: b\n    table: public.u\n# after\n"
+        "shapes:    # mine\n# after\n  - id: b\n    table: public.u\n"
     )
 
 
@@ -99,23 +106,43 @@ def test_only_white_space_changes_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ('"\\x41"', '"A"'),
+        ("!!str 1", "!!str 1"),
+        ("", ""),
+        ("''", "''"),
+        ("{a: , b: ~}", "{a: null, b: ~}"),
+        (">\n    x\n    y\n\n    z", ">\n    x\n    y\n\n    z"),
+        ("|+   # why\n    x\n", "|+   # why\n    x\n"),
+        ("&a\n    x: 1   # why\n  v: *a", "&a\n    x: 1   # why\n  v: *a"),
+    ],
+)
+def test_a_notation_is_kept_or_written_in_another_way(value: str, written: str) -> None:
+    """Whatever it is, the values are the same."""
+    text = f"shapes:\n- id: a\n  w: {value}\n# about b\n- id: b\n"
+    kept = f"shapes:\n- id: a\n  w: {written}\n# about b\n- id: b\n- id: d\n"
+    assert plus(text, "id: d") == kept.replace("w: \n", "w:\n")
+    assert yaml.safe_load(kept)["shapes"][:2] == yaml.safe_load(text)["shapes"]
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("shapes:\n- id: a\n  columns: [x,  # why\n    y]\n", "line 3: this comment or notation cannot be kept"),
-        ('shapes:\n- id: "\\x41"\n', "line 2: this comment or notation cannot be kept"),
-        ("shapes:\n- id: a\n- id: !!str 1\n", "line 3: a tag cannot be kept"),
-        ("shapes:\n- id: a\n  where:\n", "line 4: an empty value cannot be kept"),
-        ("shapes:\n- id: ''\n", "line 2: an empty value cannot be kept"),
-        ("shapes:\n- id: 'a\x7f'\n", "line 2: not YAML: it contains the control character U+007F"),
-        ("shapes:\n- id: a\n  where: >\n    x\n    y\n\n    z\n", "line 1: the edit cannot be written without a loss"),
-        ("shapes: [{id: a}, {id: b}]\n", "line 1: the list has items without a line '- …' of their own"),
-        ("other: 1\n", "line 1: has no list shapes"),
-        ("shapes: x\n", "line 1: has no list shapes"),
+        ("shapes:\n- id: a\n  columns: [x,  # why\n    y]\n", ": the comment '# why' cannot be kept; edit the file by"),
+        ("shapes:\n- id: 'a\x7f'\n", " line 2: not YAML: it contains the control character U+007F"),
+        *(
+            (f"shapes:\n- id: {value}\n", ": ruamel.yaml cannot read it: ")
+            for value in ("!!int x", "!!bool x", "!!set x", "a\n  id: a")
+        ),
+        ("shapes: [{id: a}, {id: b}]\n", " line 1: the list has items without a line '- …' of their own"),
+        ("other: 1\n", " line 1: has no list shapes"),
+        ("shapes: x\n", " line 1: has no list shapes"),
     ],
 )
 def test_a_text_that_would_lose_something_is_refused(text: str, message: str) -> None:
-    """The message names the file and the line."""
-    with pytest.raises(ConfigError, match=f"^{FILE} {re.escape(message)}"):
+    """The message names the file, and the comment or the line."""
+    with pytest.raises(ConfigError, match=f"^{FILE}{re.escape(message)}"):
         plus(text, "id: d")
 
 

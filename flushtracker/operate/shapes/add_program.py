@@ -10,7 +10,7 @@ from flushtracker.errors import ConfigError, ShapeError, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
-from flushtracker.operate.shapes.shapes_yaml import NewItems, ShapesYaml
+from flushtracker.operate.shapes.shapes_yaml import ShapesYaml
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import ShapesFile
 
@@ -42,14 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
     return NOT_TAKEN
 
 
-def read_items(path: Path) -> NewItems:
+def read_items(path: Path) -> ShapesYaml:
     """The shapes of a file: a list ``shapes``, a list alone, or one shape; ``-`` is stdin."""
     if path == _STDIN:
-        return ShapesYaml(sys.stdin.read(), "standard input").items()
-    return ShapesYaml(read_text(path, Place(str(path), {})), str(path)).items()
+        return ShapesYaml(sys.stdin.read(), "standard input")
+    return ShapesYaml(read_text(path, Place(str(path), {})), str(path))
 
 
-def add(file: ShapesEdit, items: NewItems, registry: RegistryLook) -> tuple[ShapeDefinition, ...]:
+def add(file: ShapesEdit, items: ShapesYaml, registry: RegistryLook) -> tuple[ShapeDefinition, ...]:
     """Add the shapes at the end of the file's list; returns them.
 
     Raises:
