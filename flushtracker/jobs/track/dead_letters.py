@@ -53,8 +53,8 @@ class DeadLetters:
             columns = DeltaTable.forPath(spark, self._path).toDF().columns if is_table else None
         except JAVA_ERRORS as error:
             raise SinkError(
-                f"sink.dead_letters: {self._path} cannot be written: {java_reason(error)}; name a folder Spark can "
-                "write, and give Spark the jars and settings of its storage"
+                f"sink.dead_letters: {self._path} cannot be written: {java_reason(error)}; name a folder "
+                "that Spark can write, and give Spark the jars and settings of its storage"
             ) from error
         if columns is not None:
             if missing := [name for name in _COLUMNS if name not in columns]:
