@@ -3,7 +3,7 @@
 A table is compared with the catalog again whenever the server describes it, after each connection, and at intervals.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -24,8 +24,8 @@ class Tables(Transactions, Protocol):
     def wal_end(self) -> int:
         """The current end of the flushed WAL: everything sent so far committed before it. It survives a crash."""
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
-        """The definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""
+    def resolve(self, definitions: Iterable[ShapeDefinition]) -> Sequence[tuple[ShapeDefinition, TableBinding]]:
+        """Each definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""

@@ -79,8 +79,6 @@ def _create_publication(connection: Connection, publication: str, definitions: I
     # One snapshot for all the catalog's queries, as a body of one_snapshot would have; it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
     is_new = create_publication(connection, publication)
-    tables = ServerTables(connection, publication)
-    for definition in definitions:
-        tables.resolve(definition)
+    ServerTables(connection, publication).resolve(definitions)
     rows(connection, "COMMIT")
     return is_new

@@ -99,7 +99,7 @@ class Subscriptions:
                 "shape already ended shape_id=%s removed_at=%s reason=%s",
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
-        resolved = [self._server.resolve(definition) for definition in diff.added]
+        resolved = self._server.resolve(diff.added) if diff.added else ()
         if diff.added or diff.updated or diff.removed:
             self._bind([bound for _, bound in resolved])
             # Again, as binding a changed table may have ended or extended the shapes that it had.

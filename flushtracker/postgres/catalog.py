@@ -1,7 +1,7 @@
 """``Catalog``: tables as the catalog describes them: columns as in pgoutput, keys, partitions and ancestors."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from flushtracker.postgres.connection import Connection, rows
@@ -14,10 +14,12 @@ _IDENTITIES: Final[dict[str, Literal["default", "nothing", "full", "index"]]] = 
     "i": "index",
 }
 
-_TABLE: Final = """
+_TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident, c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 """
+# As text: a cast to name would cut a longer one off.
+_NAMED: Final = "WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
 # Columns are in key order. pgoutput flags those of the replica identity.
 _KEYS: Final = """
 SELECT i.indrelid::bigint, a.attname, i.indisprimary, i.indisreplident
@@ -32,7 +34,18 @@ SELECT attrelid::bigint, attname, atttypid::bigint FROM pg_attribute
 WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
 ORDER BY attrelid, attnum
 """
-_LEAVES: Final = "SELECT relid::oid::bigint FROM pg_partition_tree(%s::oid) WHERE isleaf AND relid <> %s::oid"
+# The function for it would lock every table that it lists.
+_LEAVES: Final = """
+WITH RECURSIVE members AS (
+  SELECT w.oid AS root, w.oid AS relid FROM unnest(%s::oid[]) AS w(oid)
+  UNION ALL
+  SELECT m.root, i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.relid
+)
+SELECT m.root::bigint, m.relid::bigint
+FROM members m JOIN pg_class c ON c.oid = m.relid
+WHERE m.relid <> m.root AND c.relkind IN ('r', 'f')
+ORDER BY m.root, m.relid
+"""
 _ANCESTORS: Final = (
     "SELECT a.relid::oid::bigint FROM pg_partition_ancestors(%s::oid) AS a(relid) WHERE a.relid <> %s::oid"
 )
@@ -62,23 +75,28 @@ class Catalog:
 
     def table(self, name: TableName) -> TableFacts | None:
         """A table, or a partitioned table with its partitions; ``None`` if there is none of that name."""
-        found = rows(self._connection, f"{_TABLE} WHERE n.nspname = %s AND c.relname = %s", name)
-        if not found or found[0][4] not in {"r", "p"}:
-            return None
-        oid = found[0][0]
-        leaves = [leaf for (leaf,) in rows(self._connection, _LEAVES, (oid, oid))]
-        facts = {table.oid: table for table in self._facts([oid, *leaves])}
-        if oid not in facts:
-            return None
-        partitions = tuple(facts[leaf] for leaf in leaves if leaf in facts)
-        root = facts[oid]
-        return TableFacts(oid, root.relation, root.primary_key, found[0][4] == "p", partitions)
+        return self.tables([name]).get(name)
+
+    def tables(self, names: Iterable[TableName]) -> dict[TableName, TableFacts]:
+        """The tables of these names, as :meth:`table` has each; those that do not exist are left out.
+
+        These are several queries: the caller must give them one snapshot. Their number does not depend on the tables'.
+        """
+        wanted = sorted(set(names))
+        columns = [[name[part] for name in wanted] for part in (0, 1)]
+        kinds = {row[0]: row[4] for row in rows(self._connection, _TABLES + _NAMED, columns) if row[4] in {"r", "p"}}
+        leaves: dict[int, list[int]] = {oid: [] for oid, kind in kinds.items() if kind == "p"}
+        for root, leaf in rows(self._connection, _LEAVES, (list(leaves),)) if leaves else ():
+            leaves[root].append(leaf)
+        oids = kinds.keys() | {leaf for found in leaves.values() for leaf in found}
+        facts = {table.oid: table for table in self._facts(oids)} if oids else {}
+        return {facts[oid].relation.table: _with_partitions(facts, oid, leaves.get(oid)) for oid in kinds}
 
     def ancestors(self, oid: int) -> frozenset[int]:
         """The OIDs of the partitioned tables that a table is a partition of, at any depth; empty for any other."""
         return frozenset(ancestor for (ancestor,) in rows(self._connection, _ANCESTORS, (oid, oid)))
 
-    def _facts(self, oids: Sequence[int]) -> Iterable[TableFacts]:
+    def _facts(self, oids: Collection[int]) -> Iterable[TableFacts]:
         ids = list(oids)
         keys: dict[int, _Key] = {oid: ([], []) for oid in ids}
         for oid, name, is_primary, is_identity in rows(self._connection, _KEYS, (ids,)):
@@ -87,8 +105,17 @@ class Catalog:
         columns: dict[int, list[tuple[str, int]]] = {oid: [] for oid in ids}
         for oid, name, type_oid in rows(self._connection, _COLUMNS, (ids,)):
             columns[oid].append((name, type_oid))
-        for oid, schema, name, identity, _ in rows(self._connection, f"{_TABLE} WHERE c.oid = ANY(%s::oid[])", (ids,)):
+        for oid, schema, name, identity, _ in rows(self._connection, f"{_TABLES} WHERE c.oid = ANY(%s::oid[])", (ids,)):
             yield _table_facts(oid, (schema, name), _IDENTITIES[identity], columns[oid], keys[oid])
+
+
+def _with_partitions(facts: Mapping[int, TableFacts], oid: int, leaves: Collection[int] | None) -> TableFacts:
+    """The facts of a table; ``leaves`` are those of a partitioned one."""
+    table = facts[oid]
+    if leaves is None:
+        return table
+    partitions = tuple(facts[leaf] for leaf in leaves)
+    return replace(table, is_partitioned=True, partitions=partitions)
 
 
 def _table_facts(

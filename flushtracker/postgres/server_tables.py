@@ -2,28 +2,22 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
-from psycopg2.extensions import quote_ident
-
-from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
+from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.connection import Connection, limit_statements, one_snapshot, require_open, rows
+from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.postgres.slot import check_publication
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
-from flushtracker.shapes.type_binding import user_types
+from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
-_UNFLAGGED: Final = {"full", "nothing"}
-"""Replica identities under which the columns' flags do not show the key."""
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
@@ -149,33 +143,13 @@ class ServerTables:
         ((is_written,),) = rows(self._connection, _HEARTBEAT)
         return bool(is_written)
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
-        """Fill in the partitions and the key, so that neither depends on the table later; check that it can be kept.
+    def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
+        """Fill in partitions and keys, so that neither depends on the table later; check that shapes can be kept.
+
+        Returns each definition with its table, as both were at one moment.
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
             PostgresError: the table is not in the publication.
         """
-        name, table = f"shape {definition.id!r}", ".".join(definition.table)
-        with one_snapshot(self._connection):
-            facts = self._catalog.table(definition.table)
-            binding = None if facts is None else self.bindings([facts.oid]).get(facts.oid)
-        if facts is None or binding is None:
-            raise ShapeError(f"{name}: there is no table {table} in this database")
-        # What would end a bound shape must not be true from the start.
-        if reason := publication_reason(binding, binding):
-            publication = quote_ident(self._publication, self._connection)
-            quoted = ".".join(quote_ident(part, self._connection) for part in definition.table)
-            raise PostgresError(f"{name}: {reason}; ALTER PUBLICATION {publication} ADD TABLE {quoted}")
-        if reason := reason_to_end(None, binding, binding):
-            raise ShapeError(f"{name}: {reason}")
-        relations = [table.relation for table in facts.partitions] or [facts.relation]
-        partitions = definition.partitions or tuple(relation.table for relation in relations if facts.partitions)
-        primary_key = definition.primary_key
-        # Under REPLICA IDENTITY FULL every column is flagged as key, and under NOTHING none.
-        if primary_key is None and any(relation.replica_identity in _UNFLAGGED for relation in relations):
-            primary_key = facts.primary_key or None
-        resolved = replace(definition, primary_key=primary_key, partitions=partitions)
-        types = user_types(binding.types)
-        bound = [Shape(resolved).bind(relation.with_types(types)) for relation in relations]
-        return replace(resolved, primary_key=primary_key or bound[0].key_columns), binding
+        return resolve_shapes(self._connection, self._publication, tuple(definitions))

@@ -1,6 +1,6 @@
 """Reads ``TableBinding``s from the catalog, with their types, and without a lock on any table.
 
-Functions such as ``pg_partition_tree`` and views such as ``pg_publication_tables`` lock every table they list, and wait
+The functions that list partitions and views such as ``pg_publication_tables`` lock every table they list, and wait
 behind whoever has one of them locked; plain catalog tables do not.
 """
 

@@ -92,7 +92,7 @@ def test_a_shape_is_completed_from_the_moment_of_its_binding(server: LocalPostgr
     for at in range(1, 100):
         table = AlteredTable(server, at)
         definition = ShapeDefinition("s", ("public", table.name))
-        completed, binding = table.read(partial(ServerTables.resolve, definition=definition))
+        ((completed, binding),) = table.read(partial(ServerTables.resolve, definitions=[definition]))
         assert completed.primary_key == binding.key, f"altered before query {at}"
         if not table.is_altered:
             break

@@ -232,7 +232,10 @@ class FakeWorld:
     def wal_end(self) -> int:
         return self.wal_ends_at
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+    def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
+        return [self._resolved(definition) for definition in definitions]
+
+    def _resolved(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         return replace(definition, primary_key=("id",)), USERS
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:

@@ -48,7 +48,8 @@ class SnapshotRig:
     def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         """As capture resolves it."""
         with closing(self.server.connect()) as connection:
-            return ServerTables(connection, "shapes").resolve(definition)
+            ((resolved, binding),) = ServerTables(connection, "shapes").resolve([definition])
+        return resolved, binding
 
     def define(self, *definitions: ShapeDefinition, starts_visible: bool = True) -> list[ShapeEntry]:
         """Register shapes, as the writers' job does what capture has published."""

@@ -41,7 +41,10 @@ class FakeTables:
         part = PartitionBinding(PARTITION, ("public", "part"), 1, "/742", published_by=("all tables",))
         self.later = {USERS: replace(self.tables[USERS], partitions=(part,))}
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+    def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
+        return [self._resolved(definition) for definition in definitions]
+
+    def _resolved(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         (found,) = (table for table in self.tables.values() if table.table == definition.table)
         return definition, found
 

@@ -43,7 +43,10 @@ class ScriptedTables:
     def wal_end(self) -> int:
         return LSN + 500
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
+    def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
+        return [self._resolved(definition) for definition in definitions]
+
+    def _resolved(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         table = self.table
         self.after_resolve()
         partitions = tuple(each.table for each in table.partitions)

@@ -1,0 +1,106 @@
+"""Shapes are completed from the catalog many at a time, as each would be alone, and refused with the same message."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+import psycopg2.extensions
+import pytest
+
+from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.server_tables import ServerTables
+from flushtracker.shapes.definition import ShapeDefinition
+
+_TABLES: Final = (
+    "CREATE TABLE plain (id int PRIMARY KEY, n int NOT NULL, s text)",
+    "CREATE TABLE whole (b text, a int, PRIMARY KEY (a, b))",
+    "ALTER TABLE whole REPLICA IDENTITY FULL",
+    "CREATE TABLE root (id int, part int, s text, PRIMARY KEY (part, id)) PARTITION BY LIST (part)",
+    "CREATE TABLE root_1 PARTITION OF root FOR VALUES IN (1)",
+    "CREATE TABLE root_2 (s text, part int NOT NULL, id int NOT NULL, PRIMARY KEY (part, id))",
+    "ALTER TABLE root ATTACH PARTITION root_2 FOR VALUES IN (2)",
+    "CREATE TABLE unpublished (id int PRIMARY KEY)",
+    "CREATE PUBLICATION listed FOR TABLE plain, whole, root",
+)
+PLAIN: Final = ("public", "plain")
+WHOLE: Final = ("public", "whole")
+ROOT: Final = ("public", "root")
+_GOOD: Final = (
+    ShapeDefinition("all", PLAIN),
+    ShapeDefinition("some", PLAIN, where="id = 1"),
+    ShapeDefinition("others", PLAIN, where="id = 2"),
+    ShapeDefinition("quoted", PLAIN, where="id = '4'"),
+    ShapeDefinition("range", PLAIN, where="id BETWEEN '1' AND '9'"),
+    ShapeDefinition("two columns", PLAIN, columns=("s", "id"), where="id = 3"),
+    ShapeDefinition("whole", WHOLE, where="b = 'x'"),
+    ShapeDefinition("whole by b", WHOLE, where="b = 'y'", primary_key=("b",)),
+    ShapeDefinition("root", ROOT),
+    ShapeDefinition("root 1", ROOT, where="part = 1"),
+    ShapeDefinition("root 2", ROOT, where="part = 2"),
+    ShapeDefinition("one partition", ROOT, where="part = 1", partitions=(("public", "root_1"),)),
+    ShapeDefinition("a leaf", ("public", "root_1"), where="part = 1"),
+)
+_REFUSED: Final = (
+    ShapeDefinition("other literal", PLAIN, where="id = 'x'"),
+    ShapeDefinition("other range", PLAIN, where="id BETWEEN '1' AND 'z'"),
+    ShapeDefinition("no key column", PLAIN, where="n = 1"),
+    ShapeDefinition("no column", PLAIN, columns=("id", "z")),
+    ShapeDefinition("no table", ("public", "none")),
+    ShapeDefinition("long name", ("public", "plain" + "x" * 60)),
+    ShapeDefinition("not published", ("public", "unpublished")),
+    ShapeDefinition("no sql", WHOLE, where="a ="),
+)
+
+
+class CountedCursor(psycopg2.extensions.cursor):
+    """Counts the statements of all connections."""
+
+    count = 0
+
+    def execute(self, *arguments: Any) -> None:
+        type(self).count += 1
+        super().execute(*arguments)
+
+
+@pytest.fixture
+def tables(postgres: LocalPostgres) -> Iterator[ServerTables]:
+    postgres.execute(*_TABLES)
+    with closing(postgres.connect()) as connection:
+        connection.cursor_factory = CountedCursor
+        yield ServerTables(connection, "listed")
+
+
+def outcome(tables: ServerTables, *definitions: ShapeDefinition) -> Any:
+    try:
+        return tables.resolve(definitions)
+    except FlushtrackerError as error:
+        return type(error), str(error)
+
+
+def test_shapes_are_completed_together_as_each_alone(tables: ServerTables) -> None:
+    """Also where several have the same form, so that only the first of them is bound to the table."""
+    alone = [outcome(tables, definition) for definition in _GOOD]
+    assert [[each] for each in tables.resolve(_GOOD)] == alone
+    assert [[each] for each in tables.resolve(_GOOD[::-1])] == alone[::-1]
+    keys = {definition.id: definition.primary_key for definition, _ in tables.resolve(_GOOD)}
+    assert (keys["all"], keys["whole"]) == (("id",), ("a", "b"))
+    assert keys["root"] == ("id", "part")
+
+
+def test_a_shape_among_many_is_refused_as_it_would_be_alone(tables: ServerTables) -> None:
+    """With its own id, whatever shapes of its form were accepted before; the first one that is wrong is named."""
+    for definition in _REFUSED:
+        kind, message = outcome(tables, definition)
+        assert issubclass(kind, ShapeError | PostgresError)
+        assert f"shape '{definition.id}'" in message
+        good = [replace(each, id=f"good {each.id}") for each in _GOOD]
+        assert outcome(tables, *good, definition, *_REFUSED) == (kind, message)
+
+
+def test_the_catalog_is_read_once_for_all_shapes(tables: ServerTables) -> None:
+    """Five hundred shapes took over five thousand statements."""
+    CountedCursor.count = 0
+    tables.resolve([replace(shape, id=f"{shape.id} {number}") for shape in _GOOD for number in range(100)])
+    assert 0 < CountedCursor.count < 20
