@@ -96,6 +96,7 @@ class CapturedSource:
             subscriptions = Subscriptions(self.name, self._prior.entries, self.outbox, tables, confirmed_lsn)
         else:
             subscriptions.connect(tables, confirmed_lsn)
+        subscriptions.check_routing()
         subscriptions.check_publication()
         subscriptions.check_tables()
         if not self._has_begun:

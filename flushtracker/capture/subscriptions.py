@@ -13,6 +13,8 @@ knows it, and routes resent transactions to the same shapes as the first time.
 - A shape with a snapshot is published again once its start is visible (:mod:`flushtracker.capture.start_visibility`).
 - A new *partition* is added to the shapes on its root before its first row is routed.
 - If the publication was altered, changes may not have been sent, and every shape ends.
+- If this release routes otherwise than the one before, the shapes that this concerns end, so that a resend reaches the
+  same shapes as the first time (:mod:`flushtracker.shapes.routing_version`).
 """
 
 import logging
@@ -24,11 +26,13 @@ from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
-from flushtracker.errors import listed
+from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.routing_version import reason_to_end as routing_reason
+from flushtracker.shapes.routing_version import routing_version
 from flushtracker.shapes.table_binding import TableBinding, conflict, reason_to_end
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation
@@ -82,7 +86,8 @@ class Subscriptions:
     def begin_source(self) -> None:
         """Register the source unless it has begun: fragments are published from here on, and shapes start later."""
         if self._source_entry is None:
-            entry = SourceEntry(self._source, self._first_starts_after, self._server.check_publication())
+            publication = self._server.check_publication()
+            entry = SourceEntry(self._source, self._first_starts_after, publication, routing_version())
             self._outbox.publish_entries([entry])
             self._source_entry = entry
 
@@ -154,6 +159,25 @@ class Subscriptions:
         self._put(entries)
         self._remove(entries)
         self._arrange_layers()
+
+    def check_routing(self) -> None:
+        """End the shapes that this release routes otherwise than the one before; before anything is routed.
+
+        Raises:
+            SlotError: a newer release has routed the source.
+        """
+        entry, version = self._source_entry, routing_version()
+        if entry is None or entry.routing == version:
+            return
+        if entry.routing > version:
+            raise SlotError(
+                f"source {self._source} was routed by rules of version {entry.routing}, but this release routes by "
+                f"version {version}: some changes would reach other shapes than before. Start the newer release"
+            )
+        found = {live.definition.id: routing_reason(live.definition, entry.routing) for live in self._registry.live}
+        self.end_shapes({shape_id: reason for shape_id, reason in found.items() if reason is not None})
+        self._source_entry = replace(entry, routing=version)
+        self._outbox.publish_entries([self._source_entry])
 
     def check_publication(self) -> None:
         """End every shape if the publication was altered: in between, changes may not have been sent.

@@ -87,15 +87,23 @@ class SourceEntry:
     """The start of a source: its first fragment follows ``starts_after``.
 
     ``publication`` identifies the publication as it was last seen; it changes whenever the publication is altered.
+    ``routing`` is the version of the rules by which it is routed (:mod:`flushtracker.shapes.routing_version`).
     """
 
     source: str
     starts_after: LogOffset
     publication: str
+    routing: int = 1
 
     def to_json(self) -> str:
+        # Without the key it is 1.
+        routing = {} if self.routing == 1 else {"routing": self.routing}
         return dump_event(
-            self.source, type="source", starts_after=offset_json(self.starts_after), publication=self.publication
+            self.source,
+            type="source",
+            starts_after=offset_json(self.starts_after),
+            publication=self.publication,
+            **routing,
         )
 
 
@@ -111,7 +119,8 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         return TableEntry(source, parse_table_binding(typed_field(fields, "binding", dict)))
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
-        return SourceEntry(source, starts_after, text_field(fields, "publication"))
+        routing = integer_field({"routing": 1, **fields}, "routing", 1)
+        return SourceEntry(source, starts_after, text_field(fields, "publication"), routing)
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table' or 'source'")
     return ShapeEntry(

@@ -116,6 +116,8 @@ class FakeWorld:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = tmp_path
+        self.where: dict[str, str] = {}
+        """The condition of each shape that has one, in every process's file."""
         self.define()
         self.topics: dict[str, list[bytes]] = {"fragments": [], "flushes": [], "shapes": [], "changes": []}
         self.acks: dict[str, int] = {}
@@ -161,7 +163,11 @@ class FakeWorld:
         return CaptureLoop(load_capture_config(config), self.stop)
 
     def _write_shapes(self, name: str, shape_ids: Iterable[str]) -> None:
-        shapes = [{"id": shape_id, "table": "public.users"} for shape_id in shape_ids]
+        shapes = [
+            {"id": shape_id, "table": "public.users"}
+            | ({"where": self.where[shape_id]} if shape_id in self.where else {})
+            for shape_id in shape_ids
+        ]
         new = self._folder / "new.yaml"
         new.write_text(yaml.safe_dump({"shapes": shapes}))
         new.rename(self._folder / f"{name}-shapes.yaml")

@@ -78,7 +78,7 @@ class WhereComparison:
         self._rng = Random(seed)  # noqa: S311 - a reproducible test
         self._seed = f"seed {seed}, {row_count} rows, collation {collation}"
         self._connection: Connection = server.connect(options="-c datestyle=ISO -c timezone=UTC")
-        self._rows = self._create(row_count, collation)
+        self.rows = self._create(row_count, collation)
         self._relation = self._describe()
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class WhereComparison:
                 done.differences.append(f"{self._seed}: where {condition}: {error}, but where accepts it")
             return
         done.counts["compared"] += 1
-        found = "".join(_outcome(matches, row) for row in self._rows)
+        found = "".join(outcome_of(matches, row) for row in self.rows)
         is_found = self._index_lookup(where)
         for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             if ours in ("z", "e") and _FOLDABLE.search(condition):
@@ -115,7 +115,7 @@ class WhereComparison:
                 done.counts["rows with an error that may be unnecessary"] += 1
                 continue
             difference = _difference(ours, theirs, done.counts)
-            row = self._rows[number]
+            row = self.rows[number]
             if theirs == "t" and not is_found(row):
                 difference = "the index does not find the row"
             if difference:
@@ -163,7 +163,7 @@ class WhereComparison:
         return [dict(zip(COLUMNS, row, strict=True)) for row in found]
 
 
-def _outcome(matches: Callable[[Row], bool | None], row: Row) -> str:
+def outcome_of(matches: Callable[[Row], bool | None], row: Row) -> str:
     try:
         return _LETTERS[matches(row)]
     except DecodeError as error:

@@ -272,6 +272,9 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
         '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0},"publication":"7.1"}'
     )
     assert parse_registry_entry(source.to_json()) == source
+    later = source.to_json()[:-1] + ',"routing":2}'
+    assert parse_registry_entry(later) == replace(source, routing=2)
+    assert replace(source, routing=2).to_json() == later
 
 
 def test_table_entry_is_read_and_written_unchanged() -> None:

@@ -57,7 +57,7 @@ TABLE = TableEntry(
 )
 
 
-@pytest.mark.parametrize("entry", [FULL, PLAIN, TABLE, SourceEntry("7/1/s", LogOffset(99, 0), "7.1")])
+@pytest.mark.parametrize("entry", [FULL, PLAIN, TABLE, SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3)])
 def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry | TableEntry) -> None:
     """Every field survives, also an absent one."""
     assert parse_registry_entry(entry.to_json()) == entry
