@@ -69,6 +69,8 @@ class SimulatedSource:
             return LogItem(offset, "delete", key, None, row), LogItem(inserted, "insert", f"{key}+", row, None)
         if rng.random() < 0.05:
             return (LogItem(offset, "truncate", None, None, None),)
+        if rng.random() < 0.05:
+            return (LogItem(offset, "truncate_partition", f'"public"."t"/{rng.randrange(3)}', None, None),)
         operation = rng.choice(_OPERATIONS)
         return (LogItem(offset, operation, key, None if operation == "delete" else row, None),)
 

@@ -7,10 +7,11 @@ as strict as in :mod:`flushtracker.events.stream_events`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
+    VERSION,
     dump_event,
     get_field,
     integer_field,
@@ -29,6 +30,9 @@ from flushtracker.events.table_binding_json import parse_table_binding, table_bi
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.log_offset import LogOffset
+
+_PARTITIONS_VERSION: Final = 2
+"""Of a shape whose keys have partitions: a program that does not know that would give its rows other keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class ShapeEntry:
         evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
         return dump_event(
             self.source,
+            version=_PARTITIONS_VERSION if self.definition.keys_have_partitions else VERSION,
             type="shape",
             shape_id=self.definition.id,
             definition=_definition_json(self.definition),
@@ -112,7 +117,7 @@ RegistryEntry: TypeAlias = ShapeEntry | TableEntry | SourceEntry
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
-    fields = load_event(text, "registry entry")
+    fields = load_event(text, "registry entry", _PARTITIONS_VERSION)
     kind = typed_field(fields, "type", str)
     source = name_field(fields, "source")
     if kind == "table":
@@ -153,6 +158,8 @@ def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
             "chunk_bytes": definition.flush.chunk_bytes,
         },
         "snapshot": bool(definition.snapshot),
+        # Only a shape on a partitioned table has the key.
+        **({"keys_have_partitions": True} if definition.keys_have_partitions else {}),
     }
 
 
@@ -177,6 +184,7 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **fields}, "joined")
         ),
+        keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
         snapshot=typed_field(fields, "snapshot", bool),
     )
 

@@ -1,7 +1,8 @@
-"""The JSON events of version 1 between capture, writers and tracker: one object per event, parsed and serialized here.
+"""The JSON events between capture, writers and tracker: one object per event, parsed and serialized here.
 
 Parsing is strict: a missing key, a wrong type or a contradiction between fields raises a :class:`DecodeError` that
-names the field. Keys that version 1 does not define are ignored.
+names the field. Unknown keys are ignored. Events have version 1, but 2 if a reader of version 1 would not understand
+them: shape changes with an item ``truncate_partition``.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, Final
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
     MAX_BIGINT,
+    VERSION,
     dump_event,
     get_field,
     integer_field,
@@ -30,7 +32,10 @@ _OPERATIONS: Final[dict[str, Operation]] = {
     "update": "update",
     "delete": "delete",
     "truncate": "truncate",
+    "truncate_partition": "truncate_partition",
 }
+_PARTITIONS_VERSION: Final = 2
+"""Of shape changes that truncate a partition."""
 
 
 @value(frozen=True, slots=True)
@@ -152,8 +157,10 @@ class ShapeChangesEvent:
     items: tuple[LogItem, ...] = ()
 
     def to_json(self) -> str:
+        has_partitions = any(item.operation == "truncate_partition" for item in self.items)
         return dump_event(
             self.source,
+            version=_PARTITIONS_VERSION if has_partitions else VERSION,
             shape_id=self.shape_id,
             xid=self.xid,
             follows=offset_json(self.follows),
@@ -167,7 +174,7 @@ class ShapeChangesEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "shape changes")
+        fields = load_event(text, "shape changes", _PARTITIONS_VERSION)
         event = cls(
             source=name_field(fields, "source"),
             shape_id=name_field(fields, "shape_id"),
@@ -209,8 +216,10 @@ def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
 def _item(fields: dict[str, Any]) -> LogItem:
     operation = typed_field(fields, "operation", str)
     if operation not in _OPERATIONS:
-        raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
+        raise DecodeError(f"operation is {operation!r:.40}, expected one of {', '.join(_OPERATIONS)}")
     key = None if get_field(fields, "key") is None else text_field(fields, "key")
+    if operation == "truncate_partition" and key is None:
+        raise DecodeError("truncate_partition has no key")
     return LogItem(
         offset_field(fields, "offset"), _OPERATIONS[operation], key, _row(fields, "value"), _row(fields, "old_value")
     )

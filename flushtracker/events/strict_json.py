@@ -21,8 +21,8 @@ MAX_BIGINT: Final = 2**63 - 1
 _T = TypeVar("_T")
 
 
-def dump_event(source: str, **fields: object) -> str:
-    return dump_json({"v": VERSION, "source": source, **fields})
+def dump_event(source: str, *, version: int = VERSION, **fields: object) -> str:
+    return dump_json({"v": version, "source": source, **fields})
 
 
 def dump_json(value: object) -> str:
@@ -32,10 +32,10 @@ def dump_json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def load_event(text: str | bytes, what: str) -> dict[str, Any]:
+def load_event(text: str | bytes, what: str, newest: int = VERSION) -> dict[str, Any]:
     """Parse one event and check its version; ``what`` names the kind of event in a ``DecodeError``.
 
-    A greater version is a ``NewerEventError``.
+    A version greater than ``newest`` is a ``NewerEventError``.
     """
     try:
         fields = _parse(text if isinstance(text, str) else text.decode())
@@ -46,9 +46,10 @@ def load_event(text: str | bytes, what: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
     version = get_field(fields, "v")
-    if type(version) is not int or version != VERSION:
-        kind = NewerEventError if type(version) is int and version > VERSION else DecodeError
-        raise kind(f"{what} has v {version!r:.40}, this program reads v {VERSION}")
+    if type(version) is not int or not VERSION <= version <= newest:
+        kind = NewerEventError if type(version) is int and version > newest else DecodeError
+        readable = VERSION if newest == VERSION else f"{VERSION} to {newest}"
+        raise kind(f"{what} has v {version!r:.40}, this program reads v {readable}")
     return fields
 
 

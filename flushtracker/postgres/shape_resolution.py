@@ -74,7 +74,12 @@ class _Table:
         primary_key = definition.primary_key
         if primary_key is None and self._is_unflagged:
             primary_key = self._primary_key or None
-        completed = replace(definition, primary_key=primary_key, partitions=definition.partitions or self._partitions)
+        completed = replace(
+            definition,
+            primary_key=primary_key,
+            partitions=definition.partitions or self._partitions,
+            keys_have_partitions=self.binding.is_partitioned,
+        )
         key = self._key_columns(Shape(completed))
         return completed if primary_key else replace(completed, primary_key=key)
 

@@ -1,23 +1,29 @@
 """Folding a shape's log: the rows that the shape has after some of the log's items.
 
-An insert sets a row, an update sets the columns that it names, a delete removes a row, and a truncate all of them. The
-items come in the order of their offsets. Values are PostgreSQL's text; a column that is absent from a row is unknown,
-an unchanged TOAST column that no item of the log has.
+An insert sets a row, an update sets the columns that it names, a delete removes a row, and a truncate all of them, or
+all of one partition: those whose keys begin with the item's. The items come in the order of their offsets. Values are
+PostgreSQL's text; a column that is absent from a row is unknown, an unchanged TOAST column that no item of the log has.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from flushtracker.errors import DecodeError
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT
+from flushtracker.shapes.item_key import partition_of
 
 Item = tuple[str, str | None, str | None]
 """Operation, key, and value as the text of a JSON object; rows ``commit`` and ``snapshot`` change nothing."""
 
+_Columns = dict[str, str | None]
+
 END_ROWS: Final = (COMMIT, SNAPSHOT)
 """The operations of rows that are not items: they end a transaction, or a snapshot."""
+
+TRUNCATE_PARTITION: Final = "truncate_partition"
+"""The operation that removes the rows of one partition; its key is what begins theirs."""
 
 UPDATE_WITHOUT_INSERT: Final = (
     "update of a row that the log has not inserted: the table had rows before the shape started, and the shape has no "
@@ -25,7 +31,7 @@ UPDATE_WITHOUT_INSERT: Final = (
 )
 
 
-def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
+def fold(items: Iterable[Item]) -> dict[str, _Columns]:
     """The rows by key.
 
     >>> fold([("insert", "7", '{"id":"7","name":"a"}'), ("update", "7", '{"name":null}'), ("commit", None, None)])
@@ -34,28 +40,46 @@ def fold(items: Iterable[Item]) -> dict[str, dict[str, str | None]]:
     Raises:
         DecodeError: an update names a row that the log has not inserted, or an item is not one of a shape's log.
     """
-    rows: dict[str, dict[str, str | None]] = {}
+    rows: dict[str, _Columns] = {}
+    # A TRUNCATE of the whole table is one item for each of its partitions, which may be many.
+    emptied = set[str]()
     for operation, key, value in items:
+        if operation in END_ROWS:
+            continue
+        if emptied and operation != TRUNCATE_PARTITION:
+            rows = _without(rows, emptied)
+            emptied.clear()
         if operation == "truncate":
             rows.clear()
-        elif operation in END_ROWS:
-            continue
         elif key is None:
             raise DecodeError(f"{operation} without a key in a shape's log")
-        elif operation == "insert":
-            rows[key] = _columns(value)
-        elif operation == "delete":
-            rows.pop(key, None)
-        elif operation != "update":
-            raise DecodeError(f"operation is {operation!r:.40}, expected insert, update, delete or truncate")
-        elif key in rows:
-            rows[key].update(_columns(value))
+        elif operation == TRUNCATE_PARTITION:
+            emptied.add(key)
         else:
-            raise DecodeError(UPDATE_WITHOUT_INSERT)
-    return rows
+            _apply(rows, operation, key, value)
+    return _without(rows, emptied)
 
 
-def _columns(value: str | None) -> dict[str, str | None]:
+def _apply(rows: dict[str, _Columns], operation: str, key: str, value: str | None) -> None:
+    """Change one row."""
+    if operation == "insert":
+        rows[key] = _columns(value)
+    elif operation == "delete":
+        rows.pop(key, None)
+    elif operation != "update":
+        raise DecodeError(f"operation is {operation!r:.40}, which is none of a shape's log")
+    elif key in rows:
+        rows[key].update(_columns(value))
+    else:
+        raise DecodeError(UPDATE_WITHOUT_INSERT)
+
+
+def _without(rows: dict[str, _Columns], partitions: Set[str]) -> dict[str, _Columns]:
+    """The rows that are in none of the ``partitions``."""
+    return {key: row for key, row in rows.items() if partition_of(key) not in partitions} if partitions else rows
+
+
+def _columns(value: str | None) -> _Columns:
     try:
         columns = json.loads(value or "null")
     except ValueError as error:

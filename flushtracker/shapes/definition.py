@@ -29,8 +29,10 @@ class ShapeDefinition:
     catalog. ``columns`` is ``None`` for all columns, ``primary_key`` is ``None`` for the relation's own key.
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog. ``joined``: of
     those that it got later, each with the commit LSN of the first transaction that changed it. Before, it had no rows.
-    ``snapshot``: whether the shape also has the rows that its table had before it was added; ``None`` if that is not
-    stated. ``where_at``: the file and the line of ``where``, for messages; empty if it does not come from a file.
+    ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
+    emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
+    rows that its table had before it was added; ``None`` if that is not stated. ``where_at``: the file and the line of
+    ``where``, for messages; empty if it does not come from a file.
     """
 
     id: str
@@ -43,6 +45,7 @@ class ShapeDefinition:
     depends_on: tuple[str, ...] = ()
     flush: FlushPolicy = FlushPolicy()
     joined: tuple[tuple[TableName, int], ...] = ()
+    keys_have_partitions: bool = False
     snapshot: bool | None = None
     where_at: str = field(default="", compare=False, repr=False)
 

@@ -283,7 +283,7 @@ def _items(bound: BoundShape, change: Change, truncations: MutableMapping[str, T
     own = bound.filter(change)
     if own is None:
         return ()
-    if definition.partitions:
+    if definition.partitions and not definition.keys_have_partitions:
         before = truncations.get(definition.id, Truncation())
         truncations[definition.id], has_effect = truncated(definition, before, change)
         if not has_effect:

@@ -1,8 +1,15 @@
 """The text of a row's key, and its parts. Executors use this module, so it imports nothing that conditions need."""
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from flushtracker.wal.changes import TableName
+
+PARTITION: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/[0-9]+(?=/)'
+"""The part of a key that names the row's partition, if it names one; also for Spark."""
+
+_PARTITION: Final = re.compile(PARTITION)
 
 
 def quoted(text: str) -> str:
@@ -13,6 +20,21 @@ def quoted(text: str) -> str:
 def table_prefix(table: TableName) -> str:
     """Schema and name as SQL writes them, both quoted."""
     return ".".join(map(quoted, table))
+
+
+def partition_prefix(table: TableName, partition: int) -> str:
+    """What begins the keys of the rows in one partition, by its OID; names may be used again.
+
+    >>> partition_of(partition_prefix(("public", "events"), 16403) + key_values(["7"]))
+    '"public"."events"/16403'
+    """
+    return f"{table_prefix(table)}/{partition}"
+
+
+def partition_of(key: str) -> str | None:
+    """The :func:`partition_prefix` of a row's key, ``None`` if the key does not name a partition."""
+    found = _PARTITION.match(key)
+    return None if found is None else found[0]
 
 
 def key_values(values: Iterable[str | None]) -> str:

@@ -7,7 +7,8 @@ insert        value: the whole row                           the same
 update        value: the key and the columns that changed    value: the whole row;
                                                              old_value: the changed columns' old values
 delete        value: the key                                 value: the whole old row
-truncate      no key, no value                               the same
+truncate      no key, no value; of a partition, if keys      the same
+              have partitions: what begins those keys
 ============  =============================================  ================================================
 
 "Whole" means the columns of the shape that the server sent: of an old row it sends only the replica identity, and of an
@@ -36,6 +37,8 @@ def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
     """
     match change:
         case Truncate():
+            if shape.definition.keys_have_partitions:
+                return (LogItem(change.offset, "truncate_partition", shape.key_prefix),)
             return (LogItem(change.offset, "truncate"),)
         case Insert():
             return (_insert(shape, change, change.offset, change.new),)

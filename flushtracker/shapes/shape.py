@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.item_key import table_prefix
+from flushtracker.shapes.item_key import partition_prefix, table_prefix
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
@@ -43,7 +43,10 @@ class BoundShape:
     matches: Callable[[Row], bool | None] | None
     """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
     key_prefix: str
-    """The table as the shape's keys name it: the definition's, even for rows of its partitions."""
+    """What begins the keys of the relation's rows: the definition's table, also for rows of its partitions.
+
+    If keys have partitions, the relation's OID follows.
+    """
     has_all_columns: bool
     """Whether ``columns`` are all of the relation's."""
     enums: _LabelParsers
@@ -226,8 +229,14 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
-    prefix, enums = table_prefix(definition.table), _label_parsers(relation, chosen)
+    prefix, enums = _key_prefix(definition, relation), _label_parsers(relation, chosen)
     return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums)
+
+
+def _key_prefix(definition: ShapeDefinition, relation: Relation) -> str:
+    if definition.keys_have_partitions:
+        return partition_prefix(definition.table, relation.relation_id)
+    return table_prefix(definition.table)
 
 
 def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, remedy: str) -> None:

@@ -15,7 +15,8 @@ from flushtracker.delta.log.column_types import decimal_places
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.table import SCHEMA
-from flushtracker.shape_log.fold import END_ROWS, UPDATE_WITHOUT_INSERT
+from flushtracker.shape_log.fold import END_ROWS, TRUNCATE_PARTITION, UPDATE_WITHOUT_INSERT
+from flushtracker.shapes.item_key import PARTITION
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
 
@@ -90,6 +91,9 @@ class SparkShapeLogReader:
         """
         shape = self._reader.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
         items = self._rows(shape).where(~F.col("operation").isin(*END_ROWS))
+        entry = shape.entry
+        if entry is None or entry.definition.keys_have_partitions:
+            items = _without_emptied_partitions(items)
         cells = _current_cells(items)
         types = shape.columns
         names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
@@ -107,6 +111,16 @@ class SparkShapeLogReader:
             .where(shape.counted(after))
             .select(SCHEMA.names)
         )
+
+
+def _without_emptied_partitions(items: DataFrame) -> DataFrame:
+    """The items without those of rows that a later truncate of their partition has removed."""
+    is_emptying = F.col("operation") == TRUNCATE_PARTITION
+    last = F.max(F.struct("tx_offset", "op_offset")).alias("emptied_at")
+    emptied = items.where(is_emptying).groupBy(F.col("key").alias("partition")).agg(last)
+    rows = items.where(~is_emptying).withColumn("partition", F.regexp_extract("key", PARTITION, 0))
+    is_left = F.col("emptied_at").isNull() | (F.struct("tx_offset", "op_offset") > F.col("emptied_at"))
+    return rows.join(F.broadcast(emptied), "partition", "left").where(is_left).drop("partition", "emptied_at")
 
 
 def _current_cells(items: DataFrame) -> DataFrame:

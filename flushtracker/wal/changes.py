@@ -14,7 +14,7 @@ from flushtracker.wal.value import value
 Row: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = tuple[str, str]
 """Schema and name, unquoted."""
-Operation: TypeAlias = Literal["insert", "update", "delete", "truncate"]
+Operation: TypeAlias = Literal["insert", "update", "delete", "truncate", "truncate_partition"]
 
 
 FIRST_USER_TYPE: Final = 10_000
@@ -210,6 +210,7 @@ class TransactionFragment:
 class LogItem:
     """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where the operation has none.
 
+    ``truncate_partition`` removes all rows whose keys begin with its own; the other operations concern one row, or all.
     A column that is absent from ``value`` is not NULL, but unchanged or unknown.
     """
 

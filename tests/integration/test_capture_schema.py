@@ -26,6 +26,12 @@ _PARTS: Final = (
     "CREATE TABLE {t}_a PARTITION OF {t} FOR VALUES FROM (0) TO (10)",
     "CREATE TABLE {t}_b PARTITION OF {t} FOR VALUES FROM (10) TO (20)",
 )
+_NESTED: Final = (
+    "CREATE TABLE {t}_a PARTITION OF {t} FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id)",
+    "CREATE TABLE {t}_a1 PARTITION OF {t}_a FOR VALUES FROM (0) TO (5)",
+    "CREATE TABLE {t}_a2 PARTITION OF {t}_a FOR VALUES FROM (5) TO (10)",
+    "CREATE TABLE {t}_b PARTITION OF {t} FOR VALUES FROM (10) TO (20)",
+)
 _PLAIN: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int)"
 
 
@@ -320,12 +326,50 @@ STORIES: Final = (
         None,
         create=_PARTITIONED,
     ),
-    Story("one partition truncated", ("TRUNCATE {t}_a",), "partition", create=_PARTITIONED),
+    Story("one partition truncated", ("TRUNCATE {t}_a",), None, create=_PARTITIONED),
     Story(
         "one partition truncated and filled again",
         ("BEGIN; TRUNCATE {t}_a; INSERT INTO {t} VALUES (4, 'x'); COMMIT",),
-        "partition",
+        None,
         create=_PARTITIONED,
+    ),
+    Story(
+        "one partition with partitions truncated",
+        ("TRUNCATE {t}_a", "INSERT INTO {t} VALUES (1, 'x')"),
+        None,
+        create=(_ROOT, *_NESTED),
+        first="INSERT INTO {t} VALUES (1, 'a'), (6, 'b'), (11, 'c')",
+    ),
+    Story(
+        "one partition of a partition truncated",
+        ("TRUNCATE {t}_a2",),
+        None,
+        create=(_ROOT, *_NESTED),
+        first="INSERT INTO {t} VALUES (1, 'a'), (6, 'b'), (11, 'c')",
+    ),
+    Story(
+        "one partition truncated of a table that is a partition itself",
+        ("TRUNCATE {t}_a", "INSERT INTO {t}_root VALUES (1, 'x')"),
+        None,
+        create=(
+            "CREATE TABLE {t}_root (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+            "CREATE TABLE {t} PARTITION OF {t}_root FOR VALUES FROM (0) TO (20) PARTITION BY RANGE (id)",
+            *_PARTS,
+        ),
+        first="INSERT INTO {t}_root VALUES (1, 'a'), (6, 'b'), (11, 'c')",
+    ),
+    Story(
+        "row moved to another partition, which is truncated",
+        ("UPDATE {t} SET id = 12 WHERE id = 1", "TRUNCATE {t}_b", "UPDATE {t} SET id = 13 WHERE id = 2"),
+        None,
+        create=_PARTITIONED,
+    ),
+    Story(
+        "partition truncated that has no row of the shape",
+        ("INSERT INTO {t} VALUES (11, 'c')", "TRUNCATE {t}_b", "INSERT INTO {t} VALUES (3, 'x')"),
+        None,
+        create=_PARTITIONED,
+        where="id < 10",
     ),
     Story(
         "each partition truncated in one transaction",
@@ -465,7 +509,7 @@ def test_partition_that_is_created_and_filled_in_one_transaction_keeps_the_shape
 
 
 def test_truncate_that_is_sent_again_after_another_partition_got_rows_keeps_the_shape(rig: CaptureRig) -> None:
-    """It was a TRUNCATE of all partitions that the table had then."""
+    """It was a TRUNCATE of the partitions that the table had then."""
     rig.server.execute(*(text.format(t="t") for text in _PARTITIONED))
     rig.define(shape("t", "public.t"))
     capture = rig.start()
@@ -476,7 +520,8 @@ def test_truncate_that_is_sent_again_after_another_partition_got_rows_keeps_the_
     capture.stop()
     rig.start()
     rig.execute_and_wait("INSERT INTO t VALUES (22, 'd')")
-    rig.wait(lambda: rig.operations("t") == ["insert", "truncate", "insert", "insert"], "the last row")
+    emptied = ["truncate_partition"] * 2
+    rig.wait(lambda: rig.operations("t") == ["insert", *emptied, "insert", "insert"], "the last row")
     assert rig.registry()["t"].removed_at is None
 
 
@@ -494,5 +539,6 @@ def test_partition_that_is_sent_again_under_an_earlier_name_does_not_join(rig: C
     capture.stop()
     rig.start()
     rig.execute_and_wait("INSERT INTO t VALUES (3, 'c')")
-    rig.wait(lambda: rig.operations("after") == ["truncate", "insert", "insert"], "the last row")
+    emptied = ["truncate_partition"] * 2
+    rig.wait(lambda: rig.operations("after") == [*emptied, "insert", "insert"], "the last row")
     assert rig.registry()["after"].removed_at is None

@@ -43,9 +43,10 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(({name: row.get(name) for name in names} for row in rows), key=repr)
 
 
-def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log: str) -> None:
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log: str, partitions: int) -> None:
     """Random logs with truncates, partial updates, moved keys and an open transaction; the rows and the log."""
-    made = RandomLog(2, shape_ids=["users", "it's"])
+    made = RandomLog(2, shape_ids=["users", "it's"], partitions=partitions)
     for number in range(8):
         rows = [row for _ in range(4) for row in made.transaction(most_items=12)]
         append(log, rows)
@@ -54,7 +55,8 @@ def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log
     append(log, [item((made.tx + 50, 0), "truncate", shape_id=shape_id) for shape_id in made.shape_ids])
     here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)
     for shape_id, states in made.at.items():
-        at, _ = states[len(states) // 2]
+        at, then = states[len(states) // 2]
+        assert ordered(here.read_rows(shape_id, at).rows.to_pylist()) == ordered(list(then.values()))
         for offset in (None, at):
             expected, found = here.read_rows(shape_id, offset), there.read_rows(shape_id, offset)
             assert found.bound == expected.bound

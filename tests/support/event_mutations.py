@@ -81,9 +81,10 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
     while True:
         lsn, op = rng.choice([2000, 2**62]), rng.choice([0, 4])
         rows: list[Row | None] = [None, {"id": "7", "naïve🙂": None}, {}, {'q"}x{': "a\nb"}]
-        operations: list[Operation] = ["insert", "update", "delete", "truncate"]
+        operations: list[tuple[Operation, str | None]] = [("insert", "k"), ("update", None), ("delete", "k")]
+        operations += [("truncate", None), ("truncate_partition", '"public"."t"/7')]
         items = [
-            LogItem(LogOffset(lsn, op + i), rng.choice(operations), rng.choice(["k", None]), *rng.sample(rows, 2))
+            LogItem(LogOffset(lsn, op + i), *rng.choice(operations), *rng.sample(rows, 2))
             for i in range(rng.choice([0, 1, 2]))
         ]
         event = ShapeChangesEvent(

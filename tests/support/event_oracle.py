@@ -1,4 +1,4 @@
-"""What an event is, by definition: RFC 8259's grammar, read character by character, and version 1's keys as a table.
+"""What an event is, by definition: RFC 8259's grammar, read character by character, and the keys as a table.
 
 Shares no code with :mod:`flushtracker.events`. Parsed numbers are ``int`` where they are written as integers, otherwise
 ``float``.
@@ -16,7 +16,7 @@ _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\
 
 
 class NotAnEventError(Exception):
-    """The text is no event of version 1."""
+    """The text is no event."""
 
 
 class _Parser:
@@ -196,16 +196,21 @@ def _row(value: Any) -> bool:
     return value is None or (type(value) is dict and all(v is None or type(v) is str for v in value.values()))
 
 
+_OPERATIONS: Final = {"insert", "update", "delete", "truncate", "truncate_partition"}
+
+
 def _item(value: Any) -> bool:
-    return _object(
+    is_item = _object(
         offset=_offset(0),
-        operation=lambda name: type(name) is str and name in {"insert", "update", "delete", "truncate"},
+        operation=lambda name: type(name) is str and name in _OPERATIONS,
         key=_nullable(_text),
-    )(value) and all(_row(value.get(name)) for name in ("value", "old_value"))
+    )(value)
+    has_key = is_item and (value["operation"] != "truncate_partition" or value["key"] is not None)
+    return has_key and all(_row(value.get(name)) for name in ("value", "old_value"))
 
 
 _SHAPE_CHANGES: Final = _object(
-    v=_integer(1, 1),
+    v=_integer(1, 2),
     source=_name,
     shape_id=_name,
     xid=_integer(0),
@@ -243,6 +248,6 @@ def parse_event(stream: str, data: bytes) -> dict[str, Any]:
     """The event of ``stream`` in ``data``, with all its keys; raises ``NotAnEventError``."""
     event = parse_json(data)
     if not _EVENT[stream](event):
-        raise NotAnEventError("not the keys of version 1")
+        raise NotAnEventError("not the keys of an event")
     found: dict[str, Any] = event
     return found

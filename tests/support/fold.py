@@ -13,6 +13,9 @@ def fold_items(items: Iterable[LogItem], first: Mapping[str, Mapping[str, str]] 
     rows: dict[str, dict[str, str | None]] = {key: dict(row) for key, row in first.items()}
     for item in items:
         key = item.key or ""
+        if item.operation == "truncate_partition":
+            rows = {other: row for other, row in rows.items() if not other.startswith(key + "/")}
+            continue
         if item.operation == "truncate":
             rows.clear()
         elif item.operation == "delete":

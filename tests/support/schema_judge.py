@@ -8,7 +8,7 @@ from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after
-from flushtracker.shapes.item_key import key_text
+from flushtracker.shapes.item_key import key_values, partition_prefix, table_prefix
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import CaptureRig
@@ -75,12 +75,15 @@ class SchemaJudge:
         if missing or not columns:
             raise PostgresError(f"there is no {missing or shape.table}")
         chosen = [name for name in columns if name in listed or name in key]
-        texts = ", ".join(f"{name}::text" for name in chosen)
+        has_partitions = self.entries[shape.id].definition.keys_have_partitions
+        texts = ", ".join(["tableoid::bigint", *(f"{name}::text" for name in chosen)])
         where = f" WHERE {WHERE[shape.kind]}" if shape.kind in WHERE else ""
         found = {}
-        for row in rows(self._session, f"SELECT {texts} FROM public.{shape.table}{where}"):  # noqa: S608  own names
+        table = ("public", shape.table)
+        for oid, *row in rows(self._session, f"SELECT {texts} FROM public.{shape.table}{where}"):  # noqa: S608  own names
             value = dict(zip(chosen, row, strict=True))
-            text = key_text(("public", shape.table), [value[name] for name in key])
+            prefix = partition_prefix(table, oid) if has_partitions else table_prefix(table)
+            text = prefix + key_values([value[name] for name in key])
             if text in found:
                 raise PostgresError(f"two rows have the key {text}")
             found[text] = {name: text for name, text in value.items() if text is not None}

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from flushtracker.delta.log.table import SCHEMA
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.shapes.item_key import key_values, partition_prefix
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 SOURCE = "7301/1/shapes"
@@ -80,6 +81,8 @@ class RandomLog:
     rows: dict[str, dict[str, dict[str, str | None]]] = field(default_factory=dict)
     at: dict[str, list[tuple[LogOffset, dict[str, dict[str, str | None]]]]] = field(default_factory=dict)
     """For each shape, the last item's offset of each transaction, and the rows after it."""
+    partitions: int = 0
+    """How many partitions the keys name; 0: none."""
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)  # noqa: S311  a reproducible log
@@ -112,10 +115,16 @@ class RandomLog:
 
     def _change(self, shape_id: str, op: int) -> Iterator[Row]:
         rows, number = self.rows[shape_id], self._random.randrange(self.keys)
-        key, offset = f"k{number}", (self.tx, op)
+        offset = (self.tx, op)
+        key = self._key(number)
         text = self._random.choice([None, "", "x", 'a"b\\c', "Grüße\n", str(self._random.random())])
         draw = self._random.random()
-        if draw < 0.04:
+        if draw < 0.1 and self.partitions:
+            partition = partition_prefix(("public", "t"), self._random.randrange(self.partitions))
+            for gone in [key for key in rows if key.startswith(f"{partition}/")]:
+                del rows[gone]
+            yield item(offset, "truncate_partition", partition, shape_id=shape_id)
+        elif draw < 0.04:
             rows.clear()
             yield item(offset, "truncate", shape_id=shape_id)
         elif key not in rows:
@@ -124,7 +133,7 @@ class RandomLog:
         elif draw < 0.3:
             del rows[key]
             yield item(offset, "delete", key, {"id": key}, shape_id=shape_id)
-        elif draw < 0.5 and (free := [f"k{n}" for n in range(self.keys) if f"k{n}" not in rows]):
+        elif draw < 0.5 and (free := [each for each in map(self._key, range(self.keys)) if each not in rows]):
             # An update that changes the key.
             moved = self._random.choice(free)
             rows[moved] = {**rows.pop(key), "id": moved}
@@ -134,6 +143,11 @@ class RandomLog:
             changed = {self._random.choice(["a", "b", "c"]): text}
             rows[key].update(changed)
             yield item(offset, "update", key, {"id": key, **changed}, shape_id=shape_id)
+
+    def _key(self, number: int) -> str:
+        if not self.partitions:
+            return f"k{number}"
+        return partition_prefix(("public", "t"), number % self.partitions) + key_values([f"k{number}"])
 
 
 def append_transactions(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flushtracker.shapes.item_key import key_text
+from flushtracker.shapes.item_key import key_values, partition_prefix, table_prefix
 from tests.support.capture_rig import CaptureRig
 from tests.support.fold import fold_items
 
@@ -39,12 +39,12 @@ def outcome(
     wanted = names if columns is None else [column for column in names if column in columns]
     if not names:
         return Outcome(None, fold_items(rig.items(shape_id)), {"the table": "is gone"})
-    texts = ", ".join(f"{column}::text" for column in wanted)
+    texts = ", ".join(["tableoid::bigint", *(f"{column}::text" for column in wanted)])
     found = rig.server.execute(f"SELECT {texts} FROM {name} WHERE {where or True}")  # noqa: S608  the test's own names
     query = {}
-    for row in found:
+    has_partitions = entry.definition.keys_have_partitions
+    for oid, *row in found:
         value = dict(zip(wanted, row, strict=True))
-        query[key_text(("public", name), [value["id"]])] = {
-            column: text for column, text in value.items() if text is not None
-        }
+        prefix = partition_prefix(("public", name), oid) if has_partitions else table_prefix(("public", name))
+        query[prefix + key_values([value["id"]])] = {column: text for column, text in value.items() if text is not None}
     return Outcome(None, fold_items(rig.items(shape_id)), query)

@@ -93,6 +93,9 @@ def _apply(rows: Rows, items: Iterable[LogItem]) -> list[str]:
         key = item.key or ""
         if item.operation == "truncate":
             rows.clear()
+        elif item.operation == "truncate_partition":
+            for other in [other for other in rows if other.startswith(key + "/")]:
+                del rows[other]
         elif (item.operation == "insert") == (key in rows):
             faults.append(f"{item.operation} of {key} cannot follow")
         elif item.operation == "delete":

@@ -29,7 +29,7 @@ from flushtracker.tracking.fragment_chain import FragmentChain
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup, check_group_version
 from flushtracker.tracking.source_tracker import ChainReport
-from flushtracker.wal.changes import Commit
+from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.group_view import ShapeView, shapes_of
 
@@ -275,6 +275,34 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     later = source.to_json()[:-1] + ',"routing":2}'
     assert parse_registry_entry(later) == replace(source, routing=2)
     assert replace(source, routing=2).to_json() == later
+
+
+def test_formats_with_partitions_have_a_version_that_earlier_releases_refuse() -> None:
+    """They would give rows other keys, or not empty a partition. All other entries and events keep version 1."""
+    definition = ShapeDefinition("a", ("public", "t"), partitions=(("public", "p"),), keys_have_partitions=True)
+    entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0))
+    text = (
+        '{"v":2,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
+        '"where":null,"replica":"default","primary_key":null,"partitions":[["public","p"]],"depends_on":[],'
+        '"flush":{"bytes":null,"interval_ms":null,"chunk_bytes":null},"snapshot":false,"keys_have_partitions":true},'
+        '"table_oid":16385,"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":null,"ended_because":null,'
+        '"starts_visible":false}'
+    )
+    assert entry.to_json() == text
+    assert parse_registry_entry(text) == replace(entry, definition=replace(definition, snapshot=False))
+    item = LogItem(LogOffset(9, 2), "truncate_partition", '"public"."t"/16403')
+    event = ShapeChangesEvent(
+        "s", "a", 7, LogOffset(8, 0), LogOffset(9, 2), start=False, has_begin=True, commit=None, items=(item,)
+    )
+    text = (
+        '{"v":2,"source":"s","shape_id":"a","xid":7,"follows":{"tx_offset":8,"op_offset":0},"start":false,'
+        '"last_log_offset":{"tx_offset":9,"op_offset":2},"has_begin":true,"commit":null,"items":[{"offset":{'
+        '"tx_offset":9,"op_offset":2},"operation":"truncate_partition","key":"\\"public\\".\\"t\\"/16403"}]}'
+    )
+    assert event.to_json() == text
+    assert ShapeChangesEvent.from_json(text) == event
+    rows = replace(event, items=(replace(item, operation="insert", key='"public"."t"/16403/"1"', value={"id": "1"}),))
+    assert rows.to_json().startswith('{"v":1,')
 
 
 def test_table_entry_is_read_and_written_unchanged() -> None:

@@ -25,6 +25,7 @@ FULL = ShapeEntry(
         depends_on=("users",),
         flush=FlushPolicy(10, 20, 30),
         joined=((("public", "users_1"), 150),),
+        keys_have_partitions=True,
         snapshot=True,
     ),
     16400,
@@ -84,11 +85,12 @@ def _changed(path: str, value: object) -> str:
         ("definition.replica", "nothing", "replica is 'nothing'"),
         ("definition.flush.bytes", 0, "bytes is 0"),
         ("definition.snapshot", None, "snapshot has type NoneType, expected bool"),
+        ("definition.keys_have_partitions", 1, "keys_have_partitions has type int, expected bool"),
         ("starts_visible", 1, "starts_visible has type int, expected bool"),
         ("evicted_at_ms", -1, "evicted_at_ms is -1"),
         ("evicted_at_ms", "now", "evicted_at_ms has type str, expected int"),
         ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
-        ("v", 2, "registry entry has v 2"),
+        ("v", 3, "registry entry has v 3, this program reads v 1 to 2"),
     ],
 )
 def test_a_malformed_field_is_named(path: str, value: object, message: str) -> None:
