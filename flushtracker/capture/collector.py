@@ -7,6 +7,8 @@ transaction more changes from below ``wal_end`` will follow.
 A row of a table without shapes is counted but not decoded. No shape misses it: a shape that is added now starts after
 the open transaction, and a table's partitioned ancestors are looked up when its relation arrives, before its rows. Rows
 that a table received before it became a partition do not belong to the root's shapes, even in the same transaction.
+For the same reasons, the columns of a row that are decoded are those that shapes read when its transaction began, or
+when its relation was described again since.
 
 A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
 """
@@ -88,6 +90,8 @@ class Collector:
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
         self._tables: dict[int, TableName] = {}
+        # The relations for which the converter knows what to read in the open transaction.
+        self._narrowed: set[int] = set()
         subscriptions.router.forget_open_transaction()
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
@@ -124,6 +128,8 @@ class Collector:
             if self._is_unwanted(message.relation_id):
                 self._converter.skip_row()
                 return ()
+            if message.relation_id not in self._narrowed:
+                self._narrow(message.relation_id)
         elif isinstance(message, Begin):
             self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
@@ -135,8 +141,15 @@ class Collector:
         table = self._tables.get(relation_id)
         return table is not None and not self.subscriptions.router.has_shapes_on(table)
 
+    def _narrow(self, relation_id: int) -> None:
+        """Have only those columns decoded that shapes read; the converter refuses a relation that was not described."""
+        if (table := self._tables.get(relation_id)) is not None:
+            self._converter.read_only(relation_id, self.subscriptions.router.columns_read(table))
+            self._narrowed.add(relation_id)
+
     def _begin(self, transaction: TransactionIdentity) -> None:
         self._open = transaction
+        self._narrowed.clear()
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
         self.subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
@@ -148,6 +161,7 @@ class Collector:
             raise DecodeError("a relation arrived before any transaction; connect again")
         self.subscriptions.handle_relation(relation, self._open)
         self._tables[relation.relation_id] = relation.table
+        self._narrowed.discard(relation.relation_id)
 
     def _publish(self, fragment: TransactionFragment) -> None:
         routed = self._route(fragment)

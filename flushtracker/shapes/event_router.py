@@ -97,6 +97,15 @@ class EventRouter:
         """Whether a change of ``table`` may concern any shape."""
         return table in self._by_table
 
+    def columns_read(self, table: TableName) -> frozenset[str] | None:
+        """The columns that shapes on ``table`` read, apart from those of its own key; ``None``: all.
+
+        No other value of a row is needed. A shape that is added later gets nothing of the open transaction, so a row
+        needs the columns that were read when its transaction began, or its relation was described in it.
+        """
+        index = self._by_table.get(table)
+        return frozenset() if index is None else index.columns_read
+
     def used_columns(self, shape_id: str) -> frozenset[str] | None:
         """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
         return self._registered[shape_id].shape.used_columns

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from flushtracker.errors import ShapeError
+from flushtracker.shapes.column_use import ColumnUse
 from flushtracker.shapes.shape import BoundShape, Shape, filled_new_row
 from flushtracker.shapes.shape_lookups import Lookup, Placement, new_lookup
 from flushtracker.shapes.where.value_range import ValueRange
@@ -76,6 +77,7 @@ class ShapeIndex:
         # A heap, by `starts_after`, of the shapes not yet in a lookup; it may still contain removed shapes.
         self._unplaced: list[tuple[int, int, IndexedShape]] = []
         self._added = 0
+        self._use = ColumnUse()
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -84,8 +86,14 @@ class ShapeIndex:
     def shape_ids(self) -> Collection[str]:
         return self._shapes.keys()
 
+    @property
+    def columns_read(self) -> frozenset[str] | None:
+        """See :attr:`ColumnUse.columns`."""
+        return self._use.columns
+
     def add(self, shape: Shape, starts_after: int) -> None:
         """Add a shape."""
+        self._use.add(shape)
         indexed = self._shapes[shape.definition.id] = IndexedShape(shape, starts_after)
         heappush(self._unplaced, (starts_after, self._added, indexed))
         self._added += 1
@@ -93,6 +101,7 @@ class ShapeIndex:
     def remove(self, shape_id: str) -> None:
         """Remove a shape of this index; the cost grows with the number of shapes found by the same values."""
         indexed = self._shapes.pop(shape_id)
+        self._use.remove(indexed.shape)
         if not indexed.is_placed or self._relation is None:
             return
         placement = Placement.of(indexed.shape, self._relation)

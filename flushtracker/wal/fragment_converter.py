@@ -10,12 +10,13 @@ bounded, and so does the size of the events that a fragment becomes. Only a sing
   commit, even in a transaction of exactly n × ``max_batch_size`` changes.
 - Where a transaction is cut is not part of its identity: with other limits, a resend cuts it elsewhere.
 - Operations are numbered 0, 2, 4, …, because an update that changes a primary key may later become two operations.
-- A row that no shape needs is not decoded (``skip_row``): it uses up its number and nothing else.
+- A row that no shape needs is not decoded (``skip_row``): it uses up its number and nothing else. Of other rows, only
+  the columns that shapes read are decoded (``read_only``).
 - A Relation message applies to the changes after it, even in mid-transaction. Earlier changes keep the relation they
   arrived with.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -119,6 +120,13 @@ class FragmentConverter:
                 return (self._commit(self._open_transaction("Commit"), message),)
         # An Origin, a Type and a LogicalMessage change no table.
         return ()
+
+    def read_only(self, relation_id: int, columns: Collection[str] | None) -> None:
+        """Of the relation's rows after this, decode these columns and the key's alone, or all if it is ``None``.
+
+        A new Relation message ends this. Raises ``DecodeError`` if the relation was not described.
+        """
+        self._reader(relation_id).read_only(columns)
 
     def skip_row(self) -> None:
         """Count a row that no shape needs without putting it into a fragment; call it instead of :meth:`handle`.

@@ -1,12 +1,16 @@
 """``RowReader``: reads the Insert, Update and Delete messages of one relation.
 
-Most of the stream passes through here, so a value goes from the message's bytes into its row in one step. The bytes are
-untrusted, as in :mod:`~flushtracker.wal.pgoutput`.
+Most of the stream passes through here, so a value goes from the message's bytes into its row in one step, and a value
+that no shape reads is skipped: it is absent from its row, like one that the server did not send. The bytes are
+untrusted, as in :mod:`~flushtracker.wal.pgoutput`, apart from those of skipped values, whose text is not decoded, and
+from what follows the last value that is read.
 """
 
+from collections.abc import Collection
+from itertools import groupby
 from struct import Struct
 from struct import error as StructError  # noqa: N812  # a class, despite its lower-case name
-from typing import Final
+from typing import Final, TypeAlias
 
 from flushtracker.errors import DecodeError
 from flushtracker.wal.changes import (
@@ -30,6 +34,9 @@ _FIRST: Final = 5
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _read_length: Final = Struct(">i").unpack_from
 
+_Run: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""Neighbouring columns: those to skip, and those after them to read."""
+
 
 class RowReader:
     """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.changes.change_bytes`."""
@@ -39,6 +46,31 @@ class RowReader:
         self._names = tuple(column.name for column in relation.columns)
         self._key_columns = relation.key_columns
         self._row_bytes = relation_row_bytes(relation)
+        self._columns: Collection[str] | None = None
+        self._runs: tuple[_Run, ...] = (((), self._names),)
+        # Those of a message's last row, without what follows the last column to read.
+        self._last_runs: tuple[_Run, ...] = self._runs
+
+    def read_only(self, columns: Collection[str] | None) -> None:
+        """From the next change on, read these columns and those of the key alone; ``None`` for all.
+
+        Under ``REPLICA IDENTITY FULL`` every column is flagged as key, and the key is what shapes name.
+        """
+        if columns is self._columns or columns == self._columns:
+            return
+        self._columns = columns
+        keys = () if self.relation.replica_identity == "full" else self._key_columns
+        wanted = set(self._names) if columns is None else {*columns, *keys}
+        runs: list[_Run] = []
+        skipped: tuple[str, ...] = ()
+        for is_wanted, group in groupby(self._names, wanted.__contains__):
+            if is_wanted:
+                runs.append((skipped, tuple(group)))
+                skipped = ()
+            else:
+                skipped = tuple(group)
+        self._last_runs = tuple(runs)
+        self._runs = (*runs, (skipped, ())) if skipped else self._last_runs
 
     def change(self, message: RowMessage, offset: LogOffset) -> tuple[Change, int]:
         """The change at ``offset``, and its size.
@@ -51,7 +83,9 @@ class RowReader:
         position, size = _FIRST, CHANGE_BYTES
         old: Row | None = None
         if operation != "Insert" and kind in (b"K", b"O"):
-            old, position, old_size = self._row(message, _FIRST + 1)
+            old, position, old_size = self._row(
+                message, _FIRST + 1, self._last_runs if operation == "Delete" else self._runs
+            )
             if kind == b"K":
                 # The server sends NULL for every other column, whatever its value. Only what is kept is counted.
                 old = {name: old[name] for name in self._key_columns if name in old}
@@ -64,50 +98,81 @@ class RowReader:
         else:
             if data[position : position + 1] != b"N":
                 raise self._error(message, position, "a new row, N")
-            new, position, new_size = self._row(message, position + 1)
+            new, position, new_size = self._row(message, position + 1, self._last_runs)
             size += new_size
             change = (
                 Update(self.relation, offset, old, new) if operation == "Update" else Insert(self.relation, offset, new)
             )
-        if position != len(data):
+        if position != len(data) and self._last_runs is self._runs:
             raise self._error(message, position, "the end of the message")
         return change, size
 
-    def _row(self, message: RowMessage, position: int) -> tuple[dict[str, str | None], int, int]:
-        """The row at ``position``, the position after it, and its bytes."""
-        data, names = message.data, self._names
-        count, size = int.from_bytes(data[position : position + 2], "big"), self._row_bytes
-        if count != len(names) or position + 2 > len(data):
+    def _row(  # noqa: C901  a call for each value would double the cost
+        self, message: RowMessage, position: int, runs: tuple[_Run, ...]
+    ) -> tuple[dict[str, str | None], int, int]:
+        """The row at ``position``, the position after its ``runs``, and the bytes of what was read."""
+        data, size = message.data, self._row_bytes
+        count = int.from_bytes(data[position : position + 2], "big")
+        if count != len(self._names) or position + 2 > len(data):
             raise self._wrong_count(message, position, count)
         position += 2
         row: dict[str, str | None] = {}
         start, name = position, ""
         try:
-            for name in names:
-                kind = data[position]
-                if kind == _TEXT:
-                    start = position + 5
-                    length: int = _read_length(data, position + 1)[0]
-                    if not 0 <= length <= len(data) - start:
-                        raise self._error(message, position + 1, f"a value's length from 0 to {len(data) - start}")
-                    position = start + length
-                    row[name] = data[start:position].decode()
-                    size += length
-                elif kind == _NULL:
-                    row[name] = None
-                    position += 1
-                elif kind == _UNCHANGED:
-                    position += 1
-                else:
-                    raise self._wrong_kind(message, position, name)
-        except IndexError as error:
-            raise self._error(message, position, f"the value of column {name}") from error
-        except StructError as error:
-            raise self._error(message, position + 1, "a value's length") from error
+            for skipped, names in runs:
+                if skipped:
+                    position = self._skip(message, position, skipped)
+                for name in names:
+                    kind = data[position]
+                    if kind == _TEXT:
+                        start = position + 5
+                        length: int = _read_length(data, position + 1)[0]
+                        if not 0 <= length <= len(data) - start:
+                            raise self._wrong_length(message, position)
+                        position = start + length
+                        row[name] = data[start:position].decode()
+                        size += length
+                    elif kind == _NULL:
+                        row[name] = None
+                        position += 1
+                    elif kind == _UNCHANGED:
+                        position += 1
+                    else:
+                        raise self._wrong_kind(message, position, name)
+        except (IndexError, StructError) as error:
+            raise self._cut_off(message, position, name) from error
         except UnicodeDecodeError as error:
             # No cause and no quoted byte: either would reveal part of a row's value.
             raise self._error(message, start + error.start, "text in UTF-8", found="other bytes") from None
         return row, position, size
+
+    def _skip(self, message: RowMessage, position: int, names: tuple[str, ...]) -> int:
+        """The position after the values of these columns, whose text is not decoded."""
+        data, name = message.data, ""
+        try:
+            for name in names:
+                kind = data[position]
+                if kind == _TEXT:
+                    length: int = _read_length(data, position + 1)[0]
+                    if not 0 <= length <= len(data) - position - 5:
+                        raise self._wrong_length(message, position)
+                    position += 5 + length
+                elif kind in (_NULL, _UNCHANGED):
+                    position += 1
+                else:
+                    raise self._wrong_kind(message, position, name)
+        except (IndexError, StructError) as error:
+            raise self._cut_off(message, position, name) from error
+        return position
+
+    def _cut_off(self, message: RowMessage, position: int, name: str) -> DecodeError:
+        """The error for a value at ``position`` that the message's end cuts off."""
+        if position < len(message.data):
+            return self._error(message, position + 1, "a value's length")
+        return self._error(message, position, f"the value of column {name}")
+
+    def _wrong_length(self, message: RowMessage, position: int) -> DecodeError:
+        return self._error(message, position + 1, f"a value's length from 0 to {len(message.data) - position - 5}")
 
     def _wrong_count(self, message: RowMessage, position: int, count: int) -> DecodeError:
         if position + 2 > len(message.data):

@@ -24,6 +24,7 @@ from tests.bench import (
     status,
     throughput,
     tracking,
+    wide,
 )
 from tests.bench.measure import Table
 
@@ -34,6 +35,7 @@ BENCHES: Final[Mapping[str, Bench]] = {
     "shape_log": shape_log.tables,
     "stalled": stalled.tables,
     "throughput": throughput.tables,
+    "wide": wide.tables,
 }
 """On one core, in CPU time, without a JVM."""
 
