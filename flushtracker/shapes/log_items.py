@@ -38,7 +38,7 @@ def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
     match change:
         case Truncate():
             if shape.definition.keys_have_partitions:
-                return (LogItem(change.offset, "truncate_partition", shape.key_prefix),)
+                return (LogItem(change.offset, "truncate_partition", shape.prefix_in(change.relation)),)
             return (LogItem(change.offset, "truncate"),)
         case Insert():
             return (_insert(shape, change, change.offset, change.new),)
@@ -81,7 +81,7 @@ def _delete(shape: BoundShape, change: Change, old: Row) -> LogItem:
 
 
 def _key(shape: BoundShape, change: Change, row: Row) -> str:
-    return shape.key_prefix + key_values(shape.key_of(change, row))
+    return shape.prefix_in(change.relation) + key_values(shape.key_of(change, row))
 
 
 def _chosen(shape: BoundShape, row: Row) -> Row:

@@ -43,10 +43,7 @@ class BoundShape:
     matches: Callable[[Row], bool | None] | None
     """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
     key_prefix: str
-    """What begins the keys of the relation's rows: the definition's table, also for rows of its partitions.
-
-    If keys have partitions, the relation's OID follows.
-    """
+    """The table as the shape's keys name it: the definition's, even for rows of its partitions."""
     has_all_columns: bool
     """Whether ``columns`` are all of the relation's."""
     enums: _LabelParsers
@@ -98,6 +95,12 @@ class BoundShape:
             return self.matches(row) is True
         except DecodeError as error:
             raise DecodeError(f"{self._subject(change)}: {error}") from error
+
+    def prefix_in(self, relation: Relation) -> str:
+        """What begins the keys of the rows in ``relation``, which has the same columns as the one bound to."""
+        if self.definition.keys_have_partitions:
+            return partition_prefix(self.definition.table, relation.relation_id)
+        return self.key_prefix
 
     def key_of(self, change: Change, row: Row) -> tuple[str | None, ...]:
         """The key values of ``row``, a row of ``change``; raises ``DecodeError`` if one is absent."""
@@ -229,14 +232,8 @@ def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) 
         _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
-    prefix, enums = _key_prefix(definition, relation), _label_parsers(relation, chosen)
+    prefix, enums = table_prefix(definition.table), _label_parsers(relation, chosen)
     return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums)
-
-
-def _key_prefix(definition: ShapeDefinition, relation: Relation) -> str:
-    if definition.keys_have_partitions:
-        return partition_prefix(definition.table, relation.relation_id)
-    return table_prefix(definition.table)
 
 
 def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, remedy: str) -> None:

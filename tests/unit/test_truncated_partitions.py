@@ -13,7 +13,9 @@ from flushtracker.shape_log.fold import Item, fold
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.item_key import key_values, partition_of, partition_prefix
+from flushtracker.shapes.log_items import log_items as make_items
 from flushtracker.shapes.routed_fragment import RoutedFragment
+from flushtracker.shapes.shape import Shape
 from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Relation, Row, Truncate, Update
 from tests.support.fold import fold_items
 from tests.support.tables import EVENTS_P0, EVENTS_P1, LSN, at, transaction
@@ -86,6 +88,13 @@ def test_the_same_key_in_two_partitions_is_two_rows() -> None:
     changes: list[Change] = [insert(EVENTS_P0, 1, 1), insert(EVENTS_P1, 1, 1)]
     changes += [Update(EVENTS_P0, at(0), None, row(1, 1, "stale")), Truncate(EVENTS_P0, at(0))]
     assert fold(log_items(routed(changes, EVENTS)["events"])) == {prefix(EVENTS_P1) + '/"1"/"1"': row(1, 1)}
+
+
+def test_a_shape_bound_to_one_partition_makes_the_keys_of_all_with_the_same_columns() -> None:
+    """Binding costs more than a change, and a table may have thousands of partitions."""
+    bound = Shape(EVENTS).bind(EVENTS_P0)
+    assert [item.key for item in make_items(bound, insert(EVENTS_P1, 1, 1))] == [prefix(EVENTS_P1) + '/"1"/"1"']
+    assert [item.key for item in make_items(bound, Truncate(EVENTS_P2, at(0)))] == [prefix(EVENTS_P2)]
 
 
 def test_one_partition_is_not_taken_for_another() -> None:

@@ -168,7 +168,7 @@ def _reads(entry: ShapeEntry, bound: TableBinding, exported: ExportedTable) -> S
     tables = []
     for leaf in exported.leaves:
         items, where = shape.bind(leaf.relation), entry.definition.where
-        columns = ItemColumns(items.columns, items.key_columns, items.key_prefix)
+        columns = ItemColumns(items.columns, items.key_columns, items.prefix_in(leaf.relation))
         tables.append(TableReads(columns, None if where is None else server_text(where, leaf.relation)))
     return ShapeReads(entry.source, entry.definition.id, tuple(tables))
 
