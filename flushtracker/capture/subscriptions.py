@@ -237,7 +237,8 @@ class Subscriptions:
         bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
         reasons = {}
         for entry in self._registry.live_on([], [now.oid]):
-            if reason := reason_to_end(self.router.used_columns(entry.definition.id), bound, now):
+            used, key = self.router.used_columns(entry.definition.id), entry.definition.primary_key
+            if reason := reason_to_end(used, bound, now, key):
                 reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
         self._record(now)

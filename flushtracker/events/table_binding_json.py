@@ -12,6 +12,7 @@ from flushtracker.events.strict_json import (
     text_field,
     typed_field,
 )
+from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.changes import TypeKind
@@ -59,6 +60,17 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             for partition in binding.partitions
         ],
         "types": [_type_json(each) for each in binding.types],
+        "keys": [
+            {
+                "oid": key.oid,
+                "columns": key.columns,
+                "index": key.index,
+                "version": key.version,
+                "storage": key.storage,
+                "primary": key.is_primary,
+            }
+            for key in binding.keys
+        ],
     }
 
 
@@ -92,6 +104,18 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         published_by=strings_field(fields, "published_by"),
         is_filtered=typed_field(fields, "filtered", bool),
         types=tuple(_type(each) for each in objects_field(fields, "types")),
+        keys=tuple(_key(key) for key in objects_field(fields, "keys")) if "keys" in fields else (),
+    )
+
+
+def _key(fields: dict[str, Any]) -> KeyBinding:
+    return KeyBinding(
+        oid=integer_field(fields, "oid", 1),
+        columns=strings_field(fields, "columns"),
+        index=integer_field(fields, "index", 0),
+        version=integer_field(fields, "version", 0),
+        storage=integer_field(fields, "storage", 0),
+        is_primary=typed_field(fields, "primary", bool),
     )
 
 

@@ -20,14 +20,14 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 """
 # As text: a cast to name would cut a longer one off.
 _NAMED: Final = "WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
-# Columns are in key order. pgoutput flags those of the replica identity.
+# pgoutput flags the columns of the replica identity; a DEFERRABLE primary key is none.
 _KEYS: Final = """
 SELECT i.indrelid::bigint, a.attname, i.indisprimary, i.indisreplident
 FROM pg_index i
 CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k.ordinal <= i.indnkeyatts
-ORDER BY i.indrelid, k.ordinal
+  AND i.indisvalid AND i.indimmediate
 """
 _COLUMNS: Final = """
 SELECT attrelid::bigint, attname, atttypid::bigint FROM pg_attribute
@@ -57,12 +57,11 @@ _Key: TypeAlias = tuple[list[str], list[str]]
 class TableFacts:
     """A table as the catalog has it now. ``relation`` is what pgoutput would send for it.
 
-    ``primary_key`` is in key order, and empty if there is none. ``partitions`` are the leaves, at any depth.
+    ``partitions`` are the leaves, at any depth.
     """
 
     oid: int
     relation: Relation
-    primary_key: tuple[str, ...]
     is_partitioned: bool = False
     partitions: tuple["TableFacts", ...] = ()
 
@@ -130,4 +129,4 @@ def _table_facts(
     relation = Relation(
         oid, *name, identity, tuple(Column(column, type_oid, column in sent[identity]) for column, type_oid in columns)
     )
-    return TableFacts(oid, relation, tuple(primary_key))
+    return TableFacts(oid, relation)

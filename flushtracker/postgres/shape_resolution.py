@@ -16,10 +16,11 @@ from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.key_binding import NEEDED
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.wal.changes import TableName
+from flushtracker.wal.changes import Relation, TableName
 
 _UNFLAGGED: Final = {"full", "nothing"}
 """Replica identities under which the columns' flags do not show the key."""
@@ -52,52 +53,67 @@ class _Table:
 
     def __init__(self, facts: TableFacts, binding: TableBinding, command: str) -> None:
         self.binding = binding
-        self._primary_key = facts.primary_key
         self._partitions = tuple(partition.relation.table for partition in facts.partitions)
-        relations = [partition.relation for partition in facts.partitions] or [facts.relation]
-        # Under REPLICA IDENTITY FULL every column is flagged as key, and under NOTHING none.
-        self._is_unflagged = any(relation.replica_identity in _UNFLAGGED for relation in relations)
         types = user_types(binding.types)
+        relations = [partition.relation for partition in facts.partitions] or [facts.relation]
         self._relations = [relation.with_types(types) for relation in relations]
-        self._keys: dict[Hashable, tuple[str, ...]] = {}
+        self._key = _default_key(binding, relations)
+        self._forms: set[Hashable] = set()
         # What would end a bound shape must not be true from the start.
         unpublished = publication_reason(binding, binding)
         self._unpublished = f"{unpublished}; {command}" if unpublished else None
-        self._unfit = reason_to_end(None, binding, binding)
 
     def completed(self, definition: ShapeDefinition) -> ShapeDefinition:
         """The definition with partitions and key; raises ``ShapeError``, or ``PostgresError`` if it is unpublished."""
+        name = f"shape {definition.id!r}"
         if self._unpublished:
-            raise PostgresError(f"shape {definition.id!r}: {self._unpublished}")
-        if self._unfit:
-            raise ShapeError(f"shape {definition.id!r}: {self._unfit}")
-        primary_key = definition.primary_key
-        if primary_key is None and self._is_unflagged:
-            primary_key = self._primary_key or None
+            raise PostgresError(f"{name}: {self._unpublished}")
+        primary_key = definition.primary_key or self._key
+        if not primary_key:
+            raise ShapeError(f"{name}: table {'.'.join(definition.table)} has no key: it needs {NEEDED}")
         completed = replace(
             definition,
             primary_key=primary_key,
             partitions=definition.partitions or self._partitions,
             keys_have_partitions=self.binding.is_partitioned,
         )
-        key = self._key_columns(Shape(completed))
-        return completed if primary_key else replace(completed, primary_key=key)
+        shape = Shape(completed)
+        if not self._is_like_another(shape):
+            if reason := reason_to_end(shape.used_columns, self.binding, self.binding, primary_key):
+                raise ShapeError(f"{name}: {reason}")
+            for relation in self._relations:
+                shape.bind(relation)
+            if shape.form is not None:
+                self._forms.add(shape.form)
+        return completed
 
-    def _key_columns(self, shape: Shape) -> tuple[str, ...]:
-        """The columns of the shape's key; raises ``ShapeError`` if it cannot be kept on one of the relations."""
-        form = None if shape.form is None else (shape.form, bool(shape.definition.partitions))
-        if form in self._keys:
-            try:
-                for relation in self._relations:
-                    shape.required_values(relation)
-                    shape.required_ranges(relation)
-                return self._keys[form]
-            except ValueError:
-                pass  # A literal is not of its column's type; binding the shape reports it.
-        bound = [shape.bind(relation) for relation in self._relations]
-        if form is not None:
-            self._keys[form] = bound[0].key_columns
-        return bound[0].key_columns
+    def _is_like_another(self, shape: Shape) -> bool:
+        """Whether a shape of its form can be kept, and its literals are of their columns' types."""
+        if shape.form not in self._forms:
+            return False
+        try:
+            for relation in self._relations:
+                shape.required_values(relation)
+                shape.required_ranges(relation)
+        except ValueError:
+            return False
+        return True
+
+
+def _default_key(binding: TableBinding, relations: Sequence[Relation]) -> tuple[str, ...]:
+    """The first of the table's keys that all old rows contain, or else the first; empty if there is none.
+
+    Its columns are in the order of the table; with partitions, whose column orders may differ, by name; and in the
+    order of the key if the replica identity does not show it.
+    """
+    keys = [each.columns for each in binding.keys]
+    sent = [relation.key_columns for relation in relations if relation.key_columns]
+    chosen = next((key for key in keys if all(set(key) <= set(columns) for columns in sent)), keys[0] if keys else ())
+    if any(relation.replica_identity in _UNFLAGGED for relation in relations):
+        return chosen
+    if binding.is_partitioned:
+        return tuple(sorted(chosen))
+    return tuple(column.name for column in binding.columns if column.name in chosen)
 
 
 def _command(connection: Connection, publication: str, table: TableName) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, one_snapshot, rows
+from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding, made_of
 from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
@@ -71,17 +72,31 @@ ORDER BY attrelid, attnum
 """
 # A partitioned table has no rows to fill, so its partitions are read, whose columns have the same names.
 _FILLED: Final = "SELECT attrelid::bigint, attname FROM pg_attribute WHERE attrelid = ANY(%s::oid[]) AND atthasmissing"
-# A constraint keeps its OID when its index is built again concurrently.
+# A constraint keeps its OID when its index is built again concurrently. Since PostgreSQL 18, attnotnull may be set for
+# rows that have yet to be checked. Another operator class than a type's own may tell values apart that have one text.
 _KEYS: Final = """
-SELECT DISTINCT ON (i.indrelid) i.indrelid::bigint, ARRAY(
-  SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
-  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-  WHERE k.ordinal <= i.indnkeyatts ORDER BY k.ordinal
-), coalesce(c.oid, i.indexrelid)::bigint
+SELECT i.indrelid::bigint, coalesce(c.oid, i.indexrelid)::bigint, k.names, i.indexrelid::bigint, i.xmin::text::bigint,
+  x.relfilenode::bigint, i.indisprimary
 FROM pg_index i
+JOIN pg_class x ON x.oid = i.indexrelid
 LEFT JOIN pg_constraint c ON c.conrelid = i.indrelid AND c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
-WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident)
-ORDER BY i.indrelid, i.indisprimary DESC
+CROSS JOIN LATERAL (
+  SELECT array_agg(a.attname::text ORDER BY n.ordinal) AS names, bool_and(a.attnotnull AND a.attgenerated = '' AND NOT
+    EXISTS (
+      SELECT FROM pg_constraint v
+      WHERE v.conrelid = i.indrelid AND v.contype = 'n' AND NOT v.convalidated AND a.attnum = ANY(v.conkey)
+    )
+  ) AS are_filled
+  FROM unnest(i.indkey::int[]) WITH ORDINALITY AS n(attnum, ordinal)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = n.attnum
+  WHERE n.ordinal <= i.indnkeyatts
+) k
+WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL AND k.are_filled AND NOT EXISTS (
+    SELECT FROM pg_opclass o JOIN pg_namespace s ON s.oid = o.opcnamespace
+    WHERE o.oid = ANY(i.indclass::oid[]) AND NOT o.opcdefault AND s.nspname <> 'pg_catalog'
+  )
+ORDER BY i.indrelid, i.indisprimary DESC, i.indisreplident DESC, i.indexrelid
 """
 # pg_range has a column for multiranges since PostgreSQL 14.
 _TYPES: Final = """
@@ -169,17 +184,17 @@ def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int,
     for oid, number, name, type_oid, modifier, version in rows(connection, _COLUMNS, (ids,)):
         fills = (oid, name) in filled
         columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills))
-    keys = {oid: (tuple(key), key_oid) for oid, key, key_oid in rows(connection, _KEYS, (ids,))}
+    keys: dict[int, list[KeyBinding]] = defaultdict(list)
+    for oid, key_oid, names, *index in rows(connection, _KEYS, (ids,)):
+        keys[oid].append(KeyBinding(key_oid, tuple(names), *index))
     types = read_types(connection, {column.type_oid for found in columns.values() for column in found})
-    return {
-        oid: _binding(oid, found, keys.get(oid, ((), 0)), tuple(columns[oid]), types) for oid, found in members.items()
-    }
+    return {oid: _binding(oid, found, tuple(keys[oid]), tuple(columns[oid]), types) for oid, found in members.items()}
 
 
 def _binding(
     oid: int,
     members: list[tuple[Any, ...]],
-    key: tuple[tuple[str, ...], int],
+    keys: tuple[KeyBinding, ...],
     columns: tuple[ColumnBinding, ...],
     types: Mapping[int, TypeBinding],
 ) -> TableBinding:
@@ -189,8 +204,8 @@ def _binding(
     return TableBinding(
         oid=oid,
         table=(root[2], root[3]),
-        key=key[0],
-        key_oid=key[1],
+        key=keys[0].columns if keys else (),
+        key_oid=keys[0].oid if keys else 0,
         columns=columns,
         partitions=tuple(_partition(leaf) for leaf in leaves) if is_partitioned else (),
         storage=root[5],
@@ -202,6 +217,7 @@ def _binding(
         published_by=_published_by(root),
         is_filtered=root[12],
         types=made_of([column.type_oid for column in columns], types),
+        keys=keys,
     )
 
 

@@ -13,6 +13,7 @@ it looks the same, and a storage file that was replaced at the same time means t
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from flushtracker.shapes.key_binding import KeyBinding, interrupted_key, unproven_key
 from flushtracker.shapes.type_binding import TypeBinding, altered_type
 from flushtracker.wal.changes import Relation, TableName
 
@@ -53,11 +54,12 @@ class PartitionBinding:
 class TableBinding:
     """A table that shapes are defined on.
 
-    ``key`` are the columns of its primary key, or of its replica identity's index, and ``key_oid`` is the constraint's
-    OID, or the index's. ``attributes``: the number of the last column that it ever had, with dropped and generated
-    ones. ``schema_since``: the transaction that put it into its schema. ``published_by`` are the catalog rows that put
-    the table into the publication; ``is_filtered``: the publication leaves out rows or columns of it. ``types`` are
-    those of its columns that are not built in, and what they are made of.
+    ``keys`` are all that it has, the primary key first, then the replica identity's index; ``key`` and ``key_oid`` are
+    those of the first. Entries of earlier releases have only these two. ``attributes``: the number of the last column
+    that it ever had, with dropped and generated ones. ``schema_since``: the transaction that put it into its schema.
+    ``published_by`` are the catalog rows that put the table into the publication; ``is_filtered``: the publication
+    leaves out rows or columns of it. ``types`` are those of its columns that are not built in, and what they are made
+    of.
     """
 
     oid: int
@@ -75,12 +77,24 @@ class TableBinding:
     published_by: tuple[str, ...] = ()
     is_filtered: bool = False
     types: tuple[TypeBinding, ...] = ()
+    keys: tuple[KeyBinding, ...] = ()
+
+    @property
+    def unique_keys(self) -> tuple[KeyBinding, ...]:
+        """``keys``, or what an entry of an earlier release says of them."""
+        return self.keys or ((KeyBinding(self.key_oid, self.key),) if self.key else ())
 
 
-def reason_to_end(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
-    """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does."""
+def reason_to_end(
+    used: Collection[str] | None, bound: TableBinding, now: TableBinding, key: Collection[str] | None = None
+) -> str | None:
+    """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does.
+
+    ``key`` is the shape's; ``None``: that of the table.
+    """
     return (
         _table_reason(bound, now)
+        or _key_reason(bound.key if key is None else key, bound, now)
         or _column_reason(used, bound, now)
         or _values_reason(used, bound, now)
         or _partition_reason(bound, now)
@@ -128,16 +142,16 @@ def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
         return f"table {table} is unlogged: its changes are not in the WAL"
     if now.has_children:
         return f"table {table} has inheritance children, whose rows its query includes and its changes do not"
-    return _key_reason(bound, now)
-
-
-def _key_reason(bound: TableBinding, now: TableBinding) -> str | None:
-    table = _dotted(bound.table)
-    if bound.key != now.key:
-        return f"the key of table {table} was changed from ({', '.join(bound.key)}) to ({', '.join(now.key)})"
-    if bound.key_oid != now.key_oid:
-        return f"the key of table {table} was dropped and created again: in between, rows could have the same key"
     return None
+
+
+def _key_reason(key: Collection[str], bound: TableBinding, now: TableBinding) -> str | None:
+    table = _dotted(bound.table)
+    before, after = ({column.name: column.version for column in each.columns} for each in (bound, now))
+    reason = unproven_key(key, now.unique_keys) or interrupted_key(
+        key, bound.unique_keys, now.unique_keys, (before, after)
+    )
+    return f"the key of table {table} {reason}" if reason else None
 
 
 def _column_reason(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:

@@ -34,7 +34,7 @@ _TABLES = (
     "CREATE TABLE accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))",
     "CREATE TABLE tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84))",
     "CREATE TABLE branches (bid int PRIMARY KEY, bbalance int, filler char(88))",
-    "CREATE TABLE history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22))",
+    "CREATE TABLE history (id serial PRIMARY KEY, tid int, bid int, aid int, delta int, mtime timestamp, f char(22))",
     "INSERT INTO accounts SELECT g, g / 1000, 0, '' FROM generate_series(0, 9999) g",
     "INSERT INTO tellers SELECT g, g / 10, 0, '' FROM generate_series(0, 99) g",
     "INSERT INTO branches SELECT g, 0, '' FROM generate_series(0, 9) g",
@@ -48,7 +48,7 @@ DO $$ BEGIN FOR n IN 1..{size} LOOP
   UPDATE accounts SET abalance = abalance + n WHERE aid = n * 7919 % 10000;
   UPDATE tellers SET tbalance = tbalance + n WHERE tid = n % 100;
   UPDATE branches SET bbalance = bbalance + n WHERE bid = n % 10;
-  INSERT INTO history VALUES (n % 100, n % 10, n * 7919 % 10000, n, clock_timestamp());
+  INSERT INTO history (tid, bid, aid, delta, mtime) VALUES (n % 100, n % 10, n * 7919 % 10000, n, clock_timestamp());
   COMMIT;
 END LOOP; END $$
 """

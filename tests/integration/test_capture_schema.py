@@ -4,23 +4,15 @@ Each story has a table and a shape of its own. All of them are played in one dat
 while it is down, and then judged by the same rule: fold the shape's items and compare them with the table.
 """
 
-import re
-import tempfile
-import time
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
-from tests.support.shape_outcome import Outcome, outcome
+from tests.support.schema_story import PLAIN, Story, play
+from tests.support.shape_outcome import Outcome
 
-_DEADLINE_S: Final = 60.0
 _ROOT: Final = "CREATE TABLE {t} (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)"
 _PARTS: Final = (
     "CREATE TABLE {t}_a PARTITION OF {t} FOR VALUES FROM (0) TO (10)",
@@ -32,20 +24,6 @@ _NESTED: Final = (
     "CREATE TABLE {t}_a2 PARTITION OF {t}_a FOR VALUES FROM (5) TO (10)",
     "CREATE TABLE {t}_b PARTITION OF {t} FOR VALUES FROM (10) TO (20)",
 )
-_PLAIN: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int)"
-
-
-@dataclass(frozen=True)
-class Story:
-    """What happens to a table ``{t}``; ``reason``: a pattern of why its shape must end, ``None`` if it must survive."""
-
-    name: str
-    changes: tuple[str, ...]
-    reason: str | None
-    create: tuple[str, ...] = (_PLAIN,)
-    first: str = "INSERT INTO {t} (id, v) VALUES (1, 'a'), (2, 'b')"
-    columns: tuple[str, ...] | None = None
-    where: str | None = None
 
 
 _PARTITIONED: Final = (_ROOT, *_PARTS)
@@ -65,7 +43,7 @@ STORIES: Final = (
         "replica identity nothing has the primary key all the same",
         ("ALTER TABLE {t} RENAME w TO x", _INSERT),
         None,
-        create=(_PLAIN, "ALTER TABLE {t} REPLICA IDENTITY NOTHING"),
+        create=(PLAIN, "ALTER TABLE {t} REPLICA IDENTITY NOTHING"),
         columns=("id", "v"),
     ),
     Story(
@@ -115,7 +93,7 @@ STORIES: Final = (
             "ALTER TABLE {t} ADD PRIMARY KEY (id)",
         ),
         "the key of table",
-        create=(_PLAIN, "ALTER TABLE {t} REPLICA IDENTITY FULL"),
+        create=(PLAIN, "ALTER TABLE {t} REPLICA IDENTITY FULL"),
     ),
     Story("column dropped", ("ALTER TABLE {t} DROP v",), "column v of table"),
     Story(
@@ -222,7 +200,7 @@ STORIES: Final = (
     ),
     Story("truncated", ("TRUNCATE {t}", _INSERT), None),
     Story("dropped", ("DROP TABLE {t}",), "was dropped"),
-    Story("dropped and created again", ("DROP TABLE {t}", _PLAIN, _INSERT), "was dropped"),
+    Story("dropped and created again", ("DROP TABLE {t}", PLAIN, _INSERT), "was dropped"),
     Story("renamed", ("ALTER TABLE {t} RENAME TO {t}_new",), "was renamed"),
     Story("moved to another schema", ("ALTER TABLE {t} SET SCHEMA elsewhere",), "was renamed to elsewhere."),
     Story("unlogged", ("ALTER TABLE {t} SET UNLOGGED", _INSERT), "is unlogged"),
@@ -380,69 +358,17 @@ STORIES: Final = (
 )
 
 
-def play(rig: CaptureRig, *, down: bool) -> dict[str, Outcome]:
-    """Play all stories; returns each one's outcome after the moment is quiet."""
-    tables = {story.name: f"t{number}" for number, story in enumerate(STORIES)}
-    rig.server.execute("CREATE SCHEMA elsewhere")
-    for story in STORIES:
-        rig.server.execute(*(statement.format(t=tables[story.name]) for statement in story.create))
-    definitions = [
-        shape(
-            t,
-            f"public.{t}",
-            **({} if story.columns is None else {"columns": list(story.columns)}),
-            **({} if story.where is None else {"where": story.where}),
-        )
-        for story in STORIES
-        for t in [tables[story.name]]
-    ]
-    rig.define(*definitions)
-    capture = rig.start()
-    rig.wait(lambda: len(rig.registry()) == len(STORIES), "all shapes")
-    rig.wait_for_commits(rig.commit_lsn(*(story.first.format(t=tables[story.name]) for story in STORIES)))
-    if down:
-        capture.stop()
-    statements = [change.format(t=tables[story.name]) for story in STORIES for change in story.changes]
-    lsn = rig.commit_lsn(*statements)
-    if down:
-        capture = rig.start()
-    rig.wait_for_commits(lsn)
-    deadline = time.monotonic() + _DEADLINE_S
-    while True:
-        found = {story.name: outcome(rig, tables[story.name], story.columns, where=story.where) for story in STORIES}
-        if all(each.holds for each in found.values()) or time.monotonic() > deadline:
-            break
-        time.sleep(0.2)
-    capture.stop()
-    return found
-
-
 @pytest.fixture(scope="module", params=["while running", "while down"])
 def outcomes(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Outcome]]:
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server") as server:
-            folder = tmp_path_factory.mktemp("schema")
-            rig = CaptureRig(server, broker.bootstrap_servers, folder, lambda topic: f"{topic}-{uuid.uuid4().hex[:12]}")
-            rig.create()
-            try:
-                yield play(rig, down=request.param == "while down")
-            finally:
-                rig.close()
+) -> dict[str, Outcome]:
+    return play(STORIES, broker, tmp_path_factory.mktemp("schema"), down=request.param == "while down")
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_shape_equals_its_query_or_has_ended(outcomes: dict[str, Outcome], story: Story) -> None:
     """Survivors are right, and a shape that cannot be kept ends with a reason that names the table."""
-    found = outcomes[story.name]
-    if story.reason is None:
-        assert found.ended is None, found.ended
-        assert found.fold == found.query
-    else:
-        assert found.ended is not None, f"fold {found.fold}, query {found.query}"
-        assert re.search(story.reason, found.ended)
+    story.check(outcomes[story.name])
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_many_shapes_on_partitions_are_read_in_ranges(
     monkeypatch.setattr(read_plan, "PAGES_PER_RANGE", 2)
     monkeypatch.setattr("flushtracker.jobs.snapshot.due_shapes.SHAPES_PER_ATTEMPT", 25)
     rig.server.execute(
-        "CREATE TABLE events (id int, day int, pad text) PARTITION BY RANGE (day)",
+        "CREATE TABLE events (id int, day int, pad text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
         "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (30)",
         "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (30) TO (60)",
         "INSERT INTO events SELECT n, n % 60, repeat('x', 100) FROM generate_series(1, 1000) n",

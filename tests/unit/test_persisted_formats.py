@@ -1,6 +1,7 @@
 """Persisted state of older releases is read unchanged: literal bytes, which no change may reinterpret."""
 
 import json
+import re
 from dataclasses import replace
 from typing import cast
 
@@ -19,6 +20,7 @@ from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark import checkpoint_origin
@@ -107,7 +109,7 @@ TABLE_ENTRY = (
     '"type_modifier":-1,"version":9,"fills_old_rows":false}],"partitions":[{"oid":8,"table":["public","p"],"storage":5,'
     '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"]}],"types":[{'
     '"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
-    '"ok","version":9}]}]}}'
+    '"ok","version":9}]}],"keys":[{"oid":6,"columns":["id"],"index":5,"version":9,"storage":3,"primary":true}]}}'
 )
 
 
@@ -311,9 +313,18 @@ def test_table_entry_is_read_and_written_unchanged() -> None:
     mood = TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),))
     partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",))
     bound = TableBinding(7, ("public", "t"), ("id",), (column,), (partition,), 6, 4, 1, 800, types=(mood,))
+    bound = replace(bound, keys=(KeyBinding(6, ("id",), 5, 9, 3, is_primary=True),))
     entry = TableEntry("s", replace(bound, published_by=("all tables",)))
     assert parse_registry_entry(TABLE_ENTRY) == entry
     assert entry.to_json() == TABLE_ENTRY
+
+
+def test_table_entry_of_an_earlier_release_is_read() -> None:
+    """It has one key, of which it says less."""
+    text = re.sub(r',"keys":.*', "}}", TABLE_ENTRY)
+    entry = parse_registry_entry(text)
+    assert isinstance(entry, TableEntry)
+    assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
 
 
 def test_ack_table_keeps_its_columns() -> None:

@@ -8,6 +8,7 @@ import pytest
 from flushtracker.errors import DecodeError
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.log_offset import LogOffset
@@ -54,6 +55,7 @@ TABLE = TableEntry(
             TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "", 9), EnumLabel(2, "größe", 9))),
             TypeBinding(16_402, "public", "pair", "composite", parts=(23, 16_400), attributes=3),
         ),
+        keys=(KeyBinding(6, ("id",), 5, 700, 4, is_primary=True), KeyBinding(9, ("pair", "id"))),
     ),
 )
 
@@ -123,6 +125,16 @@ def test_a_table_of_which_something_is_not_known_is_refused(key: str) -> None:
         damaged = f'"{key}"'.join(parts[: place + 1]) + '"other"' + f'"{key}"'.join(parts[place + 1 :])
         with pytest.raises(DecodeError, match=f"^{key} is missing$"):
             parse_registry_entry(damaged)
+
+
+def test_a_table_of_an_earlier_release_has_the_key_that_it_was_bound_to() -> None:
+    """Its entry has no ``keys``, but says of one key which it is."""
+    fields = json.loads(TABLE.to_json())
+    del fields["binding"]["keys"]
+    fields["binding"]["key_oid"] = 6
+    entry = parse_registry_entry(json.dumps(fields))
+    assert isinstance(entry, TableEntry)
+    assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
 
 
 def test_a_type_of_another_kind_is_refused() -> None:

@@ -163,7 +163,7 @@ def _readable(group: TableShapes, exported: ExportedTable, outcome: Outcome) -> 
 
 def _reads(entry: ShapeEntry, bound: TableBinding, exported: ExportedTable) -> ShapeReads:
     shape = Shape(entry.definition)
-    if reason := reason_to_end(shape.used_columns, bound, exported.binding):
+    if reason := reason_to_end(shape.used_columns, bound, exported.binding, entry.definition.primary_key):
         raise ShapeError(f"shape {entry.definition.id!r}: {reason}; capture ends it, so define it under a new id")
     tables = []
     for leaf in exported.leaves:
