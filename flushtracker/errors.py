@@ -25,7 +25,8 @@
 A message states the subject, the fact, both values if two disagree, and what to do. It never shows a row's values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 
 class FlushtrackerError(Exception):
@@ -34,6 +35,8 @@ class FlushtrackerError(Exception):
     exit_code = 1
     shape_id: str | None = None
     """The shape that caused the error, if there is exactly one."""
+    shape_errors: "Mapping[str, FlushtrackerError]" = MappingProxyType({})
+    """The error of each shape that the same operation has failed for, this one included; see :func:`first_of`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
@@ -125,6 +128,17 @@ class StatusError(FlushtrackerError):
     """A program does not serve its status over HTTP, or the answer is not a status of this version."""
 
     exit_code = 8
+
+
+def first_of(shape_errors: Mapping[str, FlushtrackerError]) -> FlushtrackerError:
+    """The first of the errors that an operation on many shapes ends with, which refers to all of them."""
+    for shape_id, error in shape_errors.items():
+        error.shape_id = shape_id
+        # Its frames would refer to all the errors, and each error to its frames.
+        error.__traceback__ = None
+    first = next(iter(shape_errors.values()))
+    first.shape_errors = shape_errors
+    return first
 
 
 def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:

@@ -172,7 +172,7 @@ class Collector:
             self.counts.handle_commit(self._converter.committed_changes)
 
     def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
-        """Route to the shapes; one that cannot be kept is ended, and the others continue."""
+        """Route to the shapes; those that cannot be kept are ended together, and the others continue."""
         limit = EventLimit(self._source, fragment)
         routed = None
         while routed is None:
@@ -180,13 +180,14 @@ class Collector:
         return routed
 
     def _try_route(self, fragment: TransactionFragment, limit: EventLimit) -> tuple[RoutedFragment, ...] | None:
-        """Return ``None`` if a shape was ended, or its table was recorded again: then route again."""
+        """Return ``None`` if shapes were ended, or their tables were recorded again: then route again."""
         try:
             return self.subscriptions.router.route(fragment, check=limit.check)
         except (ShapeError, DecodeError) as error:
-            if error.shape_id is None:
+            if not error.shape_errors:
                 raise
+            reasons = {shape_id: str(each) for shape_id, each in error.shape_errors.items()}
             # The server does not describe a table again when a label is added to an enum, so the catalog may be ahead.
-            if not self.subscriptions.check_table_of(error.shape_id):
-                self.subscriptions.end_shapes({error.shape_id: str(error)})
+            if not self.subscriptions.check_tables_of(reasons):
+                self.subscriptions.end_shapes(reasons)
             return None

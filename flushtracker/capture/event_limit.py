@@ -38,14 +38,12 @@ class EventLimit:
         self._fit: set[str] = set()
 
     def check(self, part: RoutedFragment) -> None:
-        """Raise ``ShapeError``, with the shape's id, if the part's event is over the limit."""
+        """Raise ``ShapeError`` if the part's event is over the limit."""
         if self._always_fits or part.shape_id in self._fit:
             return
         size = _least_event_bytes(self._source, part)
         if size > MAX_EVENT_BYTES:
-            error = ShapeError(self._describe(part.shape_id, size))
-            error.shape_id = part.shape_id
-            raise error
+            raise ShapeError(self._describe(part.shape_id, size))
         self._fit.add(part.shape_id)
 
     def _describe(self, shape_id: str, size: int) -> str:

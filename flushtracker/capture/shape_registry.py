@@ -7,7 +7,7 @@ flush policy and its dependencies can.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -72,6 +72,8 @@ class ShapeRegistry:
         self._by_table: dict[TableName, set[str]] = {}
         self._by_oid: dict[int, set[str]] = {}
         self._live_oids: Counter[int] = Counter()
+        # The live shapes that depend on others. Most depend on none.
+        self._dependent: set[str] = set()
         for entry in entries:
             self.put(entry)
 
@@ -89,6 +91,10 @@ class ShapeRegistry:
         if entry.removed_at is None:
             self._live_oids[entry.table_oid] += 1
         self._entries[definition.id] = entry
+        if definition.depends_on and entry.removed_at is None:
+            self._dependent.add(definition.id)
+        else:
+            self._dependent.discard(definition.id)
         for table in (definition.table, *definition.partitions):
             self._by_table.setdefault(table, set()).add(definition.id)
         self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
@@ -99,6 +105,19 @@ class ShapeRegistry:
         ids = set[str]().union(*by_name, *(self._by_oid.get(oid, ()) for oid in oids))
         entries = (self._entries[shape_id] for shape_id in sorted(ids))
         return tuple(entry for entry in entries if entry.removed_at is None)
+
+    def is_live(self, shape_id: str) -> bool:
+        """Whether there is such a shape, to which changes are routed."""
+        entry = self._entries.get(shape_id)
+        return entry is not None and entry.removed_at is None
+
+    @property
+    def dependencies(self) -> Mapping[str, tuple[str, ...]]:
+        """The live shapes that depend on others, each with those of them that are live. O(these shapes)."""
+        return {
+            shape_id: tuple(filter(self.is_live, self._entries[shape_id].definition.depends_on))
+            for shape_id in self._dependent
+        }
 
     @property
     def table_oids(self) -> Set[int]:

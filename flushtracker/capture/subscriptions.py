@@ -18,7 +18,7 @@ knows it, and routes resent transactions to the same shapes as the first time.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
@@ -136,7 +136,7 @@ class Subscriptions:
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
         """Evict a shape: end it although it could be delivered. Returns whether it was still live."""
-        if shape_id not in self.router.shape_ids:
+        if not self._registry.is_live(shape_id):
             return False
         self.end_shapes({shape_id: reason}, evicted_at_ms=now_ms)
         logger.warning("shape evicted shape_id=%s reason=%s", shape_id, reason)
@@ -197,12 +197,13 @@ class Subscriptions:
         """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
         self._check(self._registry.table_oids)
 
-    def check_table_of(self, shape_id: str) -> bool:
-        """Compare a shape's table with the catalog, and return whether anything differs; the shape may have ended."""
-        oid = self._registry[shape_id].table_oid
-        before = self._bound[oid]
-        self._check([oid])
-        return self._bound[oid] != before or shape_id not in self.router.shape_ids
+    def check_tables_of(self, shape_ids: Collection[str]) -> bool:
+        """Compare the tables of shapes with the catalog, and return whether anything differs; shapes may have ended."""
+        before = {oid: self._bound[oid] for oid in {self._registry[shape_id].table_oid for shape_id in shape_ids}}
+        self._check(before)
+        return any(self._bound[oid] != binding for oid, binding in before.items()) or not all(
+            map(self._registry.is_live, shape_ids)
+        )
 
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
         """``transaction`` is about to change ``relation``.
@@ -292,7 +293,7 @@ class Subscriptions:
             self._outbox.publish_removal(removal)
 
     def _arrange_layers(self) -> None:
-        self._outbox.layers = dependency_layers(entry.definition for entry in self._registry.live)
+        self._outbox.layers = dependency_layers(self._registry.dependencies)
 
 
 def _with_snapshot_stated(definition: ShapeDefinition) -> ShapeDefinition:

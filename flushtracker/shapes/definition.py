@@ -1,6 +1,6 @@
 """A shape's definition, as written in ``conf/shapes.yaml``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Literal
@@ -54,22 +54,19 @@ class ShapeDefinition:
         return frozenset(self.partitions) - {table for table, first_lsn in self.joined if lsn < first_lsn}
 
 
-def dependency_layers(definitions: Iterable[ShapeDefinition]) -> Mapping[str, int]:
+def dependency_layers(depends_on: Mapping[str, Collection[str]]) -> Mapping[str, int]:
     """The layer of each shape that depends on others: one above the highest layer among them.
 
-    Shapes absent from the result are in layer 0. Dependencies on unknown shapes are ignored.
+    ``depends_on`` has these shapes, each with those that it depends on. All others are in layer 0.
 
-    >>> table = ("public", "t")
-    >>> dependency_layers([ShapeDefinition("a", table), ShapeDefinition("b", table, depends_on=("a",))])
+    >>> dependency_layers({"b": ["a"]})
     {'b': 1}
 
     Raises:
         graphlib.CycleError: the shapes depend on each other in a cycle, which ``load_shapes`` refuses.
     """
-    depends_on = {definition.id: definition.depends_on for definition in definitions}
     layers: dict[str, int] = {}
     for shape_id in TopologicalSorter(depends_on).static_order():
-        below = [layers.get(other, 0) for other in depends_on.get(shape_id, ()) if other in depends_on]
-        if below:
-            layers[shape_id] = 1 + max(below)
+        if others := depends_on.get(shape_id):
+            layers[shape_id] = 1 + max(layers.get(other, 0) for other in others)
     return layers

@@ -22,7 +22,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
-from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
@@ -191,7 +191,8 @@ class EventRouter:
         """Each shape's part of ``fragment``, ordered by shape id; a keepalive goes to no shape.
 
         ``check`` may raise for a part that cannot be delivered. If this raises, the router is unchanged. An error about
-        a single shape has its ``shape_id``: once that shape is removed, the same fragment can be routed to the others.
+        a shape has its ``shape_id``, and the errors of other shapes that were found with it as ``shape_errors``: once
+        these shapes are removed, the same fragment can be routed to the others.
 
         Raises:
             GapError: the fragment does not follow the previous one.
@@ -203,9 +204,10 @@ class EventRouter:
         if transaction is None:
             self._advance(fragment.last_log_offset)
             return ()
-        collected, truncations = self._collect(transaction, fragment)
+        failures: dict[str, FlushtrackerError] = {}
+        collected, truncations = self._collect(transaction, fragment, failures)
         if fragment.commit is not None:
-            self._refuse_partial_truncation({**transaction.truncations, **truncations})
+            self._refuse_partial_truncations({**transaction.truncations, **truncations}, failures)
         recipients = collected.keys() if fragment.commit is None else transaction.shapes | collected.keys()
         nothing = _ShapePart()
         parts = [(shape_id, collected.get(shape_id, nothing)) for shape_id in sorted(recipients)]
@@ -224,8 +226,9 @@ class EventRouter:
             for shape_id, part in parts
         )
         if check is not None:
-            for own in routed:
-                check(own)
+            _check(check, routed, failures)
+        if failures:
+            raise first_of(failures)
         transaction.shapes.update(collected)
         transaction.truncations.update(truncations)
         transaction.last_log_offset = fragment.last_log_offset
@@ -238,9 +241,9 @@ class EventRouter:
         return routed
 
     def _collect(
-        self, transaction: OpenTransaction, fragment: TransactionFragment
+        self, transaction: OpenTransaction, fragment: TransactionFragment, failures: dict[str, FlushtrackerError]
     ) -> tuple[dict[str, _ShapePart], Mapping[str, Truncation]]:
-        """Each shape's part of the fragment, and the updated truncations; changes no state."""
+        """Each shape's part of the fragment, and the updated truncations; changes no state but ``failures``."""
         collected: dict[str, _ShapePart] = {}
         truncations = ChainMap({}, transaction.truncations)
         relation: Relation | None = None
@@ -252,21 +255,25 @@ class EventRouter:
             if index is None:
                 continue
             for candidate in index.candidates(change, fragment.lsn):
+                if candidate.shape_id in failures:
+                    continue
                 try:
                     items = _items(candidate.bound_to(index.relation_of(change)), change, truncations)
                 except (ShapeError, DecodeError) as error:
-                    error.shape_id = candidate.shape_id
-                    raise
+                    failures[candidate.shape_id] = error
+                    continue
                 if items:
                     part = collected.setdefault(candidate.shape_id, _ShapePart())
                     part.items.extend(items)
                     part.change_count += 1
         return collected, truncations.maps[0]
 
-    def _refuse_partial_truncation(self, truncations: Mapping[str, Truncation]) -> None:
+    def _refuse_partial_truncations(
+        self, truncations: Mapping[str, Truncation], failures: dict[str, FlushtrackerError]
+    ) -> None:
         for shape_id, truncation in sorted(truncations.items()):
-            if truncation.partial and shape_id in self._registered:
-                raise partial_truncation(self._registered[shape_id].shape.definition, truncation)
+            if truncation.partial and shape_id in self._registered and shape_id not in failures:
+                failures[shape_id] = partial_truncation(self._registered[shape_id].shape.definition, truncation)
 
     def _advance(self, offset: LogOffset) -> None:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
@@ -284,6 +291,19 @@ class EventRouter:
         current = self._open
         if current is not None and current.removed != current.shapes & self._removed:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
+
+
+def _check(
+    check: Callable[[RoutedFragment], None], routed: Iterable[RoutedFragment], failures: dict[str, FlushtrackerError]
+) -> None:
+    """Check the parts of shapes that have not failed."""
+    for own in routed:
+        if own.shape_id in failures:
+            continue
+        try:
+            check(own)
+        except (ShapeError, DecodeError) as error:
+            failures[own.shape_id] = error
 
 
 def _items(bound: BoundShape, change: Change, truncations: MutableMapping[str, Truncation]) -> tuple[LogItem, ...]:

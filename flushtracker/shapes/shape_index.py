@@ -26,7 +26,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from flushtracker.errors import ShapeError
+from flushtracker.errors import FlushtrackerError, ShapeError, first_of
 from flushtracker.shapes.column_use import ColumnUse
 from flushtracker.shapes.shape import BoundShape, Shape, filled_new_row
 from flushtracker.shapes.shape_lookups import Lookup, Placement, new_lookup
@@ -114,12 +114,12 @@ class ShapeIndex:
         """The shapes, without duplicates, that ``change`` may concern in a transaction that commits at ``lsn``.
 
         Raises:
-            ShapeError: a shape cannot be kept on the change's relation; the error has the shape's id.
+            ShapeError: a shape cannot be kept on the change's relation; the error has the shape's id, and the errors of
+                all such shapes.
         """
         relation = self.relation_of(change)
-        while self._unplaced and self._unplaced[0][0] < lsn:
-            self._place(self._unplaced[0][2], relation)
-            heappop(self._unplaced)
+        if self._unplaced and self._unplaced[0][0] < lsn:
+            self._place_until(lsn, relation)
         return [indexed for indexed in self._find(change) if indexed.starts_after < lsn]
 
     def relation_of(self, change: Change) -> Relation:
@@ -145,6 +145,23 @@ class ShapeIndex:
         self._relation = relation
         return relation
 
+    def _place_until(self, lsn: int, relation: Relation) -> None:
+        """Place the shapes that start before ``lsn``; those that cannot be kept stay as they are."""
+        refused: list[tuple[int, int, IndexedShape]] = []
+        errors: dict[str, FlushtrackerError] = {}
+        while self._unplaced and self._unplaced[0][0] < lsn:
+            indexed = self._unplaced[0][2]
+            try:
+                self._place(indexed, relation)
+            except ShapeError as error:
+                errors[indexed.shape_id] = error
+                refused.append(self._unplaced[0])
+            heappop(self._unplaced)
+        for unplaced in refused:
+            heappush(self._unplaced, unplaced)
+        if errors:
+            raise first_of(errors)
+
     def _place(self, indexed: IndexedShape, relation: Relation) -> None:
         if self._shapes.get(indexed.shape_id) is not indexed:
             return
@@ -161,12 +178,8 @@ class ShapeIndex:
                 return Placement.of(shape, relation)
             except ValueError:
                 pass  # A literal is not of its column's type; binding the shape reports it.
-        try:
-            # The bound shape is not kept: of a million shapes, most are never found.
-            shape.bind(relation)
-        except ShapeError as error:
-            error.shape_id = shape.definition.id
-            raise
+        # The bound shape is not kept: of a million shapes, most are never found.
+        shape.bind(relation)
         if shape.form is not None:
             self._forms.add(shape.form)
         return Placement.of(shape, relation)

@@ -44,9 +44,7 @@ def truncated(definition: ShapeDefinition, before: Truncation, change: Change) -
 def partial_truncation(definition: ShapeDefinition, truncation: Truncation) -> ShapeError:
     """The error of a transaction that commits with a partial truncation."""
     tables = ", ".join(".".join(table) for table in sorted(truncation.partial))
-    error = ShapeError(
+    return ShapeError(
         f"shape {definition.id!r}: TRUNCATE of partition {tables} left other partitions of "
         f"{'.'.join(definition.table)} with rows, and which of the shape's rows were in it is not known"
     )
-    error.shape_id = definition.id
-    return error

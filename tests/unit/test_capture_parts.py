@@ -139,12 +139,21 @@ def test_a_removed_id_is_refused_and_an_ended_shape_stays_ended() -> None:
 
 def test_layers_follow_the_longest_chain_even_a_very_long_one() -> None:
     """A shape is above all it depends on, in any order of the file, and no recursion limit applies."""
-    chain = [
-        ShapeDefinition(str(number), ("a", "b"), depends_on=(str(number - 1),) if number else ())
-        for number in range(5000)
-    ]
-    layers = dependency_layers(reversed(chain))
+    layers = dependency_layers({str(number): [str(number - 1)] for number in range(4999, 0, -1)})
     assert layers["4999"] == 4999
     assert "0" not in layers
-    both = [replace(USERS, id="x", depends_on=("y", "z")), replace(USERS, id="y", depends_on=("z", "absent"))]
-    assert dependency_layers([*both, replace(USERS, id="z")]) == {"x": 2, "y": 1}
+    assert dependency_layers({"x": ["y", "z"], "y": ["z"]}) == {"x": 2, "y": 1}
+
+
+def test_dependencies_are_those_among_live_shapes() -> None:
+    """One that was removed, or was never defined, holds nothing up; a shape that depends on none is not listed."""
+    entries = [
+        replace(ENTRY, definition=replace(USERS, id=shape_id, depends_on=tuple(others)))
+        for shape_id, others in {"x": "yz", "y": ["z", "absent"], "z": []}.items()
+    ]
+    registry = ShapeRegistry(entries)
+    assert registry.dependencies == {"x": ("y", "z"), "y": ("z",)}
+    registry.put(replace(entries[1], removed_at=LogOffset(200, 0)))
+    assert registry.dependencies == {"x": ("z",)}
+    registry.put(replace(entries[0], definition=replace(USERS, id="x")))
+    assert registry.dependencies == {}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from struct import pack
+from typing import Any
 
 import pytest
 
@@ -194,6 +195,59 @@ def test_an_ended_shape_is_removed_before_the_fragment_with_its_row() -> None:
     capture.publisher.log.clear()
     capture.handle(commit(LSN))
     assert capture.publisher.log == ['s ["7/1/s","users"]', "confirmed", 'l ["7/1/s","users","removed"]', "f 7/1/s"]
+
+
+def test_shapes_that_fail_on_the_same_rows_end_together() -> None:
+    """A thousand were routed a thousand times, and confirmed one by one; each has its own reason."""
+    users = ("public", "users")
+    bad = [ShapeDefinition(f"bad-{n}", users, where=f"10 / (id - {n}) > 0", primary_key=("id",)) for n in range(30)]
+    good = ShapeDefinition("good", users, where="id >= 0", primary_key=("id",))
+    tables = FakeTables()
+    column = ColumnBinding(1, "id", 20, -1, version=700)
+    tables.tables[USERS] = TableBinding(USERS, users, ("id",), (column,), published_by=("all tables",))
+    capture = Capture(*bad, good, tables=tables)
+    calls = 0
+    route = capture.subscriptions.router.route
+
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return route(*arguments, **keywords)
+
+    capture.subscriptions.router.route = counted  # type: ignore[method-assign]
+    capture.collector._converter = FragmentConverter(100)
+    capture.handle(begin(LSN, 742), relation(USERS, "users", 20))
+    capture.handle(*(insert(USERS, str(n).encode()) for n in range(20)))
+    capture.publisher.log.clear()
+    capture.handle(commit(LSN))
+    assert calls == 2
+    assert capture.publisher.log.count("confirmed") == 1
+    reasons = end_reasons(capture)
+    assert {shape_id for shape_id, reason in reasons.items() if reason is None} == {
+        "good",
+        *(f"bad-{n}" for n in range(20, 30)),
+    }
+    for n in range(20):
+        assert f"shape 'bad-{n}': the insert of public.users at 0/3E8+{2 * n}: " in str(reasons[f"bad-{n}"])
+
+
+def test_shapes_that_do_not_fit_an_altered_table_end_together() -> None:
+    """They are found when the shapes are bound to it, before any row is looked at."""
+    users, tables = ("public", "users"), FakeTables()
+    columns = tuple(ColumnBinding(number, name, 25, -1, version=700) for number, name in enumerate(("id", "n"), 1))
+    tables.tables[USERS] = TableBinding(USERS, users, ("id",), columns, published_by=("all tables",))
+    shapes = [ShapeDefinition(f"s-{n}", users, where=f"n = '{n}'", primary_key=("id",)) for n in range(30)]
+    capture = Capture(*shapes, ShapeDefinition("all", users, primary_key=("id",)), tables=tables)
+    default = b"R" + pack(">I", USERS) + b"public\0users\0d" + pack(">h", 2)
+    default += b"\1id\0" + pack(">Ii", 25, -1) + b"\0n\0" + pack(">Ii", 25, -1)
+    capture.handle(begin(LSN, 742), default, b"I" + pack(">I", USERS) + b"N" + pack(">h", 2) + b"nn")
+    capture.publisher.log.clear()
+    capture.handle(commit(LSN))
+    assert capture.publisher.log.count("confirmed") == 1
+    reasons = end_reasons(capture)
+    assert reasons.pop("all") is None
+    for shape_id, reason in reasons.items():
+        assert f"shape '{shape_id}' on public.users: where reads n, but old rows contain only id" in str(reason)
 
 
 def test_a_large_row_within_the_limit_is_delivered() -> None:
