@@ -55,6 +55,8 @@ class TableFolder:
             mode="ignore",
             configuration=configuration,
             storage_options=self._options,
+            # Ours is none of Delta's.
+            raise_if_key_not_exists=False,
         )
 
     def delete_old_files(self, table: DeltaTable) -> int:

@@ -1,7 +1,7 @@
 """The ack table over months: files, log, short runs, columns of other releases, rows that somebody has deleted."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID
 from flushtracker.delta.acks.reader import AckReader, read_ack_history
 from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.acks.table_version import PROPERTY
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from tests.support.waiting import wait_until
@@ -56,6 +57,7 @@ def age(paths: Iterable[Path], seconds: int) -> None:
 def faster_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour becomes a second, and 100 commits become 10."""
     scaled = {
+        "flushtracker-version": "1",
         "delta.checkpointInterval": "10",
         "delta.logRetentionDuration": "interval 1 seconds",
         "delta.deletedFileRetentionDuration": "interval 1 seconds",
@@ -249,3 +251,41 @@ def test_compaction_that_fails_does_not_stop_the_driver(
     for number in range(9, 19):
         assert table.append(row(1000 + number))
     assert len(DeltaTable(str(folder)).file_uris()) < 10
+
+
+def set_version(folder: Path, version: str) -> None:
+    DeltaTable(str(folder)).alter.set_table_properties({PROPERTY: version}, raise_if_not_exists=False)
+
+
+def test_a_table_of_a_later_layout_is_refused(tmp_path: Path) -> None:
+    """By whoever opens it, and by whoever has it open."""
+    folder = tmp_path / "acks"
+    table, reader = open_table(folder), AckReader(str(folder))
+    assert table.append(row(1000))
+    assert reader.last_ack(_SOURCE) == 1000
+    assert DeltaTable(str(folder)).metadata().configuration[PROPERTY] == "1"
+    set_version(folder, "2")
+    refusals: list[Callable[[], object]] = [
+        lambda: table.append(row(1001)),
+        lambda: reader.last_ack(_SOURCE),
+        lambda: AckReader(str(folder)).last_row(_SOURCE),
+        lambda: AckTable(str(folder)),
+        lambda: read_ack_history(str(folder)),
+    ]
+    for refused in refusals:
+        with pytest.raises(SinkError, match=f"^ack table {folder} has version 2, and this release reads version 1; "):
+            refused()
+    set_version(folder, "1")
+    assert reader.last_ack(_SOURCE) == 1000
+    assert table.append(row(1001))
+
+
+def test_a_table_without_a_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has version 1."""
+    without = {name: value for name, value in ack_table.CONFIGURATION.items() if name != PROPERTY}
+    monkeypatch.setattr(ack_table, "CONFIGURATION", without)
+    folder = tmp_path / "acks"
+    assert open_table(folder).append(row(1000))
+    assert PROPERTY not in DeltaTable(str(folder)).metadata().configuration
+    assert AckReader(str(folder)).last_ack(_SOURCE) == 1000
+    assert open_table(folder).append(row(1001))

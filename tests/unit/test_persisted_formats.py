@@ -330,6 +330,7 @@ def test_table_entry_of_an_earlier_release_is_read() -> None:
 def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
     assert app_transactions.FENCING_APP_ID == "flushtracker: owner of this table"
+    assert ack_table.CONFIGURATION["flushtracker-version"] == "1"
     assert ack_table.SCHEMA.names == [
         "source",
         "batch_id",

@@ -25,6 +25,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
+from flushtracker.delta.acks.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.delta.storage import commit_token, committer, missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError, listed
@@ -37,6 +38,7 @@ COMPACT_EVERY: Final = 100
 
 _COMPACTED_BYTES: Final = 1 << 20
 CONFIGURATION: Final = {
+    PROPERTY: str(VERSION),
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
@@ -88,6 +90,7 @@ class AckTable:
             self._table = self._folder.open_or_create(SCHEMA, CONFIGURATION)
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
+        require_readable(self._table, uri)
         if _TRANSACTION_RETENTION in self._table.metadata().configuration:
             raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which expires acks; unset it")
         if missing := missing_columns(self._table, sorted(SCHEMA.names)):
@@ -136,6 +139,7 @@ class AckTable:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
+        require_readable(self._table, self.uri)
 
     def _error(self, action: str, error: Exception) -> SinkError:
         return SinkError(f"ack table {self.uri} cannot be {action}: {storage_reason(error)}")
