@@ -26,7 +26,8 @@ def add_track(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="SOURCE",
-        help="with --recover: skip everything from a source for which capture will never run again; may be repeated",
+        help="with --recover: skip everything from a source for which capture will never run again, and drop the state "
+        "of it; its acks stay; may be repeated. A source that a failover has replaced does not need it",
     )
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 

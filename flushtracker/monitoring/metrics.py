@@ -59,8 +59,16 @@ class _Families(Collector):
 
 def _job_metrics(status: JobStatus, now_ms: int) -> Iterator[Metric]:
     """The tracking job's metrics; ages are as of ``now_ms``."""
-    yield from _ack_metrics(status.sources, now_ms)
-    yield from _holder_metrics(status.sources, now_ms)
+    # A retired source would stay pending for good, and keep an alert firing that nobody can clear.
+    current = [source for source in status.sources if source.retired_by is None]
+    yield from _ack_metrics(current, now_ms)
+    yield from _holder_metrics(current, now_ms)
+    yield _gauge(
+        "source_retired",
+        "Whether another source has taken the place of this one; then it has no other metrics.",
+        labels=("source",),
+        samples=[((source.source,), source.retired_by is not None) for source in status.sources],
+    )
     yield _gauge("ready", "Whether the job's query runs.", status.is_ready)
     yield SummaryMetricFamily(
         "flushtracker_batch_seconds",

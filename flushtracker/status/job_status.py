@@ -60,6 +60,8 @@ class SourceStatus:
 
     ``stalled_shapes`` counts at most ten of each shape group. ``waiting_since_ms`` is since when the ack has not moved
     although something is pending, ``None`` if nothing is; after the job's start, since when the first holder is.
+    ``retired_by``: the source that has taken its place, after a failover or a restore. Then nothing waits for what is
+    pending, and nothing is stalled.
     """
 
     source: str
@@ -69,6 +71,7 @@ class SourceStatus:
     stalled_shapes: int
     waiting_since_ms: int | None
     holders: tuple[Holder, ...]
+    retired_by: str | None = None
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -87,6 +90,7 @@ class SourceStatus:
             "stalled_shapes": self.stalled_shapes,
             "waiting_since_ms": self.waiting_since_ms,
             "holders": [holder.to_json() for holder in self.holders],
+            "retired_by": self.retired_by,
         }
 
     @classmethod
@@ -99,6 +103,7 @@ class SourceStatus:
             fields["stalled_shapes"],
             fields["waiting_since_ms"],
             tuple(map(Holder.from_json, fields["holders"])),
+            fields.get("retired_by"),
         )
 
 

@@ -73,3 +73,17 @@ def current_sources(slot: str, sources: Iterable[str]) -> dict[str, SourceName]:
     """
     names = filter(None, map(SourceName.parse, sources))
     return {name.system_id: name for name in sorted(names) if name.slot == slot}
+
+
+def successors(sources: Iterable[str]) -> dict[str, str]:
+    """By source, the one that capture reads from the same slot of the same server now, for each that is *retired*.
+
+    Its slot's WAL goes on under another name, so nothing waits for its acks any more.
+
+    >>> successors(["7/1/s", "7/2/s", "7/2/s/1", "7/3/other", "8/1/s", "mine"])
+    {'7/1/s': '7/2/s/1', '7/2/s': '7/2/s/1'}
+    """
+    names = sorted(filter(None, map(SourceName.parse, sources)))
+    last = {(name.system_id, name.slot): name for name in names}
+    found = ((name, last[name.system_id, name.slot]) for name in names)
+    return {str(name): str(successor) for name, successor in found if name != successor}

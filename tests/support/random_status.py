@@ -78,7 +78,8 @@ def _source(rng: Random, name: str) -> SourceStatus:
     )
     since = _maybe(rng, _time(rng))
     lsns = _maybe(rng, _lsn(rng)), _maybe(rng, _lsn(rng))
-    return SourceStatus(name, *lsns, len(holders), rng.randrange(len(holders) + 1), since, holders)
+    stalled, retired_by = rng.randrange(len(holders) + 1), rng.choice([None, None, rng.choice(NAMES)])
+    return SourceStatus(name, *lsns, len(holders), stalled, since, holders, retired_by)
 
 
 def _slot(rng: Random) -> SlotStatus:

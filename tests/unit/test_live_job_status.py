@@ -23,6 +23,7 @@ from tests.support.simulated_job import SimulatedJob, Unreadable
 
 GRACE_MS = 60_000
 SOURCE = "7301/1/shapes"
+NEXT_SOURCE = "7301/2/shapes"
 
 
 class Clock:
@@ -172,6 +173,39 @@ def test_waiting_is_since_the_ack_has_moved_last(story: Story) -> None:
     assert story.source(9_000).waiting_since_ms == 4_000
     story.batch(9_000, last_seen=300)
     assert story.source(9_000).waiting_since_ms is None
+
+
+def fail_over(story: Story, now_ms: int) -> None:
+    """The standby is promoted, and capture publishes the slot there, as another source."""
+    promoted = SourceTracker()
+    promoted.apply({}, ChainReport(LogOffset(2_000, 0)))
+    story.clock.now_ms = now_ms
+    story.watch.note_sources({SOURCE: story.tracker, NEXT_SOURCE: promoted})
+
+
+def test_a_source_that_a_failover_has_replaced_is_retired(story: Story) -> None:
+    """The old server failed inside a transaction, whose end nobody will send: its shape stays pending for good."""
+    story.batch(0, shape(100, "a"))
+    assert (story.source(60_000).stalled_shapes, story.source(60_000).waiting_since_ms) == (1, 0)
+    fail_over(story, 61_000)
+    story.clock.now_ms = 600_000
+    old, new = story.watch.read().sources
+    assert (old.retired_by, new.retired_by) == (NEXT_SOURCE, None)
+    assert (old.pending_shapes, old.stalled_shapes, old.waiting_since_ms) == (1, 0, None)
+    story.tracker.apply({"0": GroupReport()}, None)
+    assert story.tracker.ack_lsn == 1_000  # The ack stays right, whoever may still ask for it.
+
+
+def test_the_stalls_of_a_retired_source_are_not_logged_again(story: Story, log: pytest.LogCaptureFixture) -> None:
+    """Only that it is retired is, once."""
+    story.batch(0, shape(100, "a"))
+    story.tick(60_000)
+    fail_over(story, 61_000)
+    for now_ms in (62_000, 120_000, 240_000, 480_000):
+        story.tick(now_ms)
+    assert log.messages[1:] == [
+        f"source retired source={SOURCE} by={NEXT_SOURCE} pending_shapes=1; nothing waits for them"
+    ]
 
 
 def test_a_stall_is_logged_after_each_doubling_with_its_bytes(story: Story, log: pytest.LogCaptureFixture) -> None:

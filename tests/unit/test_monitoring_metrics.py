@@ -204,6 +204,16 @@ def test_a_wal_status_that_is_not_known_here_is_exported_too() -> None:
     assert found == wal_status(reserved=0, extended=0, unreserved=0, lost=0, invalidated=1)
 
 
+def test_a_retired_source_fires_no_alert() -> None:
+    """It has one metric, which says so; what is pending of it would never clear."""
+    retired = replace(JOB.sources[0], source="7/0/s", retired_by="7/1/s")
+    found = samples(replace(JOB, sources=(retired, *JOB.sources)))
+    assert named(found, "source_retired") == {
+        (("source", name),): name == "7/0/s" for name in ("7/0/s", "7/1/s", "7/2/s")
+    }
+    assert {name for name, labels in found if ("source", "7/0/s") in labels} == {"flushtracker_source_retired"}
+
+
 @pytest.mark.parametrize("status", [JOB, CAPTURE], ids=["job", "capture"])
 def test_every_metric_has_the_prefix_a_help_text_and_its_unit(status: ProgramStatus) -> None:
     """As `promtool check metrics` wants it."""
@@ -224,6 +234,7 @@ def test_any_document_is_parsed_as_what_it_says(seed: int, accept: str) -> None:
         (("shape", holder.shape_id), ("source", source.source)): float(holder.held_bytes)
         for source in job.sources
         for holder in source.holders
+        if source.retired_by is None
     }
     assert named(samples(job, accept), "shape_held_bytes") == expected
     capture = random_capture(rng)

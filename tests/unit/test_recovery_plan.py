@@ -3,6 +3,7 @@
 import pytest
 
 from flushtracker.errors import ConfigError, GapError
+from flushtracker.jobs.track.recovery import log_abandoned
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan, SourceRecords, Start, plan_recovery
 
 
@@ -88,3 +89,15 @@ def test_plans_are_stored_as_json() -> None:
     starts = plan(records("a", Start(40, 7, 1999)), acks={"a": 2000})
     assert RecoveryPlan.from_json(starts.to_json()) == starts
     assert RecoveryPlan.from_json({}) == RecoveryPlan()
+
+
+def test_what_is_abandoned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """How much is given up, and whether a capture may still run for it."""
+    found = [records("7/1/s", last_lsn=0x300), records("7/2/s", last_lsn=0x400), records("other", last_lsn=0x500)]
+    log_abandoned(found, {"7/1/s": 0x200}, ["other", "7/1/s"])
+    lost = "what is in between is never acknowledged"
+    running = ", and no source has taken its place, so no capture may run for it again"
+    assert caplog.messages == [
+        f"recovery: abandons source=7/1/s last_ack=0/200 last_lsn=0/300; {lost}",
+        f"recovery: abandons source=other last_ack=none last_lsn=0/500; {lost}{running}",
+    ]

@@ -12,7 +12,7 @@ from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.job_status import Holder
 from flushtracker.wal.lsn import format_lsn
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, URL, overview, slot, source
-from tests.support.status_pages import ACK, HOLDER, IDLE, NOW_MS, SEEN, job_status
+from tests.support.status_pages import ACK, HELD, HOLDER, IDLE, NOW_MS, SEEN, job_status
 
 
 def text(overview: Overview, limits: Limits | None = None, *, width: int | None = 80) -> list[str]:
@@ -31,6 +31,17 @@ def test_shape_that_holds_the_slot_is_named_with_what_it_holds() -> None:
         "SHAPE        SINCE    HOLDS  ACK IF REMOVED",
         "orders-open  2.6 min  137 B  0/37F1CE7",
         "remedy: check its writer, or: flushtracker remove-shape orders-open (final: its id is never used again)",
+    ]
+
+
+def test_a_source_that_the_slots_has_replaced_is_told_to_be_retired() -> None:
+    """It is nobody's problem: its shapes have the ids of the present source's, which must not be removed for it."""
+    old = replace(HELD, source="7301/0/shapes", pending_shapes=2, retired_by=HELD.source)
+    status = job_status(IDLE)
+    assert text(overview(job=replace(status, sources=(old, *status.sources)))) == [
+        "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
+        "ack 0/37F1CE7   last seen 0/37F1CE7   nothing pending",
+        "source 7301/0/shapes is retired: 2 shapes of it stayed pending, and nothing waits for them",
     ]
 
 

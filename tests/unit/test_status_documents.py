@@ -9,7 +9,10 @@ def test_job_status_is_read_as_it_was_written() -> None:
     gone = Holder("users", 2_000, 1, 40, 0x37F1C5E, 0x37F1CE7)
     source = SourceStatus("7301/1/shapes", 0x37F1C5E, 0x37F1CE7, 2, 1, 1_000, (held, gone))
     new = SourceStatus("7301/2/shapes", None, None, 0, 0, None, ())
-    status = JobStatus(9_000, 500, is_ready=True, sources=(source, new), batch_id=4, batch_at_ms=8_000, batches=5)
+    old = SourceStatus("7301/1/shapes/1", None, None, 1, 0, None, (), retired_by="7301/2/shapes")
+    earlier = {name: value for name, value in new.to_json().items() if name != "retired_by"}
+    assert SourceStatus.from_json(earlier) == new
+    status = JobStatus(9_000, 500, is_ready=True, sources=(source, new, old), batch_id=4, batch_at_ms=8_000, batches=5)
     assert JobStatus.from_json(status.to_json()) == status
     assert JobStatus.from_json(JobStatus(1, 1, is_ready=False).to_json()) == JobStatus(1, 1, is_ready=False)
 

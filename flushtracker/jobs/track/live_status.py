@@ -17,6 +17,7 @@ from flushtracker.spark.query_progress import QueryProgress, read_progress
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.source_tracker import SourceTracker
+from flushtracker.wal.source_name import successors
 
 _MOST_REMOVED: Final = 1000
 
@@ -35,16 +36,22 @@ class SourceView:
     removed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, source: str, tracker: SourceTracker, previous: "SourceView | None", at_ms: int) -> "SourceView":
+    def of(
+        cls, source: str, tracker: SourceTracker, previous: "SourceView | None", at_ms: int, retired_by: str | None
+    ) -> "SourceView":
         """The view after a batch that ended ``at_ms``, given the one before."""
         removed = previous.removed if previous else ()
         if tracker.removed:
             removed = (*removed, *sorted(tracker.removed))[-_MOST_REMOVED:]
         status = _status(source, tracker, previous, at_ms)
+        if retired_by is not None:
+            status = replace(status, waiting_since_ms=None, retired_by=retired_by)
         return cls(status, tracker.holders, tuple(tracker.pending_since_ms()), removed)
 
     def at(self, at_ms: int, grace_ms: int) -> SourceStatus:
         """The status at a later time."""
+        if self.status.retired_by is not None:
+            return self.status
         return replace(self.status, stalled_shapes=sum(at_ms - since_ms >= grace_ms for since_ms in self.since_ms))
 
 
@@ -100,9 +107,10 @@ class LiveJobStatus:
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
         """Note the sources, once the acks of a batch are in the table, or the trackers are restored."""
-        at_ms, before = self._clock_ms(), self.sources
+        at_ms, before, retired = self._clock_ms(), self.sources, successors(trackers)
         self.sources = {
-            name: SourceView.of(name, each, before.get(name), at_ms) for name, each in sorted(trackers.items())
+            name: SourceView.of(name, each, before.get(name), at_ms, retired.get(name))
+            for name, each in sorted(trackers.items())
         }
 
     def note_batch(self, batch_id: int, *, batch_ms: int, events: int, dead_letters: int) -> None:

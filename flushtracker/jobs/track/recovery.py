@@ -14,6 +14,8 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
 from flushtracker.spark.kafka_failures import kafka_failure, masked
 from flushtracker.spark.kafka_streams import KafkaEventStreams, counts
 from flushtracker.spark.recovery_plan import RecoveryPlan, SourceRecords, Start, plan_recovery
+from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.source_name import successors
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ def read_recovery_plan(
             for partition in {r["partition"] for r in rows}
         }
         starts = plan_recovery(_source_records(rows), ends, last_acks, abandoned, topic)
+        log_abandoned(_source_records(rows), last_acks, abandoned)
         _log_skipped(source, starts)
     except JAVA_ERRORS as error:
         reason = masked(java_reason(error), transport)
@@ -78,6 +81,19 @@ def _source_records(rows: list[Row]) -> list[SourceRecords]:
         for row in rows
         if row["source"] is not None
     ]
+
+
+def log_abandoned(records: Collection[SourceRecords], last_acks: Mapping[str, int], abandoned: Collection[str]) -> None:
+    """Log what is given up with each abandoned source, all of which have records."""
+    retired = successors(record.source for record in records)
+    for source in sorted(set(abandoned)):
+        logger.warning(
+            "recovery: abandons source=%s last_ack=%s last_lsn=%s; what is in between is never acknowledged%s",
+            source,
+            format_lsn(last_acks[source]) if source in last_acks else "none",
+            format_lsn(max(record.last_lsn for record in records if record.source == source)),
+            "" if source in retired else ", and no source has taken its place, so no capture may run for it again",
+        )
 
 
 def _log_skipped(streams: KafkaEventStreams, starts: RecoveryPlan) -> None:

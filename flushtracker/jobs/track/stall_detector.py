@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from flushtracker.jobs.track.live_status import LiveJobStatus, SourceView
 from flushtracker.process.clock import now_ms
+from flushtracker.status.job_status import SourceStatus
 from flushtracker.tracking.group_report import HOLDERS
 from flushtracker.wal.log_offset import LogOffset
 
@@ -27,6 +28,7 @@ class StallDetector:
     """A thread that logs which of the ten shapes that hold the ack have made no progress for the grace period.
 
     Each stall is logged again whenever its time has doubled (grace, 2 × grace, 4 × grace, …), and once when it ends.
+    Of a retired source, only that it is one is logged, once, if something is pending.
     The thread only reads ``status``. A context manager.
     """
 
@@ -37,6 +39,8 @@ class StallDetector:
         self._stop = Event()
         self._logged: dict[str, dict[_Stall, int]] = {}
         """By source, how often each stall was logged, or would have been if the job had run since its start."""
+        self._retired: set[str] = set()
+        """The retired sources that were logged."""
         self._thread = Thread(target=self._run, name="stall-detector", daemon=True)
 
     def __enter__(self) -> "StallDetector":
@@ -54,9 +58,21 @@ class StallDetector:
     def tick(self) -> None:
         """Log what has changed since the last call."""
         for source, view in self._status.sources.items():
+            if view.status.retired_by is not None:
+                self._log_retired(view.status)
+                continue
             logged = self._logged.setdefault(source, {})
             self._log_stalled(source, view, logged)
             self._log_ended(source, view, logged)
+
+    def _log_retired(self, status: SourceStatus) -> None:
+        self._logged.pop(status.source, None)
+        if status.pending_shapes and status.source not in self._retired:
+            self._retired.add(status.source)
+            logger.info(
+                "source retired source=%s by=%s pending_shapes=%d; nothing waits for them",
+                *(status.source, status.retired_by, status.pending_shapes),
+            )
 
     def _log_stalled(self, source: str, view: SourceView, logged: dict[_Stall, int]) -> None:
         at_ms = self._clock_ms()

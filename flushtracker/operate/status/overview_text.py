@@ -80,6 +80,15 @@ def _job_and_ack(overview: Overview, verdict: Verdict, width: int | None) -> Ite
             owner = f"source {overview.source}" if overview.source else f"a source of slot {overview.slot_name}"
             yield f"ack table {overview.acks_table} has no ack of {owner}"
     yield from _texts(verdict, "acks")
+    yield from _retired_lines(overview)
+
+
+def _retired_lines(overview: Overview) -> Iterator[str]:
+    """The sources that this slot's has taken the place of, as far as they have something pending."""
+    for source in () if overview.job_status is None else overview.job_status.sources:
+        if source.retired_by == overview.source and source.pending_shapes:
+            pending = f"{source.pending_shapes:,} shape{'s' if source.pending_shapes > 1 else ''}"
+            yield f"source {source.source} is retired: {pending} of it stayed pending, and nothing waits for them"
 
 
 def _ack_line(overview: Overview, source: SourceStatus) -> str:
