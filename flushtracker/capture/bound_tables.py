@@ -1,18 +1,28 @@
 """``BoundTables``: the tables of a source's shapes, each as the catalog described it when its shapes were bound to it.
 
-A table is compared with the catalog again whenever the server describes it, after each connection, and at intervals.
+A table is compared with the catalog again after each connection, at intervals, and when the server describes it, which
+it does before the first change of a session and after the table was altered. A description belongs to a transaction, so
+a comparison that has already seen that transaction need not be repeated: many new partitions are read at once, and a
+reconnect reads each table once.
+
+The partitions of a table are recorded once for all its shapes, and :class:`PartitionMap` has those whose changes are
+routed. A new partition *joins* with the first transaction that changes it. Joined earlier, it would be missing in a
+TRUNCATE of all partitions that is yet to arrive.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.start_visibility import Transactions
-from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, TableEntry, bound_now
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.wal.changes import Relation
+from flushtracker.shapes.partition_map import PartitionMap
+from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
+from flushtracker.wal.changes import TableName
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 
 class Tables(Transactions, Protocol):
@@ -40,30 +50,84 @@ class Tables(Transactions, Protocol):
         """The publication's version; raises ``PostgresError`` if it does not publish everything."""
 
 
-class BoundTables:
-    """The bindings of one source by OID. ``server`` is the current connection's; each reconnect replaces it."""
+@dataclass(slots=True)
+class _BoundTable:
+    """A table: ``base`` as its own entry has it, and ``entries`` of partitions since, by OID; ``now`` is both together.
 
-    def __init__(self, source: str, entries: Iterable[TableEntry], outbox: Outbox, server: Tables) -> None:
-        self.server = server
+    ``read_at``: a snapshot taken just before the catalog was last read; ``None`` if it does not say what was visible.
+    """
+
+    base: TableBinding
+    entries: dict[int, PartitionEntry]
+    read_at: MvccSnapshot | None = None
+    now: TableBinding = field(init=False)
+    partitions: dict[int, PartitionBinding] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.now = bound_now(self.base, self.entries.values())
+        self.partitions = {partition.oid: partition for partition in self.now.partitions}
+
+    def joined(self, oid: int) -> int | None:
+        entry = self.entries.get(oid)
+        return 0 if entry is None else entry.joined
+
+
+class BoundTables:
+    """The bindings of one source by OID; keeps ``partitions`` in step with them. Call :meth:`connect` first."""
+
+    def __init__(
+        self,
+        source: str,
+        entries: Iterable[TableEntry],
+        partition_entries: Iterable[PartitionEntry],
+        outbox: Outbox,
+        partitions: PartitionMap,
+    ) -> None:
         self._source = source
         self._outbox = outbox
-        self._bindings = {entry.binding.oid: entry.binding for entry in entries}
+        self._map = partitions
+        by_table = defaultdict[int, dict[int, PartitionEntry]](dict)
+        for entry in partition_entries:
+            by_table[entry.table_oid][entry.binding.oid] = entry
+        bindings = [entry.binding for entry in entries]
+        self._tables = {binding.oid: _BoundTable(binding, by_table[binding.oid]) for binding in bindings}
+        for oid in self._tables:
+            self._map_all(oid)
+
+    def connect(self, server: Tables) -> None:
+        """Continue with queries over a new connection."""
+        self._server = server
+        for table in self._tables.values():
+            table.read_at = None
 
     def __getitem__(self, oid: int) -> TableBinding:
-        return self._bindings[oid]
+        return self._tables[oid].now
 
     def __iter__(self) -> Iterator[TableBinding]:
-        return iter(self._bindings.values())
+        return (table.now for table in self._tables.values())
 
     @property
     def entries(self) -> tuple[TableEntry, ...]:
         """The tables' entries in the registry."""
-        return tuple(TableEntry(self._source, binding) for binding in self)
+        return tuple(TableEntry(self._source, table.base) for table in self._tables.values())
 
-    def record(self, binding: TableBinding) -> None:
-        """Bind shapes to the table as it is now, in place of what was recorded of it."""
-        self._outbox.publish_entries([TableEntry(self._source, binding)])
-        self._bindings[binding.oid] = binding
+    @property
+    def partition_entries(self) -> tuple[PartitionEntry, ...]:
+        """The partitions' entries in the registry."""
+        return tuple(entry for table in self._tables.values() for entry in table.entries.values())
+
+    def name_of(self, table: int, oid: int) -> TableName | None:
+        """The recorded name of the table, or of its partition with that OID; ``None`` if it has no such partition."""
+        bound = self._tables[table]
+        if oid == table:
+            return bound.base.table
+        partition = bound.partitions.get(oid)
+        return None if partition is None else partition.table
+
+    def has_seen(self, table: int, xid: int) -> bool:
+        """Whether the table was read from the catalog after transaction ``xid`` had become visible."""
+        read_at = self._tables[table].read_at
+        return read_at is not None and read_at.sees(xid)
 
     def altered(self, oids: Iterable[int]) -> dict[int, TableBinding | None]:
         """Those of the tables that differ from the catalog, in the order of their OIDs, as they are now.
@@ -71,15 +135,20 @@ class BoundTables:
         ``None``: it was dropped.
         """
         wanted = sorted(set(oids))
-        now = self.server.bindings(wanted)
+        if not wanted:
+            return {}
+        # A standby's snapshot leaves out which transactions are in progress.
+        read_at = None if self._server.is_standby() else self._server.snapshot()
+        now = self._server.bindings(wanted)
+        for oid in wanted:
+            self._tables[oid].read_at = read_at
         return {oid: now.get(oid) for oid in wanted if now.get(oid) != self[oid]}
 
     def without_empty_arrivals(self, now: TableBinding) -> TableBinding:
         """``now``, in which each new partition that is empty counts as attached without rows."""
-        bound = self[now.oid]
-        known = {partition.oid for partition in bound.partitions}
+        bound, known = self[now.oid], self._tables[now.oid].partitions
         partitions = tuple(
-            replace(partition, may_have_rows=self.server.has_rows(partition.oid))
+            replace(partition, may_have_rows=self._server.has_rows(partition.oid))
             if partition.oid not in known
             and (partition.may_have_rows or not set(partition.published_by) & set(bound.published_by))
             else partition
@@ -87,18 +156,70 @@ class BoundTables:
         )
         return replace(now, partitions=partitions)
 
-    def with_partitions(self, entry: ShapeEntry) -> ShapeEntry:
-        """The entry with all of its table's partitions: one may have been created after the shape was resolved."""
-        known = entry.definition.partitions
-        new = tuple(each.table for each in self[entry.table_oid].partitions if each.table not in known)
-        return replace(entry, definition=replace(entry.definition, partitions=(*known, *new))) if new else entry
+    def record(self, now: TableBinding, *, has_shapes: bool) -> None:
+        """Bind shapes to the table as it is now, in place of what was recorded of it.
 
-    def with_partition(self, entry: ShapeEntry, relation: Relation, lsn: int) -> ShapeEntry:
-        """The entry with ``relation`` as a partition from ``lsn`` on; the same object if it is none, or known."""
-        definition = entry.definition
-        # Under its current name: in a transaction that is resent, it may have an older one.
-        members = [(partition.oid, partition.table) for partition in self[entry.table_oid].partitions]
-        if (relation.relation_id, relation.table) not in members or relation.table in definition.partitions:
-            return entry
-        partitions, joined = (*definition.partitions, relation.table), (*definition.joined, (relation.table, lsn))
-        return replace(entry, definition=replace(definition, partitions=partitions, joined=joined))
+        Without shapes that were bound before, its partitions are those that it has now, which may have rows.
+        """
+        table = self._tables.get(now.oid)
+        if table is not None and has_shapes:
+            base, changed = replace(now, partitions=table.base.partitions), self._changed_partitions(table, now)
+        else:
+            base, changed = now, [] if table is None else self._outdated_partitions(table, now)
+        entries: list[RegistryEntry] = [*changed]
+        if table is None or base != table.base:
+            entries.insert(0, TableEntry(self._source, base))
+        self._outbox.publish_entries(entries)
+        known = {} if table is None else table.entries
+        known.update({entry.binding.oid: entry for entry in changed})
+        for partition in tuple(self._map.of(now.oid)):
+            self._map.discard(now.oid, partition)
+        self._tables[now.oid] = _BoundTable(base, known, None if table is None else table.read_at)
+        self._map_all(now.oid)
+
+    def join(self, table: int, partition: int, lsn: int) -> bool:
+        """Route changes of a partition as the table's from the transaction that commits at ``lsn`` on.
+
+        Returns whether it has joined now. Its entry may be lost until that transaction is confirmed: then the server
+        sends the transaction again, and the partition joins with it again.
+        """
+        bound = self._tables[table]
+        entry = bound.entries.get(partition)
+        if entry is None or entry.joined is not None or entry.left_at is not None:
+            return False
+        entry = bound.entries[partition] = replace(entry, joined=lsn)
+        self._outbox.publish_entry(entry)
+        self._map.add(table, partition, lsn)
+        return True
+
+    def _changed_partitions(self, table: _BoundTable, now: TableBinding) -> list[PartitionEntry]:
+        """The entries of partitions that the table has got, that were altered, or that have left."""
+        changed = []
+        for partition in now.partitions:
+            known = table.partitions.get(partition.oid)
+            if known != partition:
+                joined = None if known is None else table.joined(partition.oid)
+                changed.append(PartitionEntry(self._source, now.oid, partition, joined))
+        left = table.partitions.keys() - {partition.oid for partition in now.partitions}
+        left_at = self._server.wal_end() if left else None
+        for oid in sorted(left):
+            entry = PartitionEntry(self._source, now.oid, table.partitions[oid], table.joined(oid), left_at)
+            changed.append(entry)
+        return changed
+
+    def _outdated_partitions(self, table: _BoundTable, now: TableBinding) -> list[PartitionEntry]:
+        """New entries for the partitions that have one, as the table's own entry has all of them now."""
+        partitions = {partition.oid: partition for partition in now.partitions}
+        outdated = []
+        for oid, entry in table.entries.items():
+            if (partition := partitions.get(oid)) is not None:
+                outdated.append(PartitionEntry(self._source, now.oid, partition, 0))
+            elif entry.left_at is None:
+                outdated.append(replace(entry, left_at=self._server.wal_end()))
+        return outdated
+
+    def _map_all(self, oid: int) -> None:
+        table = self._tables[oid]
+        for partition in table.partitions:
+            if (joined := table.joined(partition)) is not None:
+                self._map.add(oid, partition, joined)

@@ -22,7 +22,7 @@ from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.shapes.routed_fragment import RoutedFragment
-from flushtracker.wal.changes import Commit, Relation, TableName, TransactionFragment
+from flushtracker.wal.changes import Commit, Relation, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
@@ -89,7 +89,7 @@ class Collector:
         self._open: TransactionIdentity | None = None
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
-        self._tables: dict[int, TableName] = {}
+        self._described: set[int] = set()
         # The relations for which the converter knows what to read in the open transaction.
         self._narrowed: set[int] = set()
         subscriptions.router.forget_open_transaction()
@@ -138,13 +138,12 @@ class Collector:
 
     def _is_unwanted(self, relation_id: int) -> bool:
         """Whether no shape is on the table; the converter refuses a relation that was not described."""
-        table = self._tables.get(relation_id)
-        return table is not None and not self.subscriptions.router.has_shapes_on(table)
+        return relation_id in self._described and not self.subscriptions.router.has_shapes_on(relation_id)
 
     def _narrow(self, relation_id: int) -> None:
         """Have only those columns decoded that shapes read; the converter refuses a relation that was not described."""
-        if (table := self._tables.get(relation_id)) is not None:
-            self._converter.read_only(relation_id, self.subscriptions.router.columns_read(table))
+        if relation_id in self._described:
+            self._converter.read_only(relation_id, self.subscriptions.router.columns_read(relation_id))
             self._narrowed.add(relation_id)
 
     def _begin(self, transaction: TransactionIdentity) -> None:
@@ -160,7 +159,7 @@ class Collector:
         if self._open is None:
             raise DecodeError("a relation arrived before any transaction; connect again")
         self.subscriptions.handle_relation(relation, self._open)
-        self._tables[relation.relation_id] = relation.table
+        self._described.add(relation.relation_id)
         self._narrowed.discard(relation.relation_id)
 
     def _publish(self, fragment: TransactionFragment) -> None:

@@ -3,7 +3,8 @@
 A shape's changes have one key, hence one partition, which the publisher fills without a gap. So a writer always has a
 prefix of its shape's changes, and after a restart everything from the confirmed LSN on is sent again. Topics need no
 order among them: the tracker accepts a flush before its fragment, and keeps a fragment pending until its changes are
-flushed. Only registry entries must come first: each is confirmed before anything is routed by it.
+flushed. Only registry entries must come first: each is confirmed before anything is routed by it, or, where a later
+process finds it out again, before anything that is routed by it may be confirmed to the server.
 
 A fragment is published in layers: if a shape depends on another shape in the same fragment, its changes are published
 after those of the other are confirmed.
@@ -58,6 +59,11 @@ class Outbox:
         self.layers: Mapping[str, int] = {}
         """The layer of each shape that depends on another; all others are in layer 0."""
 
+    @property
+    def pending_fragments(self) -> int:
+        """The number of fragments, and entries between them, that are not published yet."""
+        return self._window.pending_fragments
+
     def poll(self) -> None:
         """Process the confirmations that have arrived."""
         self._publisher.poll()
@@ -86,6 +92,10 @@ class Outbox:
         for entry in entries:
             self._publish(entry)
         self.wait_until_confirmed()
+
+    def publish_entry(self, entry: RegistryEntry) -> None:
+        """Queue a registry entry: no fragment from here on counts as published before it is confirmed."""
+        self._publish(entry, self._window.begin(1, None))
 
     def publish_removal(self, removal: FlushNotification) -> None:
         """Publish that a shape was removed."""

@@ -10,7 +10,14 @@ from typing import Protocol
 
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.shape_registry import SourceEntries
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    RegistryEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.records import fragment_key, record_of
@@ -54,6 +61,7 @@ def read_prior_state(
         next((entry for entry in own if isinstance(entry, SourceEntry)), None),
         tuple(entry for entry in own if isinstance(entry, ShapeEntry)),
         tuple(entry for entry in own if isinstance(entry, TableEntry)),
+        tuple(entry for entry in own if isinstance(entry, PartitionEntry)),
     )
     last_transaction = None if found.source is None else _last_transaction(reader, topics.fragments, name)
     return PriorState(source, found, last_transaction)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from flushtracker.errors import ShapeError, listed
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.status.capture_status import Eviction
-from flushtracker.wal.changes import TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +24,13 @@ class SourceEntries:
     source: SourceEntry | None = None
     shapes: tuple[ShapeEntry, ...] = ()
     tables: tuple[TableEntry, ...] = ()
+    partitions: tuple[PartitionEntry, ...] = ()
 
     def are_same(self, others: "SourceEntries") -> bool:
         """Whether ``others`` are the same entries, in any order."""
-        return (self.source, set(self.shapes), set(self.tables)) == (
-            others.source,
-            set(others.shapes),
-            set(others.tables),
-        )
+        return all(
+            set(getattr(self, name)) == set(getattr(others, name)) for name in ("shapes", "tables", "partitions")
+        ) and (self.source == others.source)
 
     def unbound_shapes(self) -> list[str]:
         """The live shapes without an entry of their table, which capture publishes before theirs."""
@@ -69,7 +67,6 @@ class ShapeRegistry:
 
     def __init__(self, entries: Iterable[ShapeEntry] = ()) -> None:
         self._entries: dict[str, ShapeEntry] = {}
-        self._by_table: dict[TableName, set[str]] = {}
         self._by_oid: dict[int, set[str]] = {}
         self._live_oids: Counter[int] = Counter()
         # The live shapes that depend on others. Most depend on none.
@@ -95,15 +92,11 @@ class ShapeRegistry:
             self._dependent.add(definition.id)
         else:
             self._dependent.discard(definition.id)
-        for table in (definition.table, *definition.partitions):
-            self._by_table.setdefault(table, set()).add(definition.id)
         self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
 
-    def live_on(self, tables: Iterable[TableName], oids: Iterable[int] = ()) -> tuple[ShapeEntry, ...]:
-        """The live shapes on the given tables, by name or by OID. O(those shapes)."""
-        by_name = (self._by_table.get(table, ()) for table in tables)
-        ids = set[str]().union(*by_name, *(self._by_oid.get(oid, ()) for oid in oids))
-        entries = (self._entries[shape_id] for shape_id in sorted(ids))
+    def live_on(self, table_oid: int) -> tuple[ShapeEntry, ...]:
+        """The live shapes on the table with this OID. O(those that it ever had)."""
+        entries = (self._entries[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
         return tuple(entry for entry in entries if entry.removed_at is None)
 
     def is_live(self, shape_id: str) -> bool:
@@ -187,8 +180,6 @@ def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
     ]
     if definition.primary_key is not None and definition.primary_key != known.primary_key:
         differs.append("primary_key")
-    if not set(definition.partitions) <= set(known.partitions):
-        differs.append("partitions")
     if definition.snapshot not in {None, known.snapshot}:
         differs.append("snapshot")
     if differs:

@@ -7,11 +7,11 @@ knows it, and routes resent transactions to the same shapes as the first time.
   any process has routed committed before that end, and the next commit record may start exactly there. A shape of a
   new source, for which nothing was routed yet, starts at the slot's position.
 - A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more.
-- Each table is recorded as it was when its shapes were bound to it (:mod:`flushtracker.capture.bound_tables`). A shape
-  that a schema change makes impossible to keep is *ended*: removed, with a reason
-  (:mod:`flushtracker.shapes.table_binding`).
+- Each table is recorded as it was when its shapes were bound to it, with its partitions
+  (:mod:`flushtracker.capture.bound_tables`). A shape that a schema change makes impossible to keep is *ended*: removed,
+  with a reason (:mod:`flushtracker.shapes.table_binding`).
 - A shape with a snapshot is published again once its start is visible (:mod:`flushtracker.capture.start_visibility`).
-- A new *partition* is added to the shapes on its root before its first row is routed.
+- A new *partition* joins the tables that it is a partition of before its first change is routed.
 - If the publication was altered, changes may not have been sent, and every shape ends.
 - If this release routes otherwise than the one before, the shapes that this concerns end, so that a resend reaches the
   same shapes as the first time (:mod:`flushtracker.shapes.routing_version`).
@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
+from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
@@ -33,7 +34,7 @@ from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import reason_to_end as routing_reason
 from flushtracker.shapes.routing_version import routing_version
-from flushtracker.shapes.table_binding import TableBinding, conflict, reason_to_end
+from flushtracker.shapes.table_binding import TableBinding, conflict_for, conflicts, reason_to_end
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
@@ -49,19 +50,22 @@ class Subscriptions:
     """
 
     def __init__(self, source: str, entries: SourceEntries, outbox: Outbox, tables: Tables, confirmed_lsn: int) -> None:
-        self.router = EventRouter()
+        self.router = EventRouter(by_oid=True)
         self._source = source
         self._outbox = outbox
         self._first_starts_after = LogOffset.just_before(confirmed_lsn)
         self._source_entry = entries.source
-        self._bound = BoundTables(source, entries.tables, outbox, tables)
+        earlier = tuple(earlier_partitions(entries))
+        outbox.publish_entries(earlier)
+        partitions = (*entries.partitions, *earlier)
+        self._bound = BoundTables(source, entries.tables, partitions, outbox, self.router.partitions)
         for binding in self._bound:
             self.router.set_types(user_types(binding.types))
         self._registry = ShapeRegistry(entries.shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         for entry in self._registry.live:
-            self.router.add_shape(entry.definition, entry.starts_after.tx_offset)
+            self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
         # The previous process may have been killed after it published the entry, and before this.
         for entry in self._registry.removed:
             self._publish_removal(entry)
@@ -70,7 +74,8 @@ class Subscriptions:
 
     def connect(self, tables: Tables, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
-        self._bound.server = self._server = tables
+        self._server = tables
+        self._bound.connect(tables)
         self.starts = StartVisibility(tables, confirmed_lsn)
         self._wait_for_starts(self._registry.live)
 
@@ -81,6 +86,7 @@ class Subscriptions:
             self._source_entry,
             (*self._registry.live, *self._registry.removed),
             self._bound.entries,
+            self._bound.partition_entries,
         )
 
     def begin_source(self) -> None:
@@ -107,22 +113,21 @@ class Subscriptions:
         resolved = self._server.resolve(diff.added) if diff.added else ()
         if diff.added or diff.updated or diff.removed:
             self._bind([bound for _, bound in resolved])
-            # Again, as binding a changed table may have ended or extended the shapes that it had.
+            # Again, as binding a changed table may have ended the shapes that it had.
             diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)))
             wal_end = self._server.wal_end()
             begun = self._source_entry is not None
             starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
-            completed = [
+            added = [
                 ShapeEntry(self._source, _with_snapshot_stated(definition), bound.oid, starts_after)
                 for definition, bound in resolved
             ]
-            added = [self._bound.with_partitions(entry) for entry in completed]
             removed_at = LogOffset(wal_end, 0)
             removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
             self._put([*removed, *diff.updated, *added])
             self._remove(removed)
             for entry in added:
-                self.router.add_shape(entry.definition, starts_after.tx_offset)
+                self.router.add_shape(entry.definition, starts_after.tx_offset, entry.table_oid)
                 logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
             self._wait_for_starts(added)
         self._arrange_layers()
@@ -210,23 +215,31 @@ class Subscriptions:
 
         The server sends a relation before the first change to it, and again after the table was altered.
         """
-        oids = {relation.relation_id, *self._server.ancestors(relation.relation_id, transaction.xid)}
-        named = self._registry.live_on([relation.table], oids)
-        self._check({entry.table_oid for entry in named})
-        self._add_partition(relation, oids, transaction.lsn)
+        oid = relation.relation_id
+        oids = {oid, *self._server.ancestors(oid, transaction.xid)}
+        live = self._registry.table_oids
+        self._check(table for table in live & oids if not self._bound.has_seen(table, transaction.xid))
+        for table in sorted(live & oids):
+            if self._bound.join(table, oid, transaction.lsn):
+                logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
+            self._end_conflicting(table, relation, transaction)
+
+    def _end_conflicting(self, table: int, relation: Relation, transaction: TransactionIdentity) -> None:
+        """End the shapes on a table that rows of ``relation`` do not fit, which is the table or a partition of it."""
+        name = self._bound.name_of(table, relation.relation_id)
+        # Without a name, it became a partition after this transaction, or is none any more and never had joined.
+        found = {} if name is None else conflicts(self._bound[table], name, relation)
         reasons = {}
-        for entry in self._registry.live_on([relation.table], oids):
-            if entry.starts_after.tx_offset >= transaction.lsn:
-                continue
-            used = self.router.used_columns(entry.definition.id)
-            if reason := conflict(used, self._bound[entry.table_oid], relation):
+        for entry in self._registry.live_on(table) if found else ():
+            reason = conflict_for(self.router.used_columns(entry.definition.id), found)
+            if reason is not None and entry.starts_after.tx_offset < transaction.lsn:
                 reasons[entry.definition.id] = reason
         self.end_shapes(reasons)
 
     def _check(self, oids: Iterable[int]) -> None:
         for oid, now in self._bound.altered(oids).items():
             if now is None:
-                live = self._registry.live_on([], [oid])
+                live = self._registry.live_on(oid)
                 self.end_shapes(
                     {each.definition.id: f"table {'.'.join(each.definition.table)} was dropped" for each in live}
                 )
@@ -237,7 +250,7 @@ class Subscriptions:
         """Record a table that was altered, and end the shapes that do not survive the difference."""
         bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
         reasons = {}
-        for entry in self._registry.live_on([], [now.oid]):
+        for entry in self._registry.live_on(now.oid):
             used, key = self.router.used_columns(entry.definition.id), entry.definition.primary_key
             if reason := reason_to_end(used, bound, now, key):
                 reasons[entry.definition.id] = reason
@@ -247,28 +260,14 @@ class Subscriptions:
     def _bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
         for oid, binding in {binding.oid: binding for binding in bindings}.items():
-            if not self._registry.live_on([], [oid]):
+            if oid not in self._registry.table_oids:
                 self._record(binding)
             elif self._bound[oid] != binding:
                 self._rebind(binding)
 
     def _record(self, binding: TableBinding) -> None:
-        self._bound.record(binding)
+        self._bound.record(binding, has_shapes=binding.oid in self._registry.table_oids)
         self.router.set_types(user_types(binding.types))
-
-    def _add_partition(self, relation: Relation, oids: Iterable[int], lsn: int) -> None:
-        """Add a partition to the shapes on its roots, before its first change is routed, which commits at ``lsn``.
-
-        Added earlier, it would be missing in a TRUNCATE of all partitions that is yet to arrive.
-        """
-        entries = self._registry.live_on([], oids)
-        changed = [new for old in entries if (new := self._bound.with_partition(old, relation, lsn)) is not old]
-        if changed:
-            self._put(changed)
-        for entry in changed:
-            definition = entry.definition
-            self.router.set_partitions(definition.id, definition.partitions, definition.joined)
-            logger.info("partition added shape_id=%s partition=%s", definition.id, ".".join(relation.table))
 
     def _remove(self, entries: Iterable[ShapeEntry]) -> None:
         for entry in entries:

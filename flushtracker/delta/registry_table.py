@@ -5,8 +5,9 @@ clock does. Only changed entries are appended, and few ever change, so the table
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,10 +19,12 @@ from flushtracker.delta.storage import missing_columns, storage_reason, table_ro
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry_events import (
+    PartitionEntry,
     RegistryEntry,
     ShapeEntry,
     SourceEntry,
     TableEntry,
+    bound_now,
     parse_registry_entry,
 )
 from flushtracker.shapes.table_binding import TableBinding
@@ -63,6 +66,8 @@ class Registry:
     """The current entries."""
 
     entries: Mapping[_Key, WrittenEntry]
+    partitions: Mapping[tuple[str, int], Sequence[PartitionEntry]] = field(default_factory=dict)
+    """The entries of partitions, by the source and the OID of their table."""
 
     def sources_of(self, shape_id: str) -> set[str]:
         """The sources that have, or had, a shape with this id."""
@@ -75,7 +80,13 @@ class Registry:
     def table_of(self, shape: ShapeEntry) -> TableBinding | None:
         """The shape's table, as it was when the shape was last correct on it."""
         found = self.entries.get((shape.source, "table", str(shape.table_oid)))
-        return found.entry.binding if found is not None and isinstance(found.entry, TableEntry) else None
+        if found is None or not isinstance(found.entry, TableEntry):
+            return None
+        return bound_now(found.entry.binding, self.partitions.get((shape.source, shape.table_oid), ()))
+
+    def has_table_of(self, shape: ShapeEntry) -> bool:
+        """Whether :meth:`table_of` has a table."""
+        return (shape.source, "table", str(shape.table_oid)) in self.entries
 
 
 class RegistryTable:
@@ -101,7 +112,7 @@ class RegistryTable:
                 "name the folder that is sink.shapes"
             )
         self._read_version = -1
-        self._entries: dict[_Key, WrittenEntry] = {}
+        self._registry = Registry({})
 
     @staticmethod
     def exists(uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -121,7 +132,7 @@ class RegistryTable:
     def entries(self) -> Registry:
         """The current entries; reads rows only if the table has changed."""
         if not self.has_changed():
-            return Registry(self._entries)
+            return self._registry
         try:
             rows = table_rows(self._table, SCHEMA.names)
         except (DeltaError, OSError) as error:
@@ -135,8 +146,12 @@ class RegistryTable:
                     f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
                 ) from error
             found[row["source"], row["type"], row["id"]] = WrittenEntry(entry, row["entry"], row["written_at"])
-        self._entries, self._read_version = found, self._table.version()
-        return Registry(found)
+        partitions = defaultdict[tuple[str, int], list[PartitionEntry]](list)
+        for each in found.values():
+            if isinstance(each.entry, PartitionEntry):
+                partitions[each.entry.source, each.entry.table_oid].append(each.entry)
+        self._registry, self._read_version = Registry(found, dict(partitions)), self._table.version()
+        return self._registry
 
     def append(self, texts: Iterable[str], now: datetime) -> int:
         """Append the entries among ``texts`` that differ from the current ones, in one commit; returns their number.
@@ -184,5 +199,7 @@ def _key(entry: RegistryEntry) -> _Key:
             return entry.source, "shape", entry.definition.id
         case TableEntry():
             return entry.source, "table", str(entry.binding.oid)
+        case PartitionEntry():
+            return entry.source, "partition", f"{entry.table_oid}/{entry.binding.oid}"
         case SourceEntry():
             return entry.source, "source", ""

@@ -5,8 +5,8 @@ definition. The entry of type ``source`` is capture's own record that a source e
 as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from flushtracker.errors import DecodeError
@@ -26,13 +26,20 @@ from flushtracker.events.strict_json import (
     text_field,
     typed_field,
 )
-from flushtracker.events.table_binding_json import parse_table_binding, table_binding_json
+from flushtracker.events.table_binding_json import (
+    parse_partition_binding,
+    parse_table_binding,
+    partition_binding_json,
+    table_binding_json,
+)
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
-from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
+from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
 
 _PARTITIONS_VERSION: Final = 2
-"""Of a shape whose keys have partitions: a program that does not know that would give its rows other keys."""
+"""Of a shape whose keys have partitions, to whose rows a program that does not know that would give other keys; and of
+a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +47,14 @@ class ShapeEntry:
     """One shape of a source, from its first transaction to its last.
 
     Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
-    ``definition`` is complete: it includes the partitions and the primary key found in the catalog, and states
-    ``snapshot``. ``table_oid`` distinguishes its table from a later one with the same name. ``ended_because`` is the
+    ``definition`` is complete: it includes the primary key found in the catalog, and states ``snapshot``. ``table_oid``
+    is the OID of its table, 0 without a catalog. ``ended_because`` is the
     reason why capture had to end the shape, ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it
     ended the shape by the policy of ``evict`` although it could be delivered. ``starts_visible``: every MVCC snapshot
     taken on the server from now on contains every transaction at or below ``starts_after``.
+
+    Releases before the entries of partitions recorded these with each shape: their names in the definition, and in
+    ``joined`` those that came later, with the commit LSN of the first transaction that changed each.
     """
 
     source: str
@@ -55,6 +65,7 @@ class ShapeEntry:
     ended_because: str | None = None
     starts_visible: bool = False
     evicted_at_ms: int | None = None
+    joined: tuple[tuple[TableName, int], ...] = ()
 
     def to_json(self) -> str:
         # Only an evicted shape's entry has the key.
@@ -64,7 +75,7 @@ class ShapeEntry:
             version=_PARTITIONS_VERSION if self.definition.keys_have_partitions else VERSION,
             type="shape",
             shape_id=self.definition.id,
-            definition=_definition_json(self.definition),
+            definition=_definition_json(self.definition, self.joined),
             table_oid=self.table_oid,
             starts_after=offset_json(self.starts_after),
             removed_at=None if self.removed_at is None else offset_json(self.removed_at),
@@ -76,7 +87,11 @@ class ShapeEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """A table of the source's shapes, as it was when their logs were last known to match it."""
+    """A table of the source's shapes, as it was when their logs were last known to match it.
+
+    Its partitions are those that it had when the first of its live shapes was added. What became of them since, and of
+    later ones, is in entries of their own, so that a new partition does not republish all others.
+    """
 
     source: str
     binding: TableBinding
@@ -85,6 +100,44 @@ class TableEntry:
         return dump_event(
             self.source, type="table", table_oid=self.binding.oid, binding=table_binding_json(self.binding)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEntry:
+    """A partition that a table got, or that was altered or left, since the table's own entry.
+
+    ``joined``: the commit LSN of the first transaction that changed the partition, before which it had no rows; 0 if it
+    may have had rows from the start; ``None`` if nothing has changed it yet. ``left_at``: the end of the WAL when it
+    was found to be dropped or detached.
+    """
+
+    source: str
+    table_oid: int
+    binding: PartitionBinding
+    joined: int | None
+    left_at: int | None = None
+
+    def to_json(self) -> str:
+        return dump_event(
+            self.source,
+            version=_PARTITIONS_VERSION,
+            type="partition",
+            table_oid=self.table_oid,
+            binding=partition_binding_json(self.binding),
+            joined=self.joined,
+            left_at=self.left_at,
+        )
+
+
+def bound_now(base: TableBinding, partitions: Iterable[PartitionEntry]) -> TableBinding:
+    """A table's binding: that of its own entry, with what has become of its partitions since."""
+    found = {partition.oid: partition for partition in base.partitions}
+    for entry in partitions:
+        if entry.left_at is None:
+            found[entry.binding.oid] = entry.binding
+        else:
+            found.pop(entry.binding.oid, None)
+    return replace(base, partitions=tuple(found[oid] for oid in sorted(found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +165,7 @@ class SourceEntry:
         )
 
 
-RegistryEntry: TypeAlias = ShapeEntry | TableEntry | SourceEntry
+RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntry
 
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
@@ -122,26 +175,39 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     source = name_field(fields, "source")
     if kind == "table":
         return TableEntry(source, parse_table_binding(typed_field(fields, "binding", dict)))
+    if kind == "partition":
+        return PartitionEntry(
+            source,
+            integer_field(fields, "table_oid", 1),
+            parse_partition_binding(typed_field(fields, "binding", dict)),
+            joined=_optional_integer(fields, "joined", 0),
+            left_at=_optional_integer(fields, "left_at", 0),
+        )
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
         routing = integer_field({"routing": 1, **fields}, "routing", 1)
         return SourceEntry(source, starts_after, text_field(fields, "publication"), routing)
     if kind != "shape":
-        raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table' or 'source'")
+        raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table', 'partition' or 'source'")
+    definition = typed_field(fields, "definition", dict)
     return ShapeEntry(
         source=source,
-        definition=_definition(name_field(fields, "shape_id"), typed_field(fields, "definition", dict)),
+        definition=_definition(name_field(fields, "shape_id"), definition),
         table_oid=integer_field(fields, "table_oid", 0),
         starts_after=starts_after,
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
         ended_because=_optional_text(fields, "ended_because"),
         starts_visible=typed_field(fields, "starts_visible", bool),
         evicted_at_ms=None if fields.get("evicted_at_ms") is None else integer_field(fields, "evicted_at_ms", 0),
+        joined=tuple(
+            (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
+            for joined in objects_field({"joined": [], **definition}, "joined")
+        ),
     )
 
 
-def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
-    joined = [{"table": table, "first_lsn": first_lsn} for table, first_lsn in definition.joined]
+def _definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName, int]]) -> dict[str, object]:
+    joined = [{"table": table, "first_lsn": first_lsn} for table, first_lsn in joins]
     return {
         "table": definition.table,
         "columns": definition.columns,
@@ -149,7 +215,7 @@ def _definition_json(definition: ShapeDefinition) -> dict[str, object]:
         "replica": definition.replica,
         "primary_key": definition.primary_key,
         "partitions": definition.partitions,
-        # Only a shape with partitions that it got later has the key.
+        # Only an entry of an earlier release has the key.
         **({"joined": joined} if joined else {}),
         "depends_on": definition.depends_on,
         "flush": {
@@ -178,11 +244,7 @@ def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         partitions=tuple(table_name(names) for names in typed_field(fields, "partitions", list)),
         depends_on=strings_field(fields, "depends_on"),
         flush=FlushPolicy(
-            *(_optional_integer(flush, name) for name in ("bytes", "interval_ms", "chunk_bytes")),
-        ),
-        joined=tuple(
-            (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
-            for joined in objects_field({"joined": [], **fields}, "joined")
+            *(_optional_integer(flush, name, 1) for name in ("bytes", "interval_ms", "chunk_bytes")),
         ),
         keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
         snapshot=typed_field(fields, "snapshot", bool),
@@ -193,8 +255,8 @@ def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:
     return None if get_field(fields, name) is None else text_field(fields, name)
 
 
-def _optional_integer(fields: Mapping[str, Any], name: str) -> int | None:
-    return None if get_field(fields, name) is None else integer_field(fields, name, 1)
+def _optional_integer(fields: Mapping[str, Any], name: str, least: int) -> int | None:
+    return None if get_field(fields, name) is None else integer_field(fields, name, least)
 
 
 def _optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | None:

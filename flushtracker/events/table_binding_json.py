@@ -1,4 +1,4 @@
-"""``TableBinding`` as JSON, in a table's registry entry; parsed as strictly as events are."""
+"""``TableBinding`` and ``PartitionBinding`` as JSON, in registry entries; parsed as strictly as events are."""
 
 from typing import Any, Final, get_args
 
@@ -46,19 +46,7 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             }
             for column in binding.columns
         ],
-        "partitions": [
-            {
-                "oid": partition.oid,
-                "table": partition.table,
-                "storage": partition.storage,
-                "attached": partition.attached,
-                "schema_since": partition.schema_since,
-                "logged": partition.is_logged,
-                "filtered": partition.is_filtered,
-                "published_by": partition.published_by,
-            }
-            for partition in binding.partitions
-        ],
+        "partitions": [partition_binding_json(partition) for partition in binding.partitions],
         "types": [_type_json(each) for each in binding.types],
         "keys": [
             {
@@ -71,6 +59,20 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             }
             for key in binding.keys
         ],
+    }
+
+
+def partition_binding_json(binding: PartitionBinding) -> dict[str, object]:
+    """The binding as a JSON object; the inverse of :func:`parse_partition_binding`."""
+    return {
+        "oid": binding.oid,
+        "table": binding.table,
+        "storage": binding.storage,
+        "attached": binding.attached,
+        "schema_since": binding.schema_since,
+        "logged": binding.is_logged,
+        "filtered": binding.is_filtered,
+        "published_by": binding.published_by,
     }
 
 
@@ -94,7 +96,7 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         key=strings_field(fields, "key"),
         key_oid=integer_field(fields, "key_oid", 0),
         columns=tuple(_column(column) for column in objects_field(fields, "columns")),
-        partitions=tuple(_partition(partition) for partition in objects_field(fields, "partitions")),
+        partitions=tuple(parse_partition_binding(partition) for partition in objects_field(fields, "partitions")),
         storage=integer_field(fields, "storage", 0),
         attributes=integer_field(fields, "attributes", 0),
         schema_since=integer_field(fields, "schema_since", 0),
@@ -116,6 +118,20 @@ def _key(fields: dict[str, Any]) -> KeyBinding:
         version=integer_field(fields, "version", 0),
         storage=integer_field(fields, "storage", 0),
         is_primary=typed_field(fields, "primary", bool),
+    )
+
+
+def parse_partition_binding(fields: dict[str, Any]) -> PartitionBinding:
+    """Read what :func:`partition_binding_json` wrote; raises ``DecodeError``."""
+    return PartitionBinding(
+        oid=integer_field(fields, "oid", 1),
+        table=table_field(fields, "table"),
+        storage=integer_field(fields, "storage", 0),
+        attached=typed_field(fields, "attached", str),
+        schema_since=integer_field(fields, "schema_since", 0),
+        is_logged=typed_field(fields, "logged", bool),
+        published_by=strings_field(fields, "published_by"),
+        is_filtered=typed_field(fields, "filtered", bool),
     )
 
 
@@ -151,17 +167,4 @@ def _column(fields: dict[str, Any]) -> ColumnBinding:
         type_modifier=integer_field(fields, "type_modifier", -1),
         version=integer_field(fields, "version", 0),
         fills_old_rows=typed_field(fields, "fills_old_rows", bool),
-    )
-
-
-def _partition(fields: dict[str, Any]) -> PartitionBinding:
-    return PartitionBinding(
-        oid=integer_field(fields, "oid", 1),
-        table=table_field(fields, "table"),
-        storage=integer_field(fields, "storage", 0),
-        attached=typed_field(fields, "attached", str),
-        schema_since=integer_field(fields, "schema_since", 0),
-        is_logged=typed_field(fields, "logged", bool),
-        published_by=strings_field(fields, "published_by"),
-        is_filtered=typed_field(fields, "filtered", bool),
     )

@@ -7,7 +7,7 @@ keys never have the same text, whatever the names contain.
 from typing import NamedTuple, TypeAlias
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.events.strict_json import dump_json
 
@@ -40,12 +40,21 @@ def record_of(event: Event) -> Record:
             return Record(SHAPE_CHANGES, _compound_key(event.source, event.shape_id), event.to_json())
         case FlushNotification():
             return Record(FLUSHES, _compound_key(event.source, event.shape_id, event.type), event.to_json())
+        case ShapeEntry() | TableEntry() | PartitionEntry() | SourceEntry():
+            return Record(SHAPES, _compound_key(event.source, *_entry_names(event)), event.to_json())
+
+
+def _entry_names(entry: RegistryEntry) -> tuple[str, ...]:
+    """What distinguishes an entry from the others of its source; no shape id is empty."""
+    match entry:
         case ShapeEntry():
-            return Record(SHAPES, _compound_key(event.source, event.definition.id), event.to_json())
+            return (entry.definition.id,)
         case TableEntry():
-            return Record(SHAPES, _compound_key(event.source, "", str(event.binding.oid)), event.to_json())
+            return ("", str(entry.binding.oid))
+        case PartitionEntry():
+            return ("", str(entry.table_oid), str(entry.binding.oid))
         case SourceEntry():
-            return Record(SHAPES, _compound_key(event.source, ""), event.to_json())
+            return ("",)
 
 
 def fragment_key(source: str) -> str:

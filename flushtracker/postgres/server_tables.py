@@ -144,7 +144,7 @@ class ServerTables:
         return bool(is_written)
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
-        """Fill in partitions and keys, so that neither depends on the table later; check that shapes can be kept.
+        """Fill in the keys, so that they do not depend on the table later; check that shapes can be kept.
 
         Returns each definition with its table, as both were at one moment.
 

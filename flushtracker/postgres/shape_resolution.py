@@ -11,7 +11,7 @@ from typing import Final
 
 from psycopg2.extensions import quote_ident
 
-from flushtracker.errors import PostgresError, ShapeError
+from flushtracker.errors import PostgresError, ShapeError, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot
 from flushtracker.postgres.table_bindings import read_bindings
@@ -54,9 +54,13 @@ class _Table:
     def __init__(self, facts: TableFacts, binding: TableBinding, command: str) -> None:
         self.binding = binding
         self._partitions = tuple(partition.relation.table for partition in facts.partitions)
+        self._name = ".".join(facts.relation.table)
         types = user_types(binding.types)
         relations = [partition.relation for partition in facts.partitions] or [facts.relation]
-        self._relations = [relation.with_types(types) for relation in relations]
+        layouts: dict[object, Relation] = {}
+        for relation in relations:
+            layouts.setdefault((relation.columns, relation.replica_identity), relation.with_types(types))
+        self._relations = tuple(layouts.values())
         self._key = _default_key(binding, relations)
         self._forms: set[Hashable] = set()
         # What would end a bound shape must not be true from the start.
@@ -64,18 +68,21 @@ class _Table:
         self._unpublished = f"{unpublished}; {command}" if unpublished else None
 
     def completed(self, definition: ShapeDefinition) -> ShapeDefinition:
-        """The definition with partitions and key; raises ``ShapeError``, or ``PostgresError`` if it is unpublished."""
+        """The definition with its key; raises ``ShapeError``, or ``PostgresError`` if it is unpublished.
+
+        The partitions are the table's, and are recorded with it.
+        """
         name = f"shape {definition.id!r}"
         if self._unpublished:
             raise PostgresError(f"{name}: {self._unpublished}")
         primary_key = definition.primary_key or self._key
         if not primary_key:
             raise ShapeError(f"{name}: table {'.'.join(definition.table)} has no key: it needs {NEEDED}")
+        if unknown := set(definition.partitions) - set(self._partitions):
+            listed_names = listed([".".join(each) for each in sorted(unknown)])
+            raise ShapeError(f"{name}: partitions names {listed_names}, which {self._name} does not have")
         completed = replace(
-            definition,
-            primary_key=primary_key,
-            partitions=definition.partitions or self._partitions,
-            keys_have_partitions=self.binding.is_partitioned,
+            definition, primary_key=primary_key, partitions=(), keys_have_partitions=self.binding.is_partitioned
         )
         shape = Shape(completed)
         if not self._is_like_another(shape):

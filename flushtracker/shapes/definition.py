@@ -27,8 +27,7 @@ class ShapeDefinition:
 
     ``where`` is plain text here and is checked when it is compiled. Column names are spelled as in PostgreSQL's
     catalog. ``columns`` is ``None`` for all columns, ``primary_key`` is ``None`` for the relation's own key.
-    ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog. ``joined``: of
-    those that it got later, each with the commit LSN of the first transaction that changed it. Before, it had no rows.
+    ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
     ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
     emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
     rows that its table had before it was added; ``None`` if that is not stated. ``where_at``: the file and the line of
@@ -44,14 +43,9 @@ class ShapeDefinition:
     partitions: tuple[TableName, ...] = ()
     depends_on: tuple[str, ...] = ()
     flush: FlushPolicy = FlushPolicy()
-    joined: tuple[tuple[TableName, int], ...] = ()
     keys_have_partitions: bool = False
     snapshot: bool | None = None
     where_at: str = field(default="", compare=False, repr=False)
-
-    def partitions_at(self, lsn: int) -> frozenset[TableName]:
-        """The partitions that a transaction with this commit LSN may have found rows in."""
-        return frozenset(self.partitions) - {table for table, first_lsn in self.joined if lsn < first_lsn}
 
 
 def dependency_layers(depends_on: Mapping[str, Collection[str]]) -> Mapping[str, int]:

@@ -1,6 +1,7 @@
 """``EventRouter``: routes each fragment of the WAL to the shapes that it concerns.
 
-Its state is the shapes by table, and the open transaction with the shapes that have taken part in it. It guarantees:
+Its state is the shapes by table, the tables' partitions, and the open transaction with the shapes that have taken part
+in it. It guarantees:
 
 - A shape takes part in a transaction from its first item on, and ``has_begin`` is true on that fragment only. A change
   without an item for a shape does not make the shape take part.
@@ -14,32 +15,36 @@ Its state is the shapes by table, and the open transaction with the shapes that 
 - A transaction's fragments arrive in order, with no other transaction's in between. Anything else is an error, never a
   guess. *Transactions* may arrive in any order, because a server resends old ones.
 
+A change of a partition is one of each table that it is a partition of (:mod:`~flushtracker.shapes.partition_map`).
+
 The cost of a change is a lookup by table, a lookup by the row's values, and a test of each shape found
 (:mod:`~flushtracker.shapes.shape_index`).
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
+from flushtracker.shapes.partition_map import PartitionMap, TableKey
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.shape import BoundShape, Shape
 from flushtracker.shapes.shape_index import ShapeIndex
+from flushtracker.shapes.table_shapes import TableShapes
 from flushtracker.shapes.truncation import Truncation, partial_truncation, truncated
-from flushtracker.wal.changes import Change, LogItem, Relation, TableName, TransactionFragment, UserType
+from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
 
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """A routed shape; it receives no transaction that commits at or below ``starts_after``."""
+    """A routed shape, and its table."""
 
     shape: Shape
-    starts_after: int
+    table: TableKey
 
 
 @dataclass(slots=True)
@@ -55,6 +60,9 @@ class EventRouter:
 
     One router serves its stream for the lifetime of the process: it remembers what it routed and which ids were used.
     After a reconnect, call :meth:`forget_open_transaction`.
+
+    With ``by_oid``, tables are identified by OID, and the caller keeps ``partitions`` in step with the catalog. Without
+    it they are identified by name, and the partitions are those that definitions list.
 
     >>> from flushtracker.wal.changes import Column, Commit, Insert
     >>> orders = Relation(1, "public", "orders", "default", (Column("id", 20, is_key=True), Column("total", 1700)))
@@ -73,9 +81,11 @@ class EventRouter:
 
     _index_type = ShapeIndex
 
-    def __init__(self, definitions: Iterable[ShapeDefinition] = ()) -> None:
+    def __init__(self, definitions: Iterable[ShapeDefinition] = (), *, by_oid: bool = False) -> None:
+        self.partitions = PartitionMap()
+        self._by_oid = by_oid
         self._registered: dict[str, _Registered] = {}
-        self._by_table: dict[TableName, ShapeIndex] = {}
+        self._by_table: dict[TableKey, TableShapes] = {}
         self._types: dict[int, UserType] = {}
         self._removed: set[str] = set()
         self._open: OpenTransaction | None = None
@@ -93,18 +103,19 @@ class EventRouter:
         """The number of routed shapes, for any thread."""
         return len(self._registered)
 
-    def has_shapes_on(self, table: TableName) -> bool:
+    def has_shapes_on(self, table: TableKey) -> bool:
         """Whether a change of ``table`` may concern any shape."""
-        return table in self._by_table
+        return table in self._by_table or any(each in self._by_table for each in self.partitions.tables_of(table))
 
-    def columns_read(self, table: TableName) -> frozenset[str] | None:
-        """The columns that shapes on ``table`` read, apart from those of its own key; ``None``: all.
+    def columns_read(self, table: TableKey) -> frozenset[str] | None:
+        """The columns that shapes read of rows in ``table``, apart from those of its own key; ``None``: all.
 
         No other value of a row is needed. A shape that is added later gets nothing of the open transaction, so a row
         needs the columns that were read when its transaction began, or its relation was described in it.
         """
-        index = self._by_table.get(table)
-        return frozenset() if index is None else index.columns_read
+        tables = (table, *self.partitions.tables_of(table))
+        found = [self._by_table[each].columns_read for each in tables if each in self._by_table]
+        return None if None in found else frozenset[str]().union(*(columns for columns in found if columns is not None))
 
     def used_columns(self, shape_id: str) -> frozenset[str] | None:
         """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
@@ -114,17 +125,18 @@ class EventRouter:
         """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
         changed = {oid: found for oid, found in types.items() if self._types.get(oid) != found}
         self._types.update(changed)
-        for index in self._by_table.values() if changed else ():
-            index.handle_types()
+        for shapes in self._by_table.values() if changed else ():
+            shapes.handle_types()
 
-    def add_shape(self, definition: ShapeDefinition, starts_after: int = -1) -> None:
+    def add_shape(self, definition: ShapeDefinition, starts_after: int = -1, table_oid: int | None = None) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
 
         With ``starts_after``, it must also be above that commit LSN: this router does not know what earlier processes
-        have routed.
+        have routed. ``table_oid`` identifies its table in a router ``by_oid``.
 
         Raises:
-            ShapeError: its ``where`` is refused, or its id is or was in use.
+            ShapeError: its ``where`` is refused, its id is or was in use, or it lists other partitions than another
+                shape on its table.
         """
         shape_id = definition.id
         if shape_id in self._registered or shape_id in self._removed:
@@ -132,19 +144,28 @@ class EventRouter:
             raise ShapeError(f"shape {shape_id!r} cannot be added: its id {state}, and ids are never reused")
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
-        self._register(_Registered(Shape(definition), starts_after))
+        registered = _Registered(Shape(definition), self._table_of(definition, table_oid))
+        if registered.table not in self._by_table:
+            self._by_table[registered.table] = TableShapes(self._types, self._index_type)
+        self._registered[shape_id] = registered
+        self._by_table[registered.table].add(registered.shape, starts_after)
 
-    def set_partitions(
-        self, shape_id: str, partitions: Iterable[TableName], joined: Iterable[tuple[TableName, int]] = ()
-    ) -> None:
-        """Replace the partitions of the shape's table, and when each joined; earlier routing is not affected.
-
-        Raises:
-            ShapeError: there is no such shape.
-        """
-        registered = self._unregister(shape_id, "given partitions")
-        definition = replace(registered.shape.definition, partitions=tuple(partitions), joined=tuple(joined))
-        self._register(_Registered(Shape(definition), registered.starts_after))
+    def _table_of(self, definition: ShapeDefinition, table_oid: int | None) -> TableKey:
+        """The key of the shape's table; by name, it gets the partitions that the first shape on it lists."""
+        if self._by_oid:
+            if table_oid is None:
+                raise ValueError(f"shape {definition.id!r} has no table_oid, and this router identifies tables by OID")
+            return table_oid
+        table = definition.table
+        if table not in self._by_table:
+            for partition in definition.partitions:
+                self.partitions.add(table, partition)
+        if self.partitions.of(table).keys() != set(definition.partitions):
+            raise ShapeError(
+                f"shape {definition.id!r} lists other partitions than another shape on {'.'.join(table)}; list the "
+                "same for all of them"
+            )
+        return table
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
         """Stop routing to the shape, and return the offset for its ``removed`` event.
@@ -156,30 +177,18 @@ class EventRouter:
         Raises:
             ShapeError: there is no such shape.
         """
-        self._unregister(shape_id, "removed")
+        registered = self._registered.pop(shape_id, None)
+        if registered is None:
+            state = "was already removed" if shape_id in self._removed else "was never added"
+            raise ShapeError(f"shape {shape_id!r} cannot be removed: it {state}")
+        shapes = self._by_table[registered.table]
+        shapes.remove(shape_id)
+        if not shapes:
+            del self._by_table[registered.table]
         self._removed.add(shape_id)
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed.add(shape_id)
         return self._routed_up_to
-
-    def _register(self, registered: _Registered) -> None:
-        shape_id = registered.shape.definition.id
-        self._registered[shape_id] = registered
-        for table in registered.shape.tables:
-            if table not in self._by_table:
-                self._by_table[table] = self._index_type(self._types)
-            self._by_table[table].add(registered.shape, registered.starts_after)
-
-    def _unregister(self, shape_id: str, action: str) -> _Registered:
-        registered = self._registered.pop(shape_id, None)
-        if registered is None:
-            state = "was already removed" if shape_id in self._removed else "was never added"
-            raise ShapeError(f"shape {shape_id!r} cannot be {action}: it {state}")
-        for table in registered.shape.tables:
-            self._by_table[table].remove(shape_id)
-            if not self._by_table[table]:
-                del self._by_table[table]
-        return registered
 
     def forget_open_transaction(self) -> None:
         """Call this after a lost connection: the open transaction is resent whole, perhaps after older ones."""
@@ -247,26 +256,58 @@ class EventRouter:
         collected: dict[str, _ShapePart] = {}
         truncations = ChainMap({}, transaction.truncations)
         relation: Relation | None = None
-        index: ShapeIndex | None = None
+        key: TableKey = 0
+        indexes: Sequence[tuple[TableKey, ShapeIndex]] = ()
         for change in fragment.changes:
             if change.relation is not relation:
                 relation = change.relation
-                index = self._by_table.get(relation.table)
-            if index is None:
-                continue
-            for candidate in index.candidates(change, fragment.lsn):
-                if candidate.shape_id in failures:
-                    continue
-                try:
-                    items = _items(candidate.bound_to(index.relation_of(change)), change, truncations)
-                except (ShapeError, DecodeError) as error:
-                    failures[candidate.shape_id] = error
-                    continue
-                if items:
-                    part = collected.setdefault(candidate.shape_id, _ShapePart())
-                    part.items.extend(items)
-                    part.change_count += 1
+                key = relation.relation_id if self._by_oid else relation.table
+                indexes = self._indexes(key, relation)
+            for table, index in indexes:
+                for candidate in index.candidates(change, fragment.lsn):
+                    if candidate.shape_id in failures:
+                        continue
+                    try:
+                        items = self._items(candidate.bound_to(index.relation), change, table, key, truncations)
+                    except (ShapeError, DecodeError) as error:
+                        failures[candidate.shape_id] = error
+                        continue
+                    if items:
+                        part = collected.setdefault(candidate.shape_id, _ShapePart())
+                        part.items.extend(items)
+                        part.change_count += 1
         return collected, truncations.maps[0]
+
+    def _indexes(self, key: TableKey, relation: Relation) -> list[tuple[TableKey, ShapeIndex]]:
+        """The tables with shapes whose changes those of ``relation`` are, each with its index for them."""
+        tables = (key, *self.partitions.tables_of(key))
+        return [(table, self._by_table[table].index_for(relation)) for table in tables if table in self._by_table]
+
+    def _items(
+        self,
+        bound: BoundShape,
+        change: Change,
+        table: TableKey,
+        relation: TableKey,
+        truncations: MutableMapping[str, Truncation],
+    ) -> tuple[LogItem, ...]:
+        """The items of ``change`` for a shape on ``table``; updates ``truncations`` for the shape.
+
+        ``relation`` is what has changed: the table, or a partition of it.
+        """
+        own = bound.filter(change)
+        if own is None:
+            return ()
+        if self.partitions.of(table) and not bound.definition.keys_have_partitions:
+            shape_id = bound.definition.id
+            partitions = None if relation == table else self.partitions.at(table, change.offset.tx_offset)
+            before = truncations.get(shape_id, Truncation())
+            truncations[shape_id], has_effect = truncated(before, change, relation, partitions)
+            if not has_effect:
+                return ()
+        if bound.enums:
+            bound.require_labels(own)
+        return log_items(bound, own)
 
     def _refuse_partial_truncations(
         self, truncations: Mapping[str, Truncation], failures: dict[str, FlushtrackerError]
@@ -279,13 +320,14 @@ class EventRouter:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
 
     def check_invariants(self) -> None:
-        """Raise ``AssertionError`` if the index or the open transaction disagrees with the shapes; for tests."""
-        indexed = {(table, shape_id) for table, index in self._by_table.items() for shape_id in index.shape_ids}
-        expected = {(table, key) for key, registered in self._registered.items() for table in registered.shape.tables}
+        """Raise ``AssertionError`` if an index or the open transaction disagrees with the shapes; for tests."""
+        indexed = {(table, shape_id) for table, shapes in self._by_table.items() for shape_id in shapes.shape_ids}
+        expected = {(registered.table, shape_id) for shape_id, registered in self._registered.items()}
         if indexed != expected or not all(self._by_table.values()):
-            raise AssertionError(f"the indexes have {sorted(indexed)}, expected {sorted(expected)}")
-        for index in self._by_table.values():
-            index.check_invariants()
+            raise AssertionError(f"the tables have the shapes {indexed}, expected {expected}")
+        for shapes in self._by_table.values():
+            shapes.check_invariants()
+        self.partitions.check_invariants()
         if self._removed & self._registered.keys():
             raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed")
         current = self._open
@@ -304,19 +346,3 @@ def _check(
             check(own)
         except (ShapeError, DecodeError) as error:
             failures[own.shape_id] = error
-
-
-def _items(bound: BoundShape, change: Change, truncations: MutableMapping[str, Truncation]) -> tuple[LogItem, ...]:
-    """The shape's items of ``change``; updates ``truncations`` for the shape."""
-    definition = bound.definition
-    own = bound.filter(change)
-    if own is None:
-        return ()
-    if definition.partitions and not definition.keys_have_partitions:
-        before = truncations.get(definition.id, Truncation())
-        truncations[definition.id], has_effect = truncated(definition, before, change)
-        if not has_effect:
-            return ()
-    if bound.enums:
-        bound.require_labels(own)
-    return log_items(bound, own)

@@ -1,7 +1,7 @@
 """Shapes: which rows of a table belong to a shape, and what a change of the table means for the shape.
 
 A :class:`Shape` is a definition; a :class:`BoundShape` is that definition bound to one relation. An altered table is a
-new relation, and so is each partition: the shape is bound to each, and refused where it cannot be kept.
+new relation, and so is a partition: the shape is bound to each layout, and refused where it cannot be kept.
 
 An update is judged by its old row and its new row: if both are in the shape, it is an update; if only the new row is,
 an insert; if only the old row is, a delete. That requires the old row, of which the server sends the replica identity:
@@ -161,7 +161,7 @@ class Shape:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """The tables whose changes concern the shape: its own and the listed partitions."""
+        """Without a catalog, the tables whose changes concern the shape: its own and the listed partitions."""
         return tuple(dict.fromkeys((self.definition.table, *self.definition.partitions)))
 
     @property

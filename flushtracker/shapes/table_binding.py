@@ -10,7 +10,7 @@ Catalog rows carry the transaction that wrote them. A column whose row has anoth
 it looks the same, and a storage file that was replaced at the same time means that the rows were rewritten.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flushtracker.shapes.key_binding import KeyBinding, interrupted_key, unproven_key
@@ -102,26 +102,31 @@ def reason_to_end(
     )
 
 
-def conflict(used: Collection[str] | None, bound: TableBinding, relation: Relation) -> str | None:
-    """Why rows of ``relation``, as the stream describes it, do not fit the binding; ``None`` if they do.
+def conflicts(bound: TableBinding, name: TableName, relation: Relation) -> dict[str | None, str]:
+    """Why rows of ``relation``, as the stream describes it, do not fit the binding; empty if they do.
+
+    ``name`` is that of the binding for the relation, which is the table or one of its partitions. The reasons are by
+    the column that a shape must use to be concerned; under ``None`` is one for every shape.
 
     The relation may be older than the binding, so it may lack columns; :meth:`Shape.bind` checks those a shape needs.
     """
-    table, oid = _dotted(relation.table), relation.relation_id
-    names = {bound.oid: bound.table, **{partition.oid: partition.table for partition in bound.partitions}}
-    if oid not in names:
-        return f"table {table} is not the same table as when the shape was bound to it"
-    if relation.table != names[oid]:
-        return f"table {_dotted(names[oid])} was renamed to {table} for a time"
+    if relation.table != name:
+        return {None: f"table {_dotted(name)} was renamed to {_dotted(relation.table)} for a time"}
     types = {column.name: column.type_oid for column in bound.columns}
+    found: dict[str | None, str] = {}
     for column in relation.columns:
-        if used is not None and column.name not in used:
-            continue
         if column.name not in types:
-            return f"table {table} had a column {column.name}, which {_dotted(bound.table)} does not have"
-        if types[column.name] != column.type_oid:
-            return _type_reason(bound.table, column.name, types[column.name], column.type_oid)
-    return None
+            subject = f"table {_dotted(relation.table)} had a column {column.name}"
+            found[column.name] = f"{subject}, which {_dotted(bound.table)} does not have"
+        elif types[column.name] != column.type_oid:
+            found[column.name] = _type_reason(bound.table, column.name, types[column.name], column.type_oid)
+    return found
+
+
+def conflict_for(used: Collection[str] | None, found: Mapping[str | None, str]) -> str | None:
+    """The first of :func:`conflicts` that concerns a shape that uses these columns (``None``: all)."""
+    reasons = (reason for column, reason in found.items() if column is None or used is None or column in used)
+    return next(reasons, None)
 
 
 def rewritten(bound: TableBinding, now: TableBinding) -> bool:

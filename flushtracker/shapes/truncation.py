@@ -4,10 +4,12 @@ A shape cannot follow a TRUNCATE of only *some* of its partitions, because its r
 are in: it ends.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.partition_map import TableKey
 from flushtracker.wal.changes import Change, TableName, Truncate
 
 
@@ -15,30 +17,35 @@ from flushtracker.wal.changes import Change, TableName, Truncate
 class Truncation:
     """What a transaction has truncated of a partitioned table.
 
-    ``empty``: the partitions known to be empty now. ``partial``: those that were truncated while others kept rows.
+    ``empty``: the partitions known to be empty now. ``partial``: those that were truncated while others kept rows, with
+    their names.
     """
 
-    empty: frozenset[TableName] = frozenset()
+    empty: frozenset[TableKey] = frozenset()
     partial: frozenset[TableName] = frozenset()
 
 
-def truncated(definition: ShapeDefinition, before: Truncation, change: Change) -> tuple[Truncation, bool]:
+def truncated(
+    before: Truncation, change: Change, relation: TableKey, partitions: Set[TableKey] | None
+) -> tuple[Truncation, bool]:
     """The truncation after ``change``, and whether ``change`` has an effect on the shape.
+
+    ``partitions``: those in which the transaction may have found rows; ``None`` if ``relation``, which has changed, is
+    the table itself.
 
     Each transaction starts with no partition known to be empty. A TRUNCATE has an effect only if it leaves every
     partition empty, and then it applies to the whole shape. A transaction that commits with a partial truncation cannot
     be followed: rows do not say which partition they are in. Changes that affect none of the shape's rows may be left
     out.
     """
-    table = change.relation.table
-    if table not in definition.partitions or table == definition.table:
+    if partitions is None:
         return (Truncation() if isinstance(change, Truncate) else before), True
     if not isinstance(change, Truncate):
-        return Truncation(before.empty - {table}, before.partial), True
-    empty = before.empty | {table}
-    if empty.issuperset(definition.partitions_at(change.offset.tx_offset)):
+        return Truncation(before.empty - {relation}, before.partial), True
+    empty = before.empty | {relation}
+    if empty >= partitions:
         return Truncation(empty), True
-    return Truncation(empty, before.partial | {table}), False
+    return Truncation(empty, before.partial | {change.relation.table}), False
 
 
 def partial_truncation(definition: ShapeDefinition, truncation: Truncation) -> ShapeError:

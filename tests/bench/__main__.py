@@ -17,6 +17,7 @@ from tests.bench import (
     latency,
     lifetime,
     memory,
+    partitions,
     pending,
     routing,
     shape_log,
@@ -39,8 +40,12 @@ BENCHES: Final[Mapping[str, Bench]] = {
 }
 """On one core, in CPU time, without a JVM."""
 
-JOB_BENCHES: Final[Mapping[str, Bench]] = {"pending": pending.tables, "tracking": tracking.tables}
-"""With Spark and Kafka; wall-clock time."""
+JOB_BENCHES: Final[Mapping[str, Bench]] = {
+    "partitions": partitions.tables,
+    "pending": pending.tables,
+    "tracking": tracking.tables,
+}
+"""With Spark or PostgreSQL, and Kafka; wall-clock time."""
 
 LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "catch_up": catch_up.tables,

@@ -81,7 +81,7 @@ def test_a_partition_is_known_before_other_sessions_can_see_it(rig: CaptureRig) 
     rig.execute_and_wait()
     capture.stop()
     assert rig.operations("events") == ["insert"]
-    assert rig.registry()["events"].definition.partitions == (("public", "part"),)
+    assert rig.partitions("public.events") == {"public.part"}
 
 
 def test_changes_of_old_and_new_partitions_reach_the_shapes_on_the_root(rig: CaptureRig) -> None:
@@ -99,14 +99,13 @@ def test_changes_of_old_and_new_partitions_reach_the_shapes_on_the_root(rig: Cap
         "CREATE TABLE loose (id int, day int, PRIMARY KEY (id, day))",
         "ALTER TABLE events ATTACH PARTITION loose FOR VALUES FROM (20) TO (30)",
     )
-    rig.wait(lambda: ("public", "loose") in rig.registry()["events"].definition.partitions, "the empty partition")
+    rig.wait(lambda: "public.loose" in rig.partitions("public.events"), "the empty partition")
     rig.execute_and_wait("INSERT INTO events VALUES (4, 26)", "TRUNCATE events")
     capture.stop()
     assert [item.value and item.value["id"] for item in rig.items("events")] == ["1", "2", "4", None, None, None]
     assert rig.operations("events")[-3:] == ["truncate_partition"] * 3
     assert rig.operations("first") == ["insert", "truncate"]
-    partitions = rig.registry()["events"].definition.partitions
-    assert partitions == (("public", "events_0"), ("public", "events_1"), ("public", "loose"))
+    assert rig.partitions("public.events") == {"public.events_0", "public.events_1", "public.loose"}
 
 
 def test_rows_enter_and_leave_a_where_and_change_their_key(rig: CaptureRig) -> None:

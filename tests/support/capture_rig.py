@@ -15,8 +15,15 @@ import yaml
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.capture.prior_state import last_entries
 from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    ShapeEntry,
+    TableEntry,
+    bound_now,
+    parse_registry_entry,
+)
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
@@ -192,6 +199,15 @@ class CaptureRig:
     def registry(self) -> dict[str, ShapeEntry]:
         entries = [parse_registry_entry(value) for value in self.values("shapes")]
         return {entry.definition.id: entry for entry in entries if isinstance(entry, ShapeEntry)}
+
+    def partitions(self, table: str) -> set[str]:
+        """The names of a table's partitions whose changes are routed as the table's, by the registry."""
+        entries = last_entries(self.values("shapes"))
+        (own,) = (e for e in entries if isinstance(e, TableEntry) and ".".join(e.binding.table) == table)
+        later = [e for e in entries if isinstance(e, PartitionEntry) and e.table_oid == own.binding.oid]
+        not_joined = {e.binding.oid for e in later if e.joined is None}
+        partitions = bound_now(own.binding, later).partitions
+        return {".".join(partition.table) for partition in partitions if partition.oid not in not_joined}
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         """Wait until ``condition`` holds; raise the error of the last capture if it fails first."""

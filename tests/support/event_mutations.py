@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_source import SampleSource
-from tests.unit.test_registry_events import FULL, PLAIN, TABLE
+from tests.unit.test_registry_events import FULL, PARTITION, PLAIN, TABLE
 
 Samples = Callable[[Random], Iterator[tuple[str, str]]]
 """Events without end, each with the name of its stream."""
@@ -103,7 +104,7 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
 
 def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     """Without end: entries of ``shapes``, with the stream's name."""
-    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE]
+    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE, PARTITION, replace(PARTITION, joined=None, left_at=7)]
     entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe", 2)]
     while True:
         yield "shapes", rng.choice(entries).to_json()

@@ -10,8 +10,7 @@ from flushtracker.wal.changes import Change
 class PlainScan(ShapeIndex):
     """Returns every shape of the table as a candidate."""
 
-    def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
-        self.relation_of(change)
+    def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:  # noqa: ARG002
         return [indexed for indexed in self._shapes.values() if indexed.starts_after < lsn]
 
 

@@ -116,7 +116,6 @@ def test_shapes_are_added_updated_and_removed_as_in_the_file() -> None:
             "differs from its registered definition in columns and replica;",
         ),
         (replace(USERS, primary_key=("x",)), "differs from its registered definition in primary_key;"),
-        (replace(USERS, partitions=(("public", "users_2"),)), "differs from its registered definition in partitions;"),
         (replace(USERS, snapshot=False), "differs from its registered definition in snapshot;"),
     ],
 )

@@ -11,11 +11,18 @@ from pyspark.sql import SparkSession
 from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.errors import StateError
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.track.group_state import STATE_SCHEMA
 from flushtracker.jobs.write import log_ends
 from flushtracker.jobs.write.group_state import STATE_SCHEMA as WRITE_STATE_SCHEMA
+from flushtracker.kafka.records import record_of
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
@@ -110,6 +117,11 @@ TABLE_ENTRY = (
     '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"]}],"types":[{'
     '"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
     '"ok","version":9}]}],"keys":[{"oid":6,"columns":["id"],"index":5,"version":9,"storage":3,"primary":true}]}}'
+)
+PARTITION_ENTRY = (
+    '{"v":2,"source":"s","type":"partition","table_oid":7,"binding":{"oid":8,"table":["public","p"],"storage":5,'
+    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"]},"joined":150,'
+    '"left_at":null}'
 )
 
 
@@ -325,6 +337,24 @@ def test_table_entry_of_an_earlier_release_is_read() -> None:
     entry = parse_registry_entry(text)
     assert isinstance(entry, TableEntry)
     assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
+
+
+def test_partition_entry_is_read_and_written_unchanged() -> None:
+    """It decides from which transaction on a TRUNCATE of all other partitions leaves rows."""
+    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",))
+    entry = PartitionEntry("s", 7, partition, 150)
+    assert parse_registry_entry(PARTITION_ENTRY) == entry
+    assert entry.to_json() == PARTITION_ENTRY
+    assert record_of(entry).key == '["s","","7","8"]'
+
+
+def test_partitions_that_an_earlier_release_recorded_with_a_shape_are_read() -> None:
+    """Capture makes entries of them; ``test_subscriptions.py`` has the result."""
+    earlier = SHAPE_ENTRY.replace('"depends_on"', '"joined":[{"table":["public","p"],"first_lsn":150}],"depends_on"')
+    entry = parse_registry_entry(earlier)
+    assert isinstance(entry, ShapeEntry)
+    assert (entry.definition.partitions, entry.joined) == ((("public", "p"),), ((("public", "p"), 150),))
+    assert entry.to_json() == earlier
 
 
 def test_ack_table_keeps_its_columns() -> None:

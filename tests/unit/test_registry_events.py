@@ -1,12 +1,20 @@
 """Registry entries: written and read without loss, and parsed strictly."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    RegistryEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
@@ -25,7 +33,6 @@ FULL = ShapeEntry(
         partitions=(("public", "users_1"),),
         depends_on=("users",),
         flush=FlushPolicy(10, 20, 30),
-        joined=((("public", "users_1"), 150),),
         keys_have_partitions=True,
         snapshot=True,
     ),
@@ -35,6 +42,7 @@ FULL = ShapeEntry(
     "column region is gone",
     starts_visible=True,
     evicted_at_ms=1_700_000_000_000,
+    joined=((("public", "users_1"), 150),),
 )
 PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users"), snapshot=False), 1, LogOffset.before_all())
 
@@ -60,8 +68,17 @@ TABLE = TableEntry(
 )
 
 
-@pytest.mark.parametrize("entry", [FULL, PLAIN, TABLE, SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3)])
-def test_an_entry_is_read_as_it_was_written(entry: ShapeEntry | SourceEntry | TableEntry) -> None:
+PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "/9", published_by=("table 8",)), 150)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *(FULL, PLAIN, TABLE, PARTITION, SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3)),
+        replace(PARTITION, joined=None, left_at=7),
+    ],
+)
+def test_an_entry_is_read_as_it_was_written(entry: RegistryEntry) -> None:
     """Every field survives, also an absent one."""
     assert parse_registry_entry(entry.to_json()) == entry
 
@@ -79,7 +96,7 @@ def _changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("type", "index", "type is 'index', expected 'shape', 'table' or 'source'"),
+        ("type", "index", "type is 'index', expected 'shape', 'table', 'partition' or 'source'"),
         ("shape_id", "", "shape_id is empty"),
         ("table_oid", "x", "table_oid has type str, expected int"),
         ("definition.table", ["public"], "a table has 1 names, expected two: schema and table"),

@@ -1,11 +1,10 @@
 """Which rows are in a shape, what a change becomes for it, and which definitions are refused."""
 
-from dataclasses import replace
-
 import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.partition_map import PartitionMap
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.truncation import Truncation, truncated
 from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Truncate, Update
@@ -250,6 +249,7 @@ def test_the_shape_of_a_partitioned_table_is_bound_to_each_partition_and_named_a
     assert shape.bind(EVENTS_P0).key_prefix == shape.bind(other_order).key_prefix == '"public"."events"'
 
 
+PARTITIONS = frozenset(EVENTS.partitions)
 INSERT_P0 = Insert(EVENTS_P0, at(0), {"id": "1", "day": "2", "body": None})
 TRUNCATE_P0, TRUNCATE_P1 = Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))
 TRUNCATE_ROOT = Truncate(relation("events", "id* day* body"), at(0))
@@ -273,7 +273,8 @@ def test_a_truncate_counts_once_every_partition_is_empty(changes: list[Change], 
     truncation = Truncation()
     found = []
     for change in changes:
-        truncation, has_effect = truncated(EVENTS, truncation, change)
+        key = change.relation.table
+        truncation, has_effect = truncated(truncation, change, key, None if key == EVENTS.table else PARTITIONS)
         found.append(has_effect)
     assert found == effects
 
@@ -286,5 +287,8 @@ def test_a_truncate_of_all_partitions_does_not_wait_for_one_that_joined_later(
     has_effect: bool,  # noqa: FBT001  a parameter of the test
 ) -> None:
     """It may be sent again when the table has more partitions than it had then."""
-    definition = replace(EVENTS, joined=((EVENTS_P1.table, first_lsn),))
-    assert truncated(definition, Truncation(), TRUNCATE_P0)[1] is has_effect
+    partitions = PartitionMap()
+    for partition, joined in ((EVENTS_P0, 0), (EVENTS_P1, first_lsn)):
+        partitions.add(EVENTS.table, partition.table, joined)
+    at_truncate = partitions.at(EVENTS.table, TRUNCATE_P0.offset.tx_offset)
+    assert truncated(Truncation(), TRUNCATE_P0, EVENTS_P0.table, at_truncate)[1] is has_effect

@@ -67,10 +67,9 @@ def random_where(rng: Random) -> str | None:
 
 
 def random_definition(rng: Random, number: int) -> ShapeDefinition:
-    partitions = (PART.table,) if rng.random() < 0.3 else ()
-    table = rng.choice([FULL_ORDERS.table, FULL_ORDERS.table, PART.table]) if not partitions else FULL_ORDERS.table
+    table = rng.choice([FULL_ORDERS.table, FULL_ORDERS.table, PART.table])
     key = ("id",) if rng.random() < 0.7 else None
-    return ShapeDefinition(f"shape-{number}", table, where=random_where(rng), primary_key=key, partitions=partitions)
+    return ShapeDefinition(f"shape-{number}", table, where=random_where(rng), primary_key=key)
 
 
 def random_row(rng: Random, table: Relation) -> Row:
@@ -113,7 +112,7 @@ def route(router: EventRouter, fragment: TransactionFragment) -> tuple[RoutedFra
 def test_the_index_finds_what_a_plain_scan_finds(rng: Random) -> None:
     """For any conditions and changes, while shapes are added and removed and tables are altered."""
     tables = rng.choice([[FULL_ORDERS, PART], [ORDERS, PART], [FULL_ORDERS, FULL_ORDERS, PART, ALTERED_ORDERS]])
-    indexed, plain = EventRouter(), PlainRouter()
+    indexed, plain = EventRouter(by_oid=True), PlainRouter(by_oid=True)
     added = 0
     for lsn in range(LSN, LSN + 10 * rng.randint(2, 6), 10):
         changes = [random_change(rng, rng.choice(tables)) for _ in range(rng.randint(0, 8))]
@@ -121,14 +120,19 @@ def test_the_index_finds_what_a_plain_scan_finds(rng: Random) -> None:
             for _ in range(rng.choice([0, 1, 5])):
                 added += 1
                 definition, starts_after = random_definition(rng, added), rng.choice([-1, -1, lsn, lsn + 15])
-                indexed.add_shape(definition, starts_after)
-                plain.add_shape(definition, starts_after)
+                oid = PART.relation_id if definition.table == PART.table else FULL_ORDERS.relation_id
+                indexed.add_shape(definition, starts_after, oid)
+                plain.add_shape(definition, starts_after, oid)
             for shape_id in rng.sample(sorted(indexed.shape_ids), k=len(indexed.shape_ids) // 5):
-                if rng.random() < 0.3:
-                    indexed.set_partitions(shape_id, [PART.table])
-                    plain.set_partitions(shape_id, [PART.table])
-                else:
-                    assert indexed.remove_shape(shape_id) == plain.remove_shape(shape_id)
+                assert indexed.remove_shape(shape_id) == plain.remove_shape(shape_id)
+            if rng.random() < 0.3:
+                for router in (indexed, plain):
+                    change = (
+                        router.partitions.discard
+                        if router.partitions.of(FULL_ORDERS.relation_id)
+                        else router.partitions.add
+                    )
+                    change(FULL_ORDERS.relation_id, PART.relation_id)
             assert route(indexed, fragment) == route(plain, fragment)
             assert indexed.shape_ids == plain.shape_ids
 
@@ -428,7 +432,7 @@ def test_ranges_of_one_form_are_bound_as_equalities_are(bound: list[str]) -> Non
 
 def test_removed_shapes_leave_nothing_behind() -> None:
     """Both before their table is known and afterwards; ``check_invariants`` refuses empty keys."""
-    index = ShapeIndex({})
+    index = ShapeIndex(FULL_USERS)
     shapes = [Shape(users(f"shape-{n}", where)) for n, where in enumerate([None, "id = 1", "id = 1", "region = 'eu'"])]
     shapes += [Shape(users(f"range-{n}", f"id < {9 + n}")) for n in range(20)]
     for known in (False, True, True):

@@ -3,14 +3,26 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    RegistryEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.status.capture_status import Eviction
+from flushtracker.wal.changes import Column, Relation
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
@@ -33,11 +45,31 @@ TABLE = TableBinding(
 )
 
 
+_EARLIER_RELEASE = [
+    (
+        '{"v":1,"source":"7/1/s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
+        '"where":null,"replica":"default","primary_key":["id"],"partitions":[["public","t_1"],["public","t_2"]],'
+        '"joined":[{"table":["public","t_2"],"first_lsn":150}],"depends_on":[],"flush":{"bytes":null,"interval_ms":null,'
+        '"chunk_bytes":null},"snapshot":true},"table_oid":7,"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":null,'
+        '"ended_because":null,"starts_visible":true}'
+    ),
+    (
+        '{"v":1,"source":"7/1/s","type":"shape","shape_id":"b","definition":{"table":["public","t"],"columns":null,'
+        '"where":null,"replica":"default","primary_key":["id"],"partitions":[["public","t_1"],["public","t_2"]],'
+        '"depends_on":[],"flush":{"bytes":null,"interval_ms":null,"chunk_bytes":null},"snapshot":true},"table_oid":7,'
+        '"starts_after":{"tx_offset":200,"op_offset":0},"removed_at":null,"ended_because":null,"starts_visible":true}'
+    ),
+]
+
+
 class ScriptedTables:
     """The catalog; ``after_resolve`` runs after each shape is completed from it."""
 
     def __init__(self) -> None:
         self.table = TABLE
+        self.reads = 0
+        self.xmax = 1_000_000
+        self.standby = False
         self.after_resolve: Callable[[], None] = lambda: None
 
     def wal_end(self) -> int:
@@ -49,13 +81,14 @@ class ScriptedTables:
     def _resolved(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
         table = self.table
         self.after_resolve()
-        partitions = tuple(each.table for each in table.partitions)
-        return replace(definition, primary_key=("id",), partitions=partitions), table
+        return replace(definition, primary_key=("id",)), table
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
-        raise AssertionError((oid, xid))
+        assert xid
+        return frozenset([ROOT] if oid in {each.oid for each in self.table.partitions} else [])
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        self.reads += 1
         return dict.fromkeys(oids, self.table)
 
     def has_rows(self, oid: int) -> bool:
@@ -66,10 +99,10 @@ class ScriptedTables:
         return "1/1"
 
     def snapshot(self) -> MvccSnapshot:
-        return MvccSnapshot(1_000_000, 1_000_000)
+        return MvccSnapshot(self.xmax, self.xmax)
 
     def is_standby(self) -> bool:
-        return False
+        return self.standby
 
     def in_progress(self) -> dict[int, bool]:
         return {}
@@ -90,16 +123,35 @@ class Source:
     def resume(self, entries: SourceEntries, confirmed_lsn: int) -> None:
         """Continue from these entries, as another process."""
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-        outbox = Outbox(self.publisher, topics, lambda _: None)
-        self.subscriptions = Subscriptions("7/1/s", entries, outbox, self.tables, confirmed_lsn)
+        self.outbox = Outbox(self.publisher, topics, lambda _: None)
+        self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.tables, confirmed_lsn)
 
     def define(self, *definitions: ShapeDefinition) -> None:
         self.subscriptions.apply_definitions(definitions, allow_removing=1)
 
     def published(self, shape_id: str) -> ShapeEntry:
         """The last entry of a shape that reached the registry."""
-        entries = [parse_registry_entry(value) for topic, value in self.publisher.values if topic == "s"]
+        entries = self.registry()
         return [each for each in entries if isinstance(each, ShapeEntry) and each.definition.id == shape_id][-1]
+
+    def registry(self) -> list[RegistryEntry]:
+        """The last entry of each key that reached the registry."""
+        return last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
+
+    def registered(self) -> SourceEntries:
+        """What another process reads."""
+        found = self.registry()
+        return SourceEntries(
+            next(entry for entry in found if isinstance(entry, SourceEntry)),
+            tuple(entry for entry in found if isinstance(entry, ShapeEntry)),
+            tuple(entry for entry in found if isinstance(entry, TableEntry)),
+            tuple(entry for entry in found if isinstance(entry, PartitionEntry)),
+        )
+
+    def joined(self) -> dict[TableKey, int]:
+        """The partitions whose changes are routed as the table's, with when each joined."""
+        self.subscriptions.router.check_invariants()
+        return dict(self.subscriptions.router.partitions.of(ROOT))
 
     def drop_key(self) -> None:
         self.tables.table = replace(TABLE, key=())
@@ -155,9 +207,128 @@ def test_a_partition_created_between_two_new_shapes_belongs_to_both() -> None:
 
     source.tables.after_resolve = create_partition
     source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
-    both = (("public", "t_1"), ("public", "t_2"))
-    assert source.published("a").definition.partitions == both
-    assert source.published("b").definition.partitions == both
+    assert source.joined() == {71: 0, 72: 0}
+
+
+def relation(partition: PartitionBinding) -> Relation:
+    return Relation(partition.oid, *partition.table, "default", (Column("id", 25, is_key=True),))
+
+
+def test_many_new_partitions_are_read_once_and_join_each_with_its_first_change() -> None:
+    """All were created before the first of them was changed; reading all of them for each would be quadratic."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    new = [partition(number) for number in range(3, 53)]
+    source.tables.table = replace(TABLE, partitions=(partition(1), *new))
+    source.tables.reads = 0
+    for number, each in enumerate(new):
+        source.subscriptions.handle_relation(relation(each), TransactionIdentity(LSN + number, 800, "t"))
+        assert source.joined() == {71: 0} | {other.oid: LSN + at for at, other in enumerate(new[: number + 1])}
+    assert source.tables.reads == 1
+    # One entry for each when it was found, and one when it joined; nothing has all of them.
+    assert (
+        len([value for topic, value in source.publisher.values if topic == "s" and '"partition"' in str(value)]) == 100
+    )
+    assert max(len(value) for topic, value in source.publisher.values if topic == "s") < 1000
+    # A reconnect reads the table once, and another process knows when each has joined.
+    before = source.joined()
+    source.subscriptions.connect(source.tables, LSN)
+    source.subscriptions.check_tables()
+    for each in new:
+        source.subscriptions.handle_relation(relation(each), TransactionIdentity(LSN, 800, "t"))
+    assert source.tables.reads == 2
+    source.resume(source.registered(), LSN)
+    assert source.joined() == before
+    assert source.subscriptions.router.shape_ids == {"a"}
+
+
+def test_a_table_is_read_again_for_a_transaction_that_was_not_visible_then() -> None:
+    """It may have altered the table."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.tables.xmax = 800
+    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN, 799, "t"))
+    source.tables.reads, source.tables.xmax = 0, 900
+    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 799, "t"))
+    assert source.tables.reads == 0
+    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 800, "t"))
+    assert source.tables.reads == 1
+    source.tables.standby = True
+    source.subscriptions.check_tables()
+    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 800, "t"))
+    assert source.tables.reads == 3
+
+
+def test_the_transaction_with_which_a_partition_joins_is_not_confirmed_before_the_registry_has_it() -> None:
+    """After that transaction is no longer sent again, a later process could not find it out."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.tables.table = replace(TABLE, partitions=(partition(1), partition(3)))
+    source.subscriptions.check_tables()
+    assert source.joined() == {71: 0}
+    before = len(source.publisher.unconfirmed)
+    source.subscriptions.handle_relation(relation(partition(3)), TransactionIdentity(LSN, 800, "t"))
+    assert source.joined() == {71: 0, 73: LSN}
+    assert (before, len(source.publisher.unconfirmed)) == (0, 1)
+    assert source.outbox.pending_fragments == 1
+    source.publisher.confirm()
+    assert source.outbox.pending_fragments == 0
+
+
+def test_a_partition_found_when_a_shape_is_added_joins_both_old_and_new_shapes_with_its_first_change() -> None:
+    """The stream has not reached its creation, so a TRUNCATE of all others may still come."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.tables.table = replace(TABLE, partitions=(partition(1), partition(3)))
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+    assert source.joined() == {71: 0}
+    source.resume(source.registered(), LSN)
+    assert source.joined() == {71: 0}
+
+
+def test_partitions_of_a_table_that_lost_its_shapes_are_bound_afresh() -> None:
+    """Nothing of the table was routed in between, so each may have rows; one is gone, and one is new."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    source.tables.table = replace(TABLE, partitions=(partition(1), partition(3), partition(4)))
+    source.subscriptions.handle_relation(relation(partition(3)), TransactionIdentity(LSN, 800, "t"))
+    source.define()
+    source.tables.table = replace(TABLE, partitions=(partition(3), partition(5)))
+    source.define(ShapeDefinition("b", NAME))
+    assert source.joined() == {73: 0, 75: 0}
+    source.resume(source.registered(), LSN)
+    assert source.joined() == {73: 0, 75: 0}
+    assert source.subscriptions.router.shape_ids == {"b"}
+
+
+def test_a_table_of_the_same_name_does_not_concern_the_shapes_of_another() -> None:
+    """A schema was renamed, and a new one took its name: nothing of the new table is about the old one's shapes."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    other = Relation(500, *NAME, "default", (Column("id", 23, is_key=True), Column("x", 25)))
+    source.subscriptions.handle_relation(other, TransactionIdentity(LSN + 600, 800, "t"))
+    assert not source.subscriptions.router.has_shapes_on(500)
+    assert source.published("a").removed_at is None
+
+
+def test_partitions_that_an_earlier_release_recorded_with_each_shape_are_taken_over() -> None:
+    """Literal entries: one shape is older than partition 72, and neither has got a change of partition 73."""
+    source = Source()
+    entries = [parse_registry_entry(text) for text in _EARLIER_RELEASE]
+    source.tables.table = replace(TABLE, partitions=(partition(1), partition(2), partition(3)))
+    shapes = tuple(entry for entry in entries if isinstance(entry, ShapeEntry))
+    tables = (TableEntry("7/1/s", source.tables.table),)
+    source.publisher.values.clear()
+    source.resume(SourceEntries(SourceEntry("7/1/s", LogOffset(9, 0), "1/1"), shapes, tables), LSN)
+    assert source.joined() == {71: 0, 72: 150}
+    own = [entry for entry in source.registry() if isinstance(entry, PartitionEntry)]
+    assert [(entry.binding.oid, entry.joined) for entry in own] == [(72, 150), (73, None)]
+    again = replace(source.subscriptions.entries, partitions=tuple(own))
+    assert again.are_same(source.subscriptions.entries)
+    source.publisher.values.clear()
+    source.resume(again, LSN)
+    assert source.joined() == {71: 0, 72: 150}
+    assert source.publisher.values == []
 
 
 def test_a_partition_that_was_published_after_it_got_rows_ends_the_shape() -> None:

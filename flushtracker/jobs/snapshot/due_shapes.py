@@ -48,7 +48,7 @@ def due_shapes(
         shape_id = entry.definition.id
         if (shape_ids and shape_id not in shape_ids) or ((entry.source, shape_id) in taken and shape_id not in again):
             continue
-        if entry.starts_visible and registry.table_of(entry) is not None:
+        if entry.starts_visible and registry.has_table_of(entry):
             tables[entry.source, entry.table_oid].append(entry)
         else:
             waiting.append(shape_id)
