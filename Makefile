@@ -9,9 +9,10 @@ READY  := $(VENV)/.ready
 HISTORIES ?= 1000000
 INPUTS    ?= 10000000
 KILLS     ?= 100
+STEPS     ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars classes dist warmup clean distclean python java verifytools
+.PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars serverjars classes dist warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -29,18 +30,18 @@ run: java $(READY) jars ## replay the recorded WAL, write its shapes, track thei
 demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars warmup ## run all tests, two at a time
+test: java $(READY) jars brokerjars serverjars warmup ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" flushtracker tests/unit tests/spark tests/integration
 
 verify: verifytools java $(READY) jars brokerjars warmup ## try alerts and page in a real Prometheus and Chromium, which Debian has
 	$(BIN)/python -m pytest tests/verify
 
-soak: java $(READY) jars brokerjars warmup ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
+soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
-	FLUSHTRACKER_SCHEMA_SEEDS=300 $(BIN)/python -m pytest -n 2 tests/integration/test_random_schema.py
+	$(BIN)/python -m tests.integration.soak_schema --steps $(STEPS)
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
 	$(BIN)/python -m pytest -m soak tests/integration
 	$(BIN)/python -m tests.integration.soak_capture
@@ -83,6 +84,9 @@ jars: java $(READY) ## fetch Spark's extra jars into .jars; other targets do thi
 
 brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jvm.jars broker
+
+serverjars: java $(READY) ## fetch a PostgreSQL server of each version for the tests into .jars/postgres; other targets do this when needed
+	@$(BIN)/python -m tests.support.server_versions
 
 classes: java $(READY) jars brokerjars ## archive Spark's classes, for a faster start, into .jars; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jobs.warmup.program

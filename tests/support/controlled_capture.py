@@ -20,7 +20,7 @@ _DISCONNECT: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = 'flushtracker_capture' AND pid <> pg_backend_pid()
 """
-_REFUSED: Final = re.compile(r"shape '([^']+)'")
+_REFUSED: Final = re.compile(r"shape '([^']+)':? ?(.*)")
 _REFUSAL: Final = "shapes not applied reason="
 
 
@@ -97,14 +97,14 @@ class ControlledCapture:
         """What capture has logged."""
         return self._rig.log() if self._is_process else "\n".join(self._lines.lines)
 
-    def refused(self, log_from: int) -> set[str]:
-        """The shapes whose definition was refused in the log from this position on, or by the start that failed."""
+    def refused(self, log_from: int) -> dict[str, str]:
+        """Why definitions were refused in the log from this position on, or by the start that failed, by shape."""
         lines = [line for line in self.log()[log_from:].splitlines() if _REFUSAL in line]
         if self._thread is not None and self._thread.error is not None:
             lines.append(str(self._thread.error))
         elif self._process is not None and self._process.poll() is not None:
             lines += self._rig.log().splitlines()[-1:]
-        return {found for line in lines for found in _REFUSED.findall(line)[:1]}
+        return dict(found for line in lines for found in _REFUSED.findall(line)[:1])
 
     def failure(self) -> str | None:
         """The error that ended capture, other than a kill and what its operator has to mend in the publication."""

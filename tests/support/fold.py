@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping
 from flushtracker.wal.changes import LogItem
 
 
-def fold_items(items: Iterable[LogItem], first: Mapping[str, Mapping[str, str]] = {}) -> dict[str, dict[str, str]]:
+def fold_items(
+    items: Iterable[LogItem], first: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, dict[str, str]]:
     """The rows by key, after those that the shape had ``first``; a column that is NULL or was never sent is left out.
 
     Raises ``AssertionError`` on an item that no reader could apply.
     """
-    rows: dict[str, dict[str, str | None]] = {key: dict(row) for key, row in first.items()}
+    rows: dict[str, dict[str, str | None]] = {key: dict(row) for key, row in (first or {}).items()}
     for item in items:
         key = item.key or ""
         if item.operation == "truncate_partition":

@@ -9,27 +9,41 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from tests.support.schema_changes import SCHEMAS
+from tests.support.schema_publications import DELICATE, PUBLISHED, UNPUBLISHED
 from tests.support.schema_statements import (
-    DELICATE,
     FIRST_ROWS,
-    LAYOUTS,
-    PUBLICATIONS,
     ROWS,
-    SCHEMAS,
     Change,
     Layout,
     creation,
+    is_played,
+    layouts,
+    publications,
     removal,
 )
 
 Action: TypeAlias = Literal[
-    "run", "open", "close", "renew", "remove", "start", "stop", "kill", "terminate", "acknowledge", "check"
+    "run",
+    "open",
+    "more",
+    "close",
+    "renew",
+    "snapshot",
+    "remove",
+    "start",
+    "stop",
+    "kill",
+    "terminate",
+    "acknowledge",
+    "check",
 ]
 TABLES: Final = 4
 _SCHEMA_SHARE: Final = 0.6
 _SCHEMA_CHANGES: Final = (0, 1, 1, 1, 1, 2, 6)
 """How many there may be on one table between two checks."""
-_DELICATE_SHARE: Final = 0.1
+_DELICATE_SHARE: Final = 0.15
+_REPUBLISHED_SHARE: Final = 0.15
 _ROUNDS: Final = 5
 _ENDINGS: Final = (*["commit"] * 4, "commit with savepoints", "rollback", "rollback with savepoints")
 _KILLS: Final = (
@@ -45,21 +59,25 @@ class Step:
     """One step.
 
     ``run``: the changes, each statement in a transaction of its own, or all of them in one that commits or not;
-    ``open`` begins one in another session, which ``close`` ends. ``renew`` defines a shape of each kind for each table
-    that has none, ``remove`` removes a table's. ``kill`` lets capture die at the point ``how``. ``check`` waits until
-    capture has published everything, and then judges every shape.
+    ``open`` begins one in another ``session``, in which ``more`` is done until ``close`` ends it. ``renew`` defines a
+    shape of each kind for each table that has none, ``remove`` removes a table's. ``snapshot`` takes the snapshot of
+    each shape whose start is visible by then; ``check`` takes the others. ``kill`` lets capture die at the point
+    ``how``. ``check`` waits until capture has published everything, and then judges every shape.
     """
 
     action: Action
     changes: tuple[Change, ...] = ()
     how: str = ""
+    session: int = 0
 
     def __str__(self) -> str:
         statements = [statement for change in self.changes for statement in change.statements]
-        if self.action not in {"run", "open"}:
-            return f"-- {self.action} {self.how}".rstrip()
-        if self.action == "open":
-            statements = ["-- in another session, until it is closed:", "BEGIN", *statements]
+        if self.action in {"open", "more"}:
+            begin = ["BEGIN"] if self.action == "open" else []
+            statements = [f"-- in session {self.session}, until it is closed:", *begin, *statements]
+        elif self.action != "run":
+            where = f"session {self.session} " if self.action == "close" else ""
+            return f"-- {self.action} {where}{self.how}".rstrip()
         elif self.how:
             last = "ROLLBACK" if self.how.startswith("rollback") else "COMMIT"
             statements = [f"-- {self.how}", "BEGIN", *statements, last]
@@ -87,43 +105,135 @@ class History:
         return "\n".join([first, f"{self.publication};", *created, *map(str, self.steps)])
 
 
-def random_history(seed: int, *, rounds: int = _ROUNDS) -> History:
-    """The history of a seed."""
+def random_history(seed: int, version: int, *, rounds: int = _ROUNDS) -> History:
+    """The history of a seed, for a server of this version."""
     rng = random.Random(seed)  # noqa: S311  not for secrets
-    publication = PUBLICATIONS[seed % len(PUBLICATIONS)]
-    layouts = tuple(rng.choice(LAYOUTS) for _ in range(TABLES))
+    maker = _Maker(rng, rng.choice(publications(version)), version)
     steps = [_rows(f"t{number}") for number in range(TABLES)]
-    current = list(layouts)
+    first = tuple(maker.layouts)
     for _ in range(rounds):
-        steps += _round(rng, publication, current)
-    steps += _last_steps(publication)
-    return History(seed, publication, layouts, tuple(steps), is_process=seed % 15 == 7)
+        steps += maker.round()
+    steps += _last_steps(maker.publication)
+    return History(seed, maker.publication, first, tuple(steps), is_process=seed % 15 == 7)
 
 
-def _round(rng: random.Random, publication: str, layouts: list[Layout]) -> Iterator[Step]:
-    """Some changes, and what happens to capture meanwhile; then a quiet moment, with capture running."""
-    for number in rng.sample(range(TABLES), rng.choice([0, 1, 1, 2])):
-        layouts[number] = rng.choice(LAYOUTS)
-        yield _created_again(f"t{number}", layouts[number], publication)
-    body = [step for number, layout in enumerate(layouts) for step in _changes(rng, f"t{number}", layout)]
-    rng.shuffle(body)
-    if rng.random() < _DELICATE_SHARE:
-        pool = [change for change in DELICATE if change.suits(publication)]
-        change = replace(rng.choice(pool).on(_table(rng), 0), table="")
-        body.insert(rng.randrange(len(body)), Step("run", (change,)))
-    steps = [Step("renew"), _rows(_table(rng)), *_with_open(rng, body)]
-    if rng.random() < 0.6:
-        step = rng.choice([Step("stop"), Step("stop"), _kill(rng), Step("terminate"), Step("terminate")])
-        place = rng.randrange(len(steps) + 1)
-        steps.insert(place, step)
-        if step.action != "terminate":
-            steps.insert(rng.randrange(place + 1, len(steps) + 1), Step("start"))
-    yield from steps
-    yield Step("check")
-    if rng.random() < 0.15:
-        yield Step("acknowledge")
-    if rng.random() < 0.1:
-        yield Step("remove", how=_table(rng))
+class _Maker:
+    """Makes the rounds of a history, whose tables have these layouts by now."""
+
+    def __init__(self, rng: random.Random, publication: str, version: int) -> None:
+        self._rng = rng
+        self._version = version
+        self.publication = publication
+        self.layouts = [rng.choice(layouts(version)) for _ in range(TABLES)]
+
+    def round(self) -> Iterator[Step]:
+        """Some changes, and what happens to capture meanwhile; then a quiet moment, with capture running."""
+        rng = self._rng
+        for number in rng.sample(range(TABLES), rng.choice([0, 1, 1, 2])):
+            self.layouts[number] = rng.choice(layouts(self._version))
+            yield _created_again(f"t{number}", self.layouts[number], self.publication)
+        body = [step for number, layout in enumerate(self.layouts) for step in self._changes(f"t{number}", layout)]
+        rng.shuffle(body)
+        if rng.random() < _DELICATE_SHARE:
+            body.insert(rng.randrange(len(body)), Step("run", (self._delicate(DELICATE, self._table()),)))
+        if is_played("A1") and rng.random() < _REPUBLISHED_SHARE and self._can_republish():
+            body = self._mixed(body, self._republished())
+        steps = [Step("renew"), _rows(self._table()), *self._with_open(body)]
+        if rng.random() < 0.6:
+            step = rng.choice([Step("stop"), Step("stop"), self._kill(), Step("terminate"), Step("terminate")])
+            place = rng.randrange(len(steps) + 1)
+            steps.insert(place, step)
+            if step.action != "terminate":
+                steps.insert(rng.randrange(place + 1, len(steps) + 1), Step("start"))
+        if rng.random() < 0.6:
+            steps.insert(rng.randrange(len(steps) + 1), Step("snapshot"))
+        yield from steps
+        yield Step("check")
+        if rng.random() < 0.15:
+            yield Step("acknowledge")
+        if rng.random() < 0.1:
+            yield Step("remove", how=self._table())
+
+    def _changes(self, table: str, layout: Layout) -> Iterator[Step]:
+        """The changes of one table in a round, some of them in one transaction."""
+        rng = self._rng
+        rows = [change for change in ROWS if change.suits(layout, self._version)]
+        schemas = [change for change in SCHEMAS if change.suits(layout, self._version)]
+        # Half of the schema changes are those that only such a table can have: the fewer of them, the more often each.
+        pools = [schemas, [change for change in schemas if change.only] or schemas]
+        # Mostly one of them, as another would end the shapes that the first was to end.
+        left = rng.choice(_SCHEMA_CHANGES)
+        for _ in range(rng.randint(1, 4)):
+            count = rng.choice([1, 1, 1, 2, 3])
+            chosen = []
+            for _ in range(count):
+                pool = rows
+                if left and rng.random() < _SCHEMA_SHARE:
+                    pool, left = rng.choice(pools), left - 1
+                chosen.append(rng.choice(pool).on(table, rng.randint(0, 19)))
+            how = ""
+            if (count > 1 or len(chosen[0].statements) > 1) and rng.random() < 0.75:
+                how = rng.choice(_ENDINGS)
+            yield Step("run", tuple(chosen), how)
+
+    def _with_open(self, body: Sequence[Step]) -> list[Step]:
+        """The steps, with a transaction of another session around some; shapes are added inside one of rows."""
+        rng, steps = self._rng, list(body)
+        if rng.random() < 0.3 and steps:
+            begin = rng.randrange(len(steps))
+            end = rng.randrange(begin, len(steps)) + 1
+            table = self._table()
+            if only_rows := rng.random() < 0.6:
+                changes = self._some_rows(table)
+            else:
+                changes = tuple(rng.choice(SCHEMAS).on(table, rng.randint(0, 19)) for _ in range(rng.randint(1, 2)))
+            # New shapes on the very table, right before the commit.
+            renewed = [Step("remove", how=table), Step("renew")] if only_rows else []
+            inside = [*steps[begin:end], *renewed]
+            ending = rng.choice(["commit", "commit", "rollback"])
+            steps[begin:end] = [Step("open", changes, ending, 1), *inside, Step("close", how=ending, session=1)]
+        return steps
+
+    def _republished(self) -> list[Step]:
+        """A transaction that stays open while its table leaves the publication, or comes in, and gets new shapes."""
+        rng, table = self._rng, self._table()
+        out = Step("run", (self._delicate(UNPUBLISHED, table),))
+        back = Step("run", (self._delicate(PUBLISHED, table),))
+        begin = Step("open", self._some_rows(table), "commit", 2)
+        more = Step("more", self._some_rows(table), session=2)
+        first = [out, begin] if rng.random() < 0.7 else [begin, out]
+        between = [more] if rng.random() < 0.3 else []
+        shapes = [Step("renew")] if rng.random() < 0.8 else [Step("remove", how=table), Step("renew")]
+        snapshot = [Step("snapshot")] if rng.random() < 0.7 else []
+        return [*first, *between, back, *shapes, *snapshot, more, Step("close", how="commit", session=2)]
+
+    def _can_republish(self) -> bool:
+        return any(change.suits(self.publication, self._version) for change in PUBLISHED)
+
+    def _mixed(self, steps: Sequence[Step], others: Sequence[Step]) -> list[Step]:
+        """Both, each in its order; mostly the others directly after each other."""
+        mixed, place = list(steps), self._rng.randrange(len(steps) + 1)
+        for other in others:
+            mixed.insert(place, other)
+            place += 1
+            if self._rng.random() < 0.2:
+                place = self._rng.randrange(place, len(mixed) + 1)
+        return mixed
+
+    def _some_rows(self, table: str) -> tuple[Change, ...]:
+        pool = [change for change in ROWS if not change.only]
+        return tuple(self._rng.choice(pool).on(table, self._rng.randint(0, 19)) for _ in range(self._rng.randint(1, 2)))
+
+    def _delicate(self, changes: Sequence[Change], table: str) -> Change:
+        """One of the changes that concern the publication, and so perhaps every table."""
+        pool = [change for change in changes if change.suits(self.publication, self._version)]
+        return replace(self._rng.choice(pool).on(table, self._rng.randint(0, 19)), table="")
+
+    def _kill(self) -> Step:
+        return Step("kill", how=f"{self._rng.choice(_KILLS)}/{self._rng.choice([0, 0, 1, 2, 5])}")
+
+    def _table(self) -> str:
+        return f"t{self._rng.randrange(TABLES)}"
 
 
 def _last_steps(publication: str) -> Iterator[Step]:
@@ -132,66 +242,22 @@ def _last_steps(publication: str) -> Iterator[Step]:
         ("t0", "plain", "ALTER TABLE t0 ADD n99 int"),
         ("t1", "halves", "CREATE TABLE t1_c PARTITION OF t1 FOR VALUES FROM (100) TO (200)"),
     )
+    for change in PUBLISHED:
+        if change.suits(publication, 0):
+            yield Step("run", (replace(change.on("t0", 0), table=""),))
     for table, layout, _ in last:
         yield _created_again(table, layout, publication)
     yield Step("renew")
     for table, _, statement in last:
-        yield Step("run", (Change((statement,), table=table),))
+        yield Step("run", (Change((statement,), table=table, template=statement),))
         yield _rows(table)
     yield Step("check")
 
 
-def _table(rng: random.Random) -> str:
-    return f"t{rng.randrange(TABLES)}"
-
-
 def _created_again(table: str, layout: Layout, publication: str) -> Step:
     statements = (removal(table), *creation(table, layout, publication))
-    return Step("run", (Change(statements, frozenset(), table=table),))
+    return Step("run", (Change(statements, frozenset(), table=table, template=f"created again: {layout}"),))
 
 
 def _rows(table: str) -> Step:
     return Step("run", (FIRST_ROWS.on(table, 0),))
-
-
-def _changes(rng: random.Random, table: str, layout: Layout) -> Iterator[Step]:
-    """The changes of one table in a round, some of them in one transaction."""
-    rows = [change for change in ROWS if change.suits(layout)]
-    schemas = [change for change in SCHEMAS if change.suits(layout)]
-    # Half of the schema changes are those that only such a table can have: the fewer of them, the more often each.
-    pools = [schemas, [change for change in schemas if change.only]]
-    # Mostly one of them, as another would end the shapes that the first was to end.
-    left = rng.choice(_SCHEMA_CHANGES)
-    for _ in range(rng.randint(1, 4)):
-        count = rng.choice([1, 1, 1, 2, 3])
-        chosen = []
-        for _ in range(count):
-            pool = rows
-            if left and rng.random() < _SCHEMA_SHARE:
-                pool, left = rng.choice(pools), left - 1
-            chosen.append(rng.choice(pool).on(table, rng.randint(0, 19)))
-        how = ""
-        if (count > 1 or len(chosen[0].statements) > 1) and rng.random() < 0.75:
-            how = rng.choice(_ENDINGS)
-        yield Step("run", tuple(chosen), how)
-
-
-def _with_open(rng: random.Random, body: Sequence[Step]) -> list[Step]:
-    """The steps, with a transaction of another session around some of them; shapes are added inside one of rows."""
-    steps = list(body)
-    if rng.random() < 0.3 and steps:
-        begin = rng.randrange(len(steps))
-        end = rng.randrange(begin, len(steps)) + 1
-        pool = ROWS if (only_rows := rng.random() < 0.6) else SCHEMAS
-        table = _table(rng)
-        changes = tuple(rng.choice(pool).on(table, rng.randint(0, 19)) for _ in range(rng.randint(1, 2)))
-        # New shapes on the very table, right before the commit.
-        renewed = [Step("remove", how=table), Step("renew")] if only_rows else []
-        inside = [*steps[begin:end], *renewed]
-        ending = rng.choice(["commit", "commit", "rollback"])
-        steps[begin:end] = [Step("open", changes, ending), *inside, Step("close", how=ending)]
-    return steps
-
-
-def _kill(rng: random.Random) -> Step:
-    return Step("kill", how=f"{rng.choice(_KILLS)}/{rng.choice([0, 0, 1, 2, 5])}")

@@ -3,19 +3,24 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.errors import PostgresError
-from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.errors import FlushtrackerError, PostgresError
+from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.item_key import key_values, partition_prefix, table_prefix
+from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import CaptureRig
 from tests.support.fold import fold_items
-from tests.support.schema_statements import LISTED, WHERE, Change, Kind
+from tests.support.schema_statements import LISTED, PART, SELECTING, WHERE, Change, Kind
 from tests.support.topic_tails import TopicTails
 
+_LOCK_TIMEOUT_S: Final = 0.1
 _COLUMNS: Final = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass('public.{}') AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
@@ -24,16 +29,28 @@ WHERE attrelid = to_regclass('public.{}') AND attnum > 0 AND NOT attisdropped AN
 
 @dataclass
 class PlayedShape:
-    """A shape, the rows that its table had when it was added, and what was changed since."""
+    """A shape on ``table`` or a part of it, the rows that it begins with, and what was changed since it was added.
+
+    ``first`` are the rows of its table when it was added, and with ``has_snapshot`` those of its ``snapshot``.
+    """
 
     id: str
     table: str
     kind: Kind
+    has_snapshot: bool
     first: dict[str, dict[str, str]] | None = None
+    snapshot: ShapeSnapshot | None = None
     changes: list[Change] = field(default_factory=list)
     is_removed: bool = False
     items_at_change: int | None = None
     saw_rows_after_change: bool = False
+    counted_changes: int = 0
+    """How many of the changes it is known to have survived, or to have ended after."""
+
+    @property
+    def on(self) -> str:
+        """The table that it is on."""
+        return self.table + PART.get(self.kind, "")
 
     @property
     def must_live(self) -> bool:
@@ -42,21 +59,27 @@ class PlayedShape:
             return False
         # A new column together with new files, between two looks at the catalog, may have a value for old rows.
         is_doubtful = any(each.adds_column for each in self.changes) and any(each.truncates for each in self.changes)
-        return self.kind in {"listed", "text"} or not is_doubtful
+        return self.kind in SELECTING or not is_doubtful
 
 
 class SchemaJudge:
     """Reads what capture has published, and compares it with the tables; close it when done."""
 
-    def __init__(self, rig: CaptureRig, session: Connection) -> None:
+    def __init__(self, rig: CaptureRig) -> None:
         topics = rig.settings["kafka"]["topics"]
         self._roles = {topic: role for role, topic in topics.items() if role in _READERS}
         self._tails = TopicTails(rig.settings["kafka"]["bootstrap_servers"], list(self._roles))
-        self._session = session
+        self._session = rig.server.connect(application_name="judge")
+        # As capture and snapshots have it: a name of another object, as a value, depends on it.
+        rows(self._session, "SET search_path = pg_catalog, pg_temp")
         self.entries: dict[str, ShapeEntry] = {}
         self.published_lsn = 0
         self._removals: set[str] = set()
+        self._publication = rig.settings["postgres"]["publication"]
+        self._options = rig.server.options
+        self._tables: dict[tuple[str, int], TableBinding] = {}
         self._items: dict[str, dict[LogOffset, LogItem]] = {}
+        self._xids: dict[str, dict[int, int]] = {}
         self._resent: dict[str, str] = {}
         self._cursors: dict[tuple[str, str], LogOffset] = {}
 
@@ -66,21 +89,22 @@ class SchemaJudge:
             for value in values:
                 _READERS[self._roles[topic]](self, value)
 
-    def rows_of(self, shape: PlayedShape) -> dict[str, dict[str, str]]:
+    def rows_of(self, shape: PlayedShape, session: Connection | None = None) -> dict[str, dict[str, str]]:
         """The shape's query: its rows by key. Raises ``PostgresError`` if its table, a column or the key is gone."""
-        columns = [name for (name,) in rows(self._session, _COLUMNS.format(shape.table))]
+        session = session or self._session
+        columns = [name for (name,) in rows(session, _COLUMNS.format(shape.on))]
         key = self.entries[shape.id].definition.primary_key or ()
-        listed = LISTED if shape.kind in {"listed", "text"} else columns
+        listed = LISTED if shape.kind in SELECTING else columns
         missing = [name for name in (*key, *listed) if name not in columns]
         if missing or not columns:
-            raise PostgresError(f"there is no {missing or shape.table}")
+            raise PostgresError(f"there is no {missing or shape.on}")
         chosen = [name for name in columns if name in listed or name in key]
         has_partitions = self.entries[shape.id].definition.keys_have_partitions
         texts = ", ".join(["tableoid::bigint", *(f"{name}::text" for name in chosen)])
         where = f" WHERE {WHERE[shape.kind]}" if shape.kind in WHERE else ""
         found = {}
-        table = ("public", shape.table)
-        for oid, *row in rows(self._session, f"SELECT {texts} FROM public.{shape.table}{where}"):  # noqa: S608  own names
+        table = ("public", shape.on)
+        for oid, *row in rows(session, f"SELECT {texts} FROM public.{shape.on}{where}"):  # noqa: S608  own names
             value = dict(zip(chosen, row, strict=True))
             prefix = partition_prefix(table, oid) if has_partitions else table_prefix(table)
             text = prefix + key_values([value[name] for name in key])
@@ -88,6 +112,29 @@ class SchemaJudge:
                 raise PostgresError(f"two rows have the key {text}")
             found[text] = {name: text for name, text in value.items() if text is not None}
         return found
+
+    def take_snapshot(self, shape: PlayedShape) -> None:
+        """Take the shape's snapshot as the snapshots' job does, if that would, and once its start is visible."""
+        entry = self.entries[shape.id]
+        bound = self._tables.get((entry.source, entry.table_oid))
+        if shape.snapshot is not None or not entry.starts_visible or entry.removed_at is not None or bound is None:
+            return
+        definition = entry.definition
+        table = exported_table(
+            self._options,
+            entry.source,
+            definition.table,
+            entry.table_oid,
+            publication=self._publication,
+            lock_timeout_s=_LOCK_TIMEOUT_S,
+        )
+        try:
+            with table as (session, exported):
+                if reason_to_end(Shape(definition).used_columns, bound, exported.binding) is None:
+                    shape.first = self.rows_of(shape, session)
+                    shape.snapshot = ShapeSnapshot(0, exported.visible, exported.lsn, exported.next_xid)
+        except FlushtrackerError:
+            return
 
     def problem(self, shape: PlayedShape, log: str) -> str | None:
         """What is wrong with the shape; ``None`` if nothing is."""
@@ -98,15 +145,26 @@ class SchemaJudge:
             return f"has items from before it starts, after {entry.starts_after}"
         if entry.removed_at is not None:
             return self._end_problem(shape, entry, max(items, default=entry.removed_at), log)
+        return self._fold_problem(shape, entry, items)
+
+    def _fold_problem(self, shape: PlayedShape, entry: ShapeEntry, items: dict[LogOffset, LogItem]) -> str | None:
         try:
             query = self.rows_of(shape)
         except PostgresError as error:
             return f"is live, but {error}"
+        if shape.has_snapshot and shape.snapshot is None:
+            return "has no snapshot" if entry.starts_visible else "has a start that does not become visible"
         try:
-            fold = fold_items([items[offset] for offset in sorted(items)], shape.first or {})
+            fold = fold_items([items[offset] for offset in sorted(items) if self._follows(shape, offset)], shape.first)
         except AssertionError as error:
             return f"cannot be folded: {error}"
         return None if fold == query else f"differs: {_difference(fold, query)}"
+
+    def _follows(self, shape: PlayedShape, offset: LogOffset) -> bool:
+        """Whether a reader applies the item to the rows that the shape begins with."""
+        if shape.snapshot is None:
+            return True
+        return not shape.snapshot.contains(offset.tx_offset, self._xids[shape.id][offset.tx_offset])
 
     def note(self, shape: PlayedShape, *, changes_schema: bool) -> None:
         """Note how many items a live shape has, for :attr:`PlayedShape.saw_rows_after_change`."""
@@ -118,6 +176,7 @@ class SchemaJudge:
 
     def close(self) -> None:
         self._tails.close()
+        self._session.close()
 
     def _end_problem(self, shape: PlayedShape, entry: ShapeEntry, last: LogOffset, log: str) -> str | None:
         if entry.removed_at is not None and last > entry.removed_at:
@@ -144,6 +203,8 @@ class SchemaJudge:
             self._resent[event.shape_id] = f"has a gap before {event.last_log_offset}, which follows {event.follows}"
         elif position == "next":
             self._cursors[shape] = cursor_after(event)
+        if event.xid is not None:
+            self._xids.setdefault(event.shape_id, {})[event.last_log_offset.tx_offset] = event.xid
         known = self._items.setdefault(event.shape_id, {})
         for item in event.items:
             if known.setdefault(item.offset, item) != item:
@@ -158,6 +219,8 @@ class SchemaJudge:
         entry = parse_registry_entry(value)
         if isinstance(entry, ShapeEntry):
             self.entries[entry.definition.id] = entry
+        elif isinstance(entry, TableEntry):
+            self._tables[entry.source, entry.binding.oid] = entry.binding
 
 
 _READERS: Final = {

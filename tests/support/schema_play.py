@@ -5,19 +5,22 @@ query; or the shape has ended, with a reason in its registry entry, a ``removed`
 And no shape ends without a change that it need not survive.
 """
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import rows
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.controlled_capture import ControlledCapture
 from tests.support.schema_history import TABLES, History, Step
 from tests.support.schema_judge import PlayedShape, SchemaJudge
-from tests.support.schema_statements import KINDS, LISTED, WHERE, Change, creation
+from tests.support.schema_sessions import HistorySessions
+from tests.support.schema_statements import LISTED, PART, SELECTING, WHERE, Change, creation, played_kinds
 
 _PAUSE_S: Final = 0.01
 _PROGRESS_S: Final = 40.0
@@ -27,21 +30,23 @@ _RESET: Final = (
     WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()
     """,
     "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots",
-    "DROP SCHEMA IF EXISTS public, elsewhere CASCADE",
+    "DROP SCHEMA IF EXISTS public, elsewhere, green CASCADE",
     "CREATE SCHEMA public",
     "CREATE SCHEMA elsewhere",
+    "CREATE COLLATION elsewhere.caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
 )
-# The tables with a key that shapes can be defined on; and whether they, and all partitions, have REPLICA IDENTITY FULL.
+# The tables that shapes are tried on: those without any key only if all that they have is sent.
 _FIT: Final = """
 SELECT c.relname, bool_and(l.relreplident = 'f')
 FROM pg_class c
-JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND i.indnatts = 1
 JOIN LATERAL (
   SELECT c.relreplident WHERE c.relkind = 'r'
   UNION ALL SELECT p.relreplident FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid WHERE t.isleaf
 ) l ON true
-WHERE c.relnamespace = 'public'::regnamespace AND c.relname = ANY(%s)
+WHERE c.relnamespace = 'public'::regnamespace AND c.relname = ANY(%s) AND c.relkind IN ('r', 'p')
 GROUP BY c.oid, c.relname
+HAVING bool_and(l.relreplident = 'f')
+  OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident))
 """
 
 
@@ -75,11 +80,10 @@ class SchemaPlay:
         _reset(rig)
         rig.create_topics()
         rig.server.execute(history.publication, "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
-        self._session = _session(rig)
-        self._other: Connection | None = None
-        self._open: list[Change] = []
+        self._sessions = HistorySessions(rig, self.counts, self._note)
+        self._session = self._sessions.main
         self._capture = ControlledCapture(rig, is_process=history.is_process)
-        self._judge = SchemaJudge(rig, self._session)
+        self._judge = SchemaJudge(rig)
 
     def run(self) -> Counter[str]:
         """Play all steps; raises ``RuleBrokenError``."""
@@ -90,10 +94,12 @@ class SchemaPlay:
         self._renew()
         self._start()
         actions: dict[str, Callable[[Step], None]] = {
-            "run": self._run,
-            "open": self._begin,
-            "close": self._end,
+            "run": self._sessions.run,
+            "open": self._sessions.open,
+            "more": self._sessions.more,
+            "close": self._sessions.close_one,
             "renew": lambda _: self._renew(),
+            "snapshot": lambda _: self._take_snapshots(),
             "remove": self._remove,
             "start": lambda _: self._start(),
             "stop": lambda _: self._capture.stop(),
@@ -102,8 +108,10 @@ class SchemaPlay:
             "acknowledge": lambda _: self._acknowledge(),
             "check": lambda _: self._check(),
         }
+        self.counts["histories"] += 1
         for number, step in enumerate(self._history.steps):
             self._number = number
+            self.counts["steps"] += 1
             self.counts[f"step: {step.action}"] += 1
             actions[step.action](step)
         for played in self._shapes.values():
@@ -113,61 +121,8 @@ class SchemaPlay:
     def close(self) -> None:
         self._capture.close()
         self._judge.close()
-        self._session.close()
-        if self._other is not None:
-            self._other.close()
+        self._sessions.close()
         self._rig.close()
-
-    def _run(self, step: Step) -> None:
-        if step.how:
-            done = self._in_transaction(self._session, step)
-            self._finish(self._session, done, commits=step.how.startswith("commit"))
-            return
-        for change in step.changes:
-            succeeded = [self._execute(self._session, statement) for statement in change.statements]
-            if any(succeeded):
-                self._note(change)
-
-    def _in_transaction(self, session: Connection, step: Step) -> list[Change]:
-        """Begin a transaction and run the step's statements; returns the changes that its commit makes."""
-        has_savepoints = "savepoints" in step.how
-        rows(session, "BEGIN")
-        done = []
-        for change in step.changes:
-            for statement in change.statements:
-                if has_savepoints:
-                    rows(session, "SAVEPOINT s")
-                if self._execute(session, statement):
-                    done.append(change)
-                elif has_savepoints:
-                    rows(session, "ROLLBACK TO s")
-                else:
-                    return []
-        return done
-
-    def _finish(self, session: Connection, done: list[Change], *, commits: bool) -> None:
-        rows(session, "COMMIT" if commits else "ROLLBACK")
-        for change in dict.fromkeys(done) if commits else ():
-            self._note(change)
-
-    def _begin(self, step: Step) -> None:
-        self._other = _session(self._rig)
-        self._open = self._in_transaction(self._other, step)
-
-    def _end(self, step: Step) -> None:
-        if self._other is not None:
-            self._finish(self._other, self._open, commits=step.how == "commit")
-            self._other.close()
-            self._other, self._open = None, []
-
-    def _execute(self, session: Connection, statement: str) -> bool:
-        try:
-            rows(session, statement)
-        except PostgresError:
-            self.counts["statements that failed"] += 1
-            return False
-        self.counts["statements"] += 1
-        return True
 
     def _note(self, change: Change) -> None:
         """Note a change that took effect, with the shapes that it concerns."""
@@ -178,23 +133,20 @@ class SchemaPlay:
                 played.changes.append(change)
                 self._judge.note(played, changes_schema=change.changes_schema)
 
-    def _unlock(self) -> None:
-        """A shape cannot be added while its table is locked."""
-        if any(change.locks_table for change in self._open):
-            self._end(Step("close", how="rollback"))
-
     def _renew(self) -> None:
         """Define a shape of each kind on each table that has none, and wait until they are added if capture runs."""
-        self._unlock()
+        self._sessions.roll_back_locks()
         self._judge.read()
         live = {(each.table, each.kind) for each in self._shapes.values() if self._is_live(each)}
         tables = [f"t{number}" for number in range(TABLES)]
-        for table, is_full in rows(self._session, _FIT, (tables,)):
-            for kind in KINDS:
-                if (table, kind) not in live and (kind != "text" or is_full):
-                    shape_id = f"{table}-{kind}-{self._defined}"
-                    self._defined += 1
-                    self._shapes[shape_id] = PlayedShape(shape_id, table, kind)
+        parts = [f"{table}{PART.get(kind, '')}" for table in tables for kind in played_kinds()]
+        fit = dict(rows(self._session, _FIT, (parts,)))
+        for table, kind in product(tables, played_kinds()):
+            is_full = fit.get(f"{table}{PART.get(kind, '')}")
+            if (table, kind) not in live and is_full is not None and (kind != "text" or is_full):
+                shape_id = f"{table}-{kind}-{self._defined}"
+                self._defined += 1
+                self._shapes[shape_id] = PlayedShape(shape_id, table, kind, self._defined % 3 != 0)
         self._define()
         if self._capture.is_running:
             self._wait_until_added()
@@ -215,13 +167,12 @@ class SchemaPlay:
             for played in pending:
                 if played.id in self._judge.entries:
                     self._take_first(played)
-            refused = {shape_id for shape_id in self._capture.refused(log_from) if shape_id in self._shapes}
-            if refused and any(each.id in refused for each in pending):
-                log_from = len(self._capture.log())
+            refused = self._refused(pending, log_from)
+            if refused:
+                log_from, deadline = len(self._capture.log()), time.monotonic() + _PROGRESS_S
                 for shape_id in refused:
-                    if shape_id not in self._judge.entries:
-                        del self._shapes[shape_id]
-                        self.counts["shapes refused"] += 1
+                    del self._shapes[shape_id]
+                    self.counts["shapes refused"] += 1
                 self._define()
                 if not self._capture.is_running:
                     self._capture.start()
@@ -231,12 +182,25 @@ class SchemaPlay:
                 raise self._broken("not added", f"shapes are not added: {ids}; {self._capture.log()[-500:]}")
             time.sleep(_PAUSE_S)
 
+    def _refused(self, pending: Sequence[PlayedShape], log_from: int) -> list[str]:
+        """Those of the shapes that are not added yet that were refused; all of a table's if it is the reason."""
+        refused = self._capture.refused(log_from)
+        tables = {shape.on for shape in pending if refused.get(shape.id, "").startswith(f"table public.{shape.on} ")}
+        return [shape.id for shape in pending if shape.id in refused or shape.on in tables]
+
     def _take_first(self, played: PlayedShape) -> None:
         played.changes.clear()
         try:
             played.first = self._judge.rows_of(played)
         except PostgresError:
             played.first = {}
+
+    def _take_snapshots(self) -> None:
+        """Take each snapshot that can be taken now."""
+        self._judge.read()
+        for played in self._shapes.values():
+            if played.has_snapshot and played.id in self._judge.entries:
+                self._judge.take_snapshot(played)
 
     def _remove(self, step: Step) -> None:
         self._judge.read()
@@ -247,7 +211,7 @@ class SchemaPlay:
 
     def _start(self) -> None:
         self._require_running(may_be_stopped=True)
-        self._unlock()
+        self._sessions.roll_back_locks()
         self._capture.start()
         if any(each.first is None for each in self._shapes.values()):
             self._wait_until_added()
@@ -261,11 +225,12 @@ class SchemaPlay:
             self._rig.acknowledge(self._judge.published_lsn)
 
     def _check(self) -> None:
-        self._end(Step("close", how="rollback"))
+        self._sessions.roll_back()
         if not self._capture.is_running:
             self._start()
         ((text,),) = rows(self._session, "SELECT pg_current_wal_insert_lsn()::text")
         self._wait_until_published(parse_lsn(text))
+        self._take_snapshots()
         deadline = time.monotonic() + self._deadline_s
         while problems := self._problems():
             if time.monotonic() > deadline:
@@ -273,10 +238,21 @@ class SchemaPlay:
                 raise self._broken(next(iter(problems.values()))[:12], "\n".join(what))
             time.sleep(_PAUSE_S)
             self._require_running()
-            self._judge.read()
+            self._take_snapshots()
         for played in self._shapes.values():
+            self._count_changes(played)
             if self._is_live(played):
                 self._judge.note(played, changes_schema=False)
+
+    def _count_changes(self, played: PlayedShape) -> None:
+        """Count the changes since the last check that the shape has survived, or that it may have ended by."""
+        entry = self._judge.entries[played.id]
+        for change in dict.fromkeys(played.changes[played.counted_changes :]):
+            if not change.changes_schema or played.is_removed:
+                continue
+            self.counts[f"{'ended by' if entry.removed_at else 'survived'}: {change.template}"] += 1
+        # An ended shape has ended once.
+        played.counted_changes = len(played.changes) if entry.removed_at is None else sys.maxsize
 
     def _wait_until_published(self, lsn: int) -> None:
         deadline = time.monotonic() + _PROGRESS_S
@@ -298,7 +274,7 @@ class SchemaPlay:
         """Raise if capture has failed by itself; start it again if it was killed or its publication was unfit."""
         if (failure := self._capture.failure()) is not None:
             pending = {each.id for each in self._shapes.values() if each.first is None}
-            if not self._capture.refused(len(self._capture.log())) & pending:
+            if not self._capture.refused(len(self._capture.log())).keys() & pending:
                 raise self._broken("failed", failure)
         if not may_be_stopped and not self._capture.is_running:
             self._capture.start()
@@ -318,19 +294,17 @@ class SchemaPlay:
 
 def _definition(played: PlayedShape) -> dict[str, Any]:
     fields: dict[str, object] = {}
-    if played.kind in {"listed", "text"}:
+    if played.kind in SELECTING:
         fields["columns"] = list(LISTED)
     if played.kind in WHERE:
         fields["where"] = WHERE[played.kind]
-    return shape(played.id, f"public.{played.table}", **fields)
+    if played.kind == "chosen":
+        fields["primary_key"] = ["id"]
+    if not played.has_snapshot:
+        fields["snapshot"] = False
+    return shape(played.id, f"public.{played.on}", **fields)
 
 
 def _reset(rig: CaptureRig) -> None:
     publications = rig.server.execute("SELECT pubname FROM pg_publication")
     rig.server.execute(*_RESET, *(f"DROP PUBLICATION {name}" for (name,) in publications), "SELECT 1")
-
-
-def _session(rig: CaptureRig) -> Connection:
-    session = rig.server.connect(application_name="history")
-    rows(session, "SET lock_timeout = '100ms'")
-    return session

@@ -1,30 +1,74 @@
-"""What a random history does to a table ``{t}``: layouts to create it in, and changes of its rows and its schema.
+"""What a random history is made of: tables ``{t}`` in several layouts, and changes of their rows.
 
 ``{k}`` is a small number, different each time. A change says which kinds of shapes must survive it; that a shape ends
 without such a change is a failure, too.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-Layout: TypeAlias = Literal["plain", "full", "generated", "halves", "full halves", "tree"]
-Kind: TypeAlias = Literal["all", "listed", "low", "text"]
-KINDS: Final[tuple[Kind, ...]] = ("all", "listed", "low", "text")
+Layout: TypeAlias = Literal[
+    "plain",
+    "full",
+    "generated",
+    "virtual",
+    "collated",
+    "names",
+    "deferrable",
+    "keyless",
+    "partial",
+    "nullable",
+    "expression",
+    "indexed",
+    "halves",
+    "full halves",
+    "tree",
+    "keyless halves",
+    "bare",
+]
+Kind: TypeAlias = Literal["all", "listed", "low", "text", "chosen", "leaf", "branch"]
+KINDS: Final[tuple[Kind, ...]] = ("all", "listed", "low", "text", "chosen", "leaf", "branch")
 LISTED: Final = ("id", "v")
-WHERE: Final[dict[Kind, str]] = {"low": "id < 12", "text": "v LIKE 'n%'"}
-LAYOUTS: Final[tuple[Layout, ...]] = ("plain", "full", "generated", "halves", "halves", "full halves", "tree")
-_PLAIN: Final = frozenset({"plain", "full", "generated"})
-_PARTITIONED: Final = frozenset({"halves", "full halves", "tree"})
+WHERE: Final[dict[Kind, str]] = {"low": "id < 12", "text": "v = 'n'"}
+PART: Final[dict[Kind, str]] = {"leaf": "_a", "branch": "_b"}
+"""The kinds of shapes that are not on the table itself, but on a partition; on a leaf, or maybe on a sub-root."""
+_ORDINARY: Final[frozenset[Layout]] = frozenset({"plain", "full", "generated", "virtual", "collated", "names"})
+WITHOUT_KEY: Final[frozenset[Layout]] = frozenset({"keyless", "partial", "nullable", "expression"})
+PLAIN: Final[frozenset[Layout]] = _ORDINARY | WITHOUT_KEY | {"deferrable", "indexed"}
+PARTITIONED: Final[frozenset[Layout]] = frozenset({"halves", "full halves", "tree", "keyless halves", "bare"})
+_FULL: Final = WITHOUT_KEY | {"full", "full halves", "collated", "deferrable", "keyless halves"}
+_SINCE: Final[dict[Layout, int]] = {"virtual": 18}
 PUBLICATIONS: Final = (
     "CREATE PUBLICATION shapes FOR ALL TABLES",
     "CREATE PUBLICATION shapes",
     "CREATE PUBLICATION shapes FOR TABLES IN SCHEMA public",
 )
-_EVERY: Final[frozenset[Kind]] = frozenset(KINDS)
-_KEYED: Final[frozenset[Kind]] = frozenset({"all", "listed", "low"})
-_SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
-_NONE: Final[frozenset[Kind]] = frozenset()
+EVERY: Final[frozenset[Kind]] = frozenset(KINDS)
+KEYED: Final[frozenset[Kind]] = frozenset({"all", "listed", "low", "chosen"})
+SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
+NONE: Final[frozenset[Kind]] = frozenset()
+_HELD_LAYOUTS: Final[dict[str, str]] = {
+    **dict.fromkeys(("deferrable", "keyless", "partial", "nullable", "expression", "keyless halves"), "B1"),
+    **dict.fromkeys(("names",), "B2"),
+    **dict.fromkeys(("collated",), "B3"),
+    **dict.fromkeys(("virtual",), "B4"),
+    **dict.fromkeys(("indexed",), "B1"),
+}
+_HELD_KINDS: Final[dict[str, str]] = {"leaf": "A3", "branch": "A3"}
+
+
+def is_played(held: str) -> bool:
+    """Whether something is played: all but what is held back until capture keeps the rule, unless it is asked for."""
+    return not held or held in os.environ.get("FLUSHTRACKER_SCHEMA_HELD", "").split(",")
+
+
+def played_kinds() -> list[Kind]:
+    """The kinds of shapes that are defined."""
+    return [kind for kind in KINDS if is_played(_HELD_KINDS.get(kind, ""))]
+
+
 _OF_ROWS: Final = ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
 
 
@@ -32,14 +76,18 @@ _OF_ROWS: Final = ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
 class Change:
     """Statements that belong together; ``keeps``: the kinds of shapes that must survive them.
 
-    ``only``: the layouts of tables that it concerns, or the publications; empty for all. ``table`` is its table, or
-    empty if it concerns every table.
+    ``only``: the layouts of tables that it concerns, or the publications; empty for all. ``since``: the first version
+    of PostgreSQL that has it. ``table`` is its table, or empty if it concerns every table; ``template`` are the
+    statements for any table.
     """
 
     statements: tuple[str, ...]
-    keeps: frozenset[Kind] = _EVERY
+    keeps: frozenset[Kind] = EVERY
     only: frozenset[str] = frozenset()
+    since: int = 0
     table: str = ""
+    template: str = ""
+    held: str = ""
 
     @property
     def changes_schema(self) -> bool:
@@ -57,68 +105,125 @@ class Change:
     @property
     def truncates(self) -> bool:
         """Whether it replaces the files of the table or of a partition, without changing a column."""
-        return any(text.startswith(("TRUNCATE", "VACUUM FULL")) for text in self.statements)
+        return any(text.startswith(("TRUNCATE", "VACUUM FULL", "CLUSTER")) for text in self.statements)
 
-    def suits(self, name: str) -> bool:
-        return not self.only or name in self.only
+    def suits(self, name: str, version: int) -> bool:
+        return (not self.only or name in self.only) and version >= self.since and is_played(self.held)
 
     def on(self, table: str, number: int) -> "Change":
         """The change of one table."""
         statements = tuple(text.format(t=table, k=number) for text in self.statements)
-        return replace(self, statements=statements, table=table)
+        return replace(self, statements=statements, table=table, template="; ".join(self.statements))
+
+
+def layouts(version: int) -> list[Layout]:
+    """The layouts that a version has; partitions more often, as they have more changes of their own."""
+    found = [layout for layout in sorted(PLAIN) if _SINCE.get(layout, 0) <= version]
+    found += [*sorted(PARTITIONED), "plain", "full", "halves", "halves", "full halves", "tree"]
+    return [layout for layout in found if is_played(_HELD_LAYOUTS.get(layout, ""))]
+
+
+def publications(version: int) -> tuple[str, ...]:
+    """The publications that a version has."""
+    return PUBLICATIONS if version >= 15 else PUBLICATIONS[:2]
 
 
 def creation(table: str, layout: Layout, publication: str) -> list[str]:
-    """The statements that create a table with a key, a value and one more column."""
-    more = ", g int GENERATED ALWAYS AS (id * 2) STORED" if layout == "generated" else ""
-    columns = f"CREATE TABLE {table} (id int PRIMARY KEY, v text, w int DEFAULT 1{more})"
-    statements = [f"{columns} PARTITION BY RANGE (id)" if layout in _PARTITIONED else columns]
-    leaves = [] if layout in _PLAIN else [f"{table}_a", f"{table}_b"]
-    if layout in _PARTITIONED:
+    """The statements that create a table, mostly with a key, a value and two more columns."""
+    statements = [_created(table, layout)]
+    if layout in PARTITIONED and layout != "bare":
         sub = " PARTITION BY RANGE (id)" if layout == "tree" else ""
         statements += [
             f"CREATE TABLE {table}_a PARTITION OF {table} FOR VALUES FROM (MINVALUE) TO (10)",
             f"CREATE TABLE {table}_b PARTITION OF {table} FOR VALUES FROM (10) TO (100){sub}",
         ]
+    leaves = [f"{table}_a", f"{table}_b"] if layout in {"full halves", "keyless halves"} else []
     if layout == "tree":
-        leaves = [f"{table}_a", f"{table}_b1", f"{table}_b2"]
         statements += [
             f"CREATE TABLE {table}_b1 PARTITION OF {table}_b FOR VALUES FROM (10) TO (20)",
             f"CREATE TABLE {table}_b2 PARTITION OF {table}_b FOR VALUES FROM (20) TO (100)",
         ]
-    if layout in {"full", "full halves"}:
-        statements += [f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in leaves or [table]]
+    if layout == "keyless halves":
+        statements += [f"ALTER TABLE {leaf} ADD PRIMARY KEY (id)" for leaf in leaves]
+    statements += [statement.format(t=table) for statement in _INDEXES.get(layout, ())]
+    if layout in _FULL:
+        statements += [f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in [table, *leaves]]
     if publication.endswith("shapes"):
         statements += [f"ALTER PUBLICATION shapes ADD TABLE {table}"]
     return statements
 
 
+_INDEXES: Final[dict[Layout, tuple[str, ...]]] = {
+    "partial": ("CREATE UNIQUE INDEX {t}_i ON {t} (id) WHERE id > 5",),
+    "nullable": ("CREATE UNIQUE INDEX {t}_i ON {t} (id)",),
+    "expression": ("CREATE UNIQUE INDEX {t}_i ON {t} (abs(id), (v IS NULL), md5(v))",),
+    "indexed": ("CREATE UNIQUE INDEX {t}_i ON {t} (id)", "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_i"),
+    "names": ("CREATE TABLE {t}_named (id int)",),
+}
+
+
+def _created(table: str, layout: Layout) -> str:
+    key = "PRIMARY KEY"
+    if layout in WITHOUT_KEY | {"indexed", "keyless halves"}:
+        key = "" if layout == "nullable" else "NOT NULL"
+    elif layout == "deferrable":
+        key = "PRIMARY KEY DEFERRABLE"
+    text = "text COLLATE elsewhere.caseless" if layout == "collated" else "text"
+    more = {
+        "generated": ", g int GENERATED ALWAYS AS (w * 2) STORED",
+        "virtual": ", g int GENERATED ALWAYS AS (w * 2) VIRTUAL",
+        "names": ", r regclass DEFAULT 'pg_catalog.pg_class'",
+    }.get(layout, "")
+    by = " PARTITION BY RANGE (id)" if layout in PARTITIONED else ""
+    return f"CREATE TABLE {table} (id int {key}, v {text}, w int DEFAULT 1, u text DEFAULT 'u'{more}){by}"
+
+
 def removal(table: str) -> str:
     """The statement that drops a table and all that it may have become."""
-    names = [table, f"elsewhere.{table}", f"elsewhere.{table}_a"]
-    names += [f"{table}_{name}" for name in ("new", "a", "b", "b1", "b2", "c", "c1", "d", "e", "z", "child", "parent")]
+    parts = ("a", "b", "b1", "b2", "c", "c1", "d", "e", "z", "new", "child", "parent", "named", "named2")
+    names = [table, f"elsewhere.{table}", f"elsewhere.{table}_a", *(f"{table}_{part}" for part in parts)]
     return f"DROP TABLE IF EXISTS {', '.join(names)} CASCADE"
 
 
-def _each(
-    statements: Iterable[str | tuple[str, ...]], keeps: frozenset[Kind] = _EVERY, only: frozenset[str] = frozenset()
+def each(
+    statements: Iterable[str | tuple[str, ...]],
+    keeps: frozenset[Kind] = EVERY,
+    only: Iterable[str] = (),
+    *,
+    since: int = 0,
+    held: str = "",
 ) -> tuple[Change, ...]:
-    return tuple(Change((each,) if isinstance(each, str) else each, keeps, only) for each in statements)
+    """A change for each of the statements, or of the statements that belong together."""
+    return tuple(
+        Change((one,) if isinstance(one, str) else one, keeps, frozenset(only), since=since, held=held)
+        for one in statements
+    )
 
 
-_MORE: Final = "INSERT INTO {t} (id, v) SELECT i, 'n{k}' FROM generate_series({k}, {k} + 3) i ON CONFLICT DO NOTHING"
-FIRST_ROWS: Final = Change(
-    ("INSERT INTO {t} (id, v) SELECT i, 'n' FROM generate_series(1, 17, 2) i ON CONFLICT DO NOTHING",)
+_MORE: Final = (
+    "INSERT INTO {t} (id, v) SELECT i, 'n{k}' FROM generate_series({k}, {k} + 3) i "
+    "WHERE NOT EXISTS (SELECT FROM {t} o WHERE o.id = i)"
 )
+_OUTSIDE: Final = (
+    "INSERT INTO {t} (id, v) SELECT i, 'n' FROM unnest(ARRAY[110, 210]) i "
+    "WHERE NOT EXISTS (SELECT FROM {t} o WHERE o.id = i)"
+)
+_FIRST: Final = (
+    "INSERT INTO {t} (id, v) SELECT i, 'n' FROM generate_series(1, 17, 2) i "
+    "WHERE NOT EXISTS (SELECT FROM {t} o WHERE o.id = i)"
+)
+FIRST_ROWS: Final = Change((_FIRST,))
 ROWS: Final = (
-    *_each(
+    *each(
         (
             _MORE,
             _MORE,
             "UPDATE {t} SET v = 'n' || v || '{k}' WHERE id > {k}",
             "UPDATE {t} SET v = 'o{k}' WHERE id % 3 = 0",
+            "UPDATE {t} SET v = 'n' WHERE id % 3 = 1",
             "UPDATE {t} SET v = NULL WHERE id = {k}",
             "UPDATE {t} SET w = {k} WHERE id < {k}",
+            "UPDATE {t} SET u = 'u' || {k} WHERE id < {k}",
             "DELETE FROM {t} WHERE id = {k}",
             "DELETE FROM {t} WHERE id % 4 = 1",
             "TRUNCATE {t}",
@@ -129,266 +234,47 @@ ROWS: Final = (
         )
     ),
     # A row whose key changes, and whose large value was not sent, ends its shapes.
-    *_each(
+    *each(
         (
             "UPDATE {t} SET id = id + 7 WHERE id = {k}",
             "UPDATE {t} SET v = (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 300) i) WHERE id = {k}",
             ("INSERT INTO {t}_child (id, v) VALUES ({k} + 50, 'n')",),
         ),
-        _NONE,
+        NONE,
     ),
-    *_each(
+    *each(
         (
             "UPDATE {t}_a SET v = 'n' || v || '{k}'",
             "UPDATE {t}_b SET v = 'p{k}'",
             "INSERT INTO {t}_a (id, v) VALUES ({k} % 10, 'n') ON CONFLICT DO NOTHING",
             "DELETE FROM {t}_b WHERE id % 3 = 1",
-            "INSERT INTO {t} (id, v) VALUES (110, 'n'), (210, 'n') ON CONFLICT DO NOTHING",
+            _OUTSIDE,
             "INSERT INTO {t}_c (id, v) VALUES (111, 'o') ON CONFLICT DO NOTHING",
         ),
-        only=_PARTITIONED,
+        only=PARTITIONED,
+    ),
+    *each(("UPDATE {t} SET v = 'N' WHERE id % 2 = 1", "UPDATE {t} SET v = upper(v)"), only=("collated",)),
+    *each(("UPDATE {t} SET r = '{t}_named'", "UPDATE {t} SET r = '{t}'"), only=("names",)),
+    *each(
+        (
+            "UPDATE {t} SET id = id + 1",
+            "UPDATE {t} SET id = 20 - id",
+            "UPDATE {t} SET id = CASE WHEN id % 2 = 0 THEN id - 1 ELSE id + 1 END",
+        ),
+        NONE,
+        ("deferrable",),
+    ),
+    *each(
+        (
+            "INSERT INTO {t} SELECT * FROM {t} WHERE id < {k}",
+            "INSERT INTO {t} (id, v) VALUES (2, 'n'), (2, 'n')",
+            "DELETE FROM {t} WHERE ctid = (SELECT min(ctid) FROM {t})",
+            "UPDATE {t} SET w = w + 1 WHERE ctid = (SELECT min(ctid) FROM {t})",
+            "INSERT INTO {t} (id, v) VALUES (NULL, 'n'), (NULL, 'n'), (NULL, 'o')",
+            "UPDATE {t} SET w = 2 WHERE id IS NULL",
+        ),
+        NONE,
+        WITHOUT_KEY,
     ),
 )
 """What changes rows."""
-
-_ROOT: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int DEFAULT 1)"
-SCHEMAS: Final = (
-    *_each(
-        (
-            "ALTER TABLE {t} ADD n{k} int",
-            ("ALTER TABLE {t} ADD n{k} int", "UPDATE {t} SET n{k} = {k}"),
-            "CREATE INDEX ON {t} (v)",
-            "VACUUM FULL {t}",
-            "ANALYZE {t}",
-            "CREATE PUBLICATION other{k} FOR TABLE {t}",
-            "ALTER TABLE {t} ADD CHECK (id > -1000000)",
-        )
-    ),
-    *_each(("ALTER TABLE {t} REPLICA IDENTITY FULL", "ALTER TABLE {t} REPLICA IDENTITY DEFAULT"), _KEYED),
-    *_each(
-        (
-            "ALTER TABLE {t} ADD n{k} int DEFAULT {k}",
-            "ALTER TABLE {t} ADD n{k} float DEFAULT random()",
-            ("ALTER TABLE {t} ADD n{k} int DEFAULT 5", "ALTER TABLE {t} ALTER n{k} DROP DEFAULT"),
-            "ALTER TABLE {t} ALTER w SET DEFAULT {k}",
-            "ALTER TABLE {t} ALTER w DROP DEFAULT",
-            "ALTER TABLE {t} DROP w",
-            ("ALTER TABLE {t} DROP w", "ALTER TABLE {t} ADD w int"),
-            "ALTER TABLE {t} RENAME w TO x",
-            "ALTER TABLE {t} RENAME x TO w",
-            "ALTER TABLE {t} ALTER w TYPE bigint",
-            "ALTER TABLE {t} ALTER w TYPE int USING w + 1",
-            "ALTER TABLE {t} ALTER w SET NOT NULL",
-        ),
-        _SELECTING,
-    ),
-    *_each(
-        (
-            "ALTER TABLE {t} ALTER v SET DEFAULT 'n'",
-            "ALTER TABLE {t} RENAME v TO y",
-            "ALTER TABLE {t} RENAME y TO v",
-            ("ALTER TABLE {t} RENAME v TO y", "UPDATE {t} SET y = 'n{k}'", "ALTER TABLE {t} RENAME y TO v"),
-            ("ALTER TABLE {t} RENAME v TO y", "ALTER TABLE {t} RENAME w TO v", "ALTER TABLE {t} RENAME y TO w"),
-            "ALTER TABLE {t} DROP v",
-            ("ALTER TABLE {t} DROP v", "ALTER TABLE {t} ADD v text"),
-            ("ALTER TABLE {t} DROP v", "ALTER TABLE {t} ADD v text DEFAULT 'n'"),
-            "ALTER TABLE {t} ALTER v TYPE text USING upper(v)",
-            "ALTER TABLE {t} ALTER v TYPE varchar(2000) USING left(v, 2)",
-            "ALTER TABLE {t} RENAME TO {t}_new",
-            "ALTER TABLE {t}_new RENAME TO {t}",
-            ("ALTER TABLE {t} RENAME TO {t}_new", "UPDATE {t}_new SET v = 'n{k}'", "ALTER TABLE {t}_new RENAME TO {t}"),
-            ("ALTER TABLE {t} RENAME TO {t}_new", _ROOT),
-            ("ALTER TABLE {t} SET SCHEMA elsewhere",),
-            (
-                "ALTER TABLE {t} SET SCHEMA elsewhere",
-                "UPDATE elsewhere.{t} SET v = 'n{k}'",
-                "ALTER TABLE elsewhere.{t} SET SCHEMA public",
-            ),
-            ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "ALTER TABLE {t} ADD PRIMARY KEY (id, w)"),
-            (
-                "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
-                "ALTER TABLE {t} ADD PRIMARY KEY (id, w)",
-                "INSERT INTO {t} (id, v, w) SELECT id, 'twice', w + 100 FROM {t} LIMIT 2",
-            ),
-            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
-            (
-                "CREATE UNIQUE INDEX {t}_u{k} ON {t} (w)",
-                "ALTER TABLE {t} ALTER w SET NOT NULL",
-                "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_u{k}",
-            ),
-            "ALTER TABLE {t} REPLICA IDENTITY NOTHING",
-            "DROP TABLE {t}",
-            ("DROP TABLE {t}", _ROOT),
-            ("DROP TABLE {t}", f"{_ROOT} PARTITION BY RANGE (id)"),
-        ),
-        _NONE,
-    ),
-    *_each(
-        (
-            "ALTER TABLE {t} SET UNLOGGED",
-            ("ALTER TABLE {t} SET UNLOGGED", "UPDATE {t} SET v = 'n{k}'"),
-            ("CREATE TABLE {t}_child () INHERITS ({t})", "INSERT INTO {t}_child (id, v) VALUES (59, 'n')"),
-            (
-                "CREATE TABLE {t}_child () INHERITS ({t})",
-                "INSERT INTO {t}_child (id, v) VALUES (58, 'n')",
-                "UPDATE {t} SET v = 'n{k}'",
-                "DROP TABLE {t}_child",
-            ),
-        ),
-        _NONE,
-        only=_PLAIN,
-    ),
-    *_each(("ALTER TABLE {t} ALTER g DROP EXPRESSION",) * 3, _NONE, frozenset({"generated"})),
-    # Without a key, rows can only be deleted by their whole values.
-    *_each(
-        (
-            (
-                "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
-                "INSERT INTO {t} (id, v) VALUES (3, 'twice')",
-                "DELETE FROM {t} WHERE v = 'twice'",
-                "ALTER TABLE {t} ADD PRIMARY KEY (id)",
-            ),
-        ),
-        _NONE,
-        frozenset({"full", "full halves"}),
-    ),
-    # It may be an ordinary column by then.
-    *_each(("ALTER TABLE {t} DROP g",), _SELECTING, frozenset({"generated"})),
-    *_each(
-        (
-            "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (100) TO (200)",
-            (
-                "CREATE TABLE {t}_d PARTITION OF {t} FOR VALUES FROM (200) TO (300)",
-                "INSERT INTO {t} (id, v) VALUES (210, 'n')",
-            ),
-            ("CREATE TABLE {t}_e (LIKE {t})", "ALTER TABLE {t} ATTACH PARTITION {t}_e FOR VALUES FROM (300) TO (400)"),
-            "ALTER TABLE {t}_a REPLICA IDENTITY FULL",
-            "TRUNCATE {t}_a",
-            ("TRUNCATE {t}_a", "INSERT INTO {t} (id, v) VALUES (3, 'n')"),
-            "TRUNCATE {t}_a, {t}_b",
-            ("TRUNCATE {t}_a", "TRUNCATE {t}_b"),
-            ("TRUNCATE {t}_a", "INSERT INTO {t} (id, v) VALUES (2, 'n')", "TRUNCATE {t}_b"),
-            "TRUNCATE {t}_b",
-        ),
-        _KEYED,
-        _PARTITIONED,
-    ),
-    *_each(("CREATE INDEX ON {t}_a (v)", "VACUUM FULL {t}_a"), only=_PARTITIONED),
-    *_each(
-        (
-            "DROP TABLE {t}_a",
-            "DROP TABLE {t}_b",
-            (
-                "DROP TABLE {t}_a",
-                "CREATE TABLE {t}_a (id int PRIMARY KEY, v text, w int)",
-                "INSERT INTO {t}_a VALUES (5, 'n', 1)",
-            ),
-            ("DROP TABLE {t}_a", "CREATE TABLE {t}_a PARTITION OF {t} FOR VALUES FROM (MINVALUE) TO (10)"),
-            "ALTER TABLE {t} DETACH PARTITION {t}_b",
-            ("ALTER TABLE {t} DETACH PARTITION {t}_b", "UPDATE {t}_b SET v = 'n{k}'"),
-            "ALTER TABLE {t} ATTACH PARTITION {t}_b FOR VALUES FROM (10) TO (100)",
-            (
-                "ALTER TABLE {t} DETACH PARTITION {t}_a",
-                "UPDATE {t}_a SET v = 'n{k}'",
-                "ALTER TABLE {t} ATTACH PARTITION {t}_a FOR VALUES FROM (MINVALUE) TO (10)",
-            ),
-            (
-                "ALTER TABLE {t} DETACH PARTITION {t}_a",
-                "TRUNCATE {t}_a",
-                "ALTER TABLE {t} ATTACH PARTITION {t}_a FOR VALUES FROM (MINVALUE) TO (10)",
-            ),
-            ("ALTER TABLE {t}_a RENAME TO {t}_z", "INSERT INTO {t} (id, v) VALUES (4, 'n') ON CONFLICT DO NOTHING"),
-            ("ALTER TABLE {t}_a RENAME TO {t}_z", "UPDATE {t} SET v = 'n{k}'", "ALTER TABLE {t}_z RENAME TO {t}_a"),
-            "ALTER TABLE {t}_z RENAME TO {t}_a",
-            ("ALTER TABLE {t}_a RENAME TO {t}_z", "ALTER TABLE {t}_b RENAME TO {t}_a", "UPDATE {t} SET v = 'n{k}'"),
-            "ALTER TABLE {t}_a SET UNLOGGED",
-            ("ALTER TABLE {t}_a SET UNLOGGED", "UPDATE {t}_a SET v = 'n{k}'"),
-            (
-                "CREATE TABLE {t}_c (LIKE {t})",
-                "INSERT INTO {t}_c (id, v) VALUES (101, 'n')",
-                "ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (100) TO (200)",
-            ),
-            (
-                "CREATE TABLE {t}_c (LIKE {t} INCLUDING ALL)",
-                "INSERT INTO {t}_c (id, v) VALUES (101, 'n'), (102, 'o')",
-                "DELETE FROM {t}_c WHERE id = 101",
-                "ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (100) TO (200)",
-                "UPDATE {t} SET v = 'n{k}'",
-            ),
-            (
-                "CREATE TABLE {t}_c (LIKE {t} INCLUDING ALL) PARTITION BY RANGE (id)",
-                "CREATE TABLE {t}_c1 PARTITION OF {t}_c FOR VALUES FROM (100) TO (150)",
-                "INSERT INTO {t}_c (id, v) VALUES (101, 'n')",
-                "ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (100) TO (200)",
-            ),
-            (
-                "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (100) TO (200)",
-                "INSERT INTO {t} (id, v) VALUES (103, 'n')",
-                "DROP TABLE {t}_c",
-            ),
-            "DROP TABLE {t}_c",
-            "TRUNCATE {t}_c",
-            "ALTER TABLE {t} DETACH PARTITION {t}_c",
-            ("CREATE UNLOGGED TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (100) TO (200)", "UPDATE {t} SET v = 'n'"),
-            ("CREATE TABLE {t}_parent (LIKE {t} INCLUDING ALL) PARTITION BY RANGE (id)",),
-            "ALTER TABLE {t}_parent ATTACH PARTITION {t} FOR VALUES FROM (MINVALUE) TO (1000)",
-            "ALTER TABLE {t}_b RENAME TO {t}_z",
-            ("ALTER TABLE {t}_a SET SCHEMA elsewhere", "UPDATE {t} SET v = 'n{k}'"),
-            (
-                "ALTER TABLE {t}_a SET SCHEMA elsewhere",
-                "UPDATE {t} SET v = 'n{k}'",
-                "ALTER TABLE elsewhere.{t}_a SET SCHEMA public",
-            ),
-        ),
-        _NONE,
-        _PARTITIONED,
-    ),
-)
-"""What changes a table's schema, with rows in between."""
-
-_SINGLE: Final = frozenset({PUBLICATIONS[1]})
-_NOT_ALL: Final = frozenset(PUBLICATIONS[1:])
-DELICATE: Final = (
-    *_each(
-        (
-            "ALTER PUBLICATION shapes DROP TABLE {t}",
-            (
-                "ALTER PUBLICATION shapes DROP TABLE {t}",
-                "UPDATE {t} SET v = 'n{k}'",
-                "ALTER PUBLICATION shapes ADD TABLE {t}",
-            ),
-            ("ALTER PUBLICATION shapes DROP TABLE {t}", "ALTER PUBLICATION shapes ADD TABLE {t} WHERE (id < 5)"),
-            ("ALTER PUBLICATION shapes DROP TABLE {t}", "ALTER PUBLICATION shapes ADD TABLE {t} (id)"),
-        ),
-        _NONE,
-        _SINGLE,
-    ),
-    *_each(
-        (
-            (
-                "ALTER PUBLICATION shapes DROP TABLES IN SCHEMA public",
-                "UPDATE {t} SET v = 'n{k}'",
-                "ALTER PUBLICATION shapes ADD TABLES IN SCHEMA public",
-            ),
-            "ALTER PUBLICATION shapes ADD TABLES IN SCHEMA public",
-        ),
-        _NONE,
-        _NOT_ALL,
-    ),
-    *_each(
-        (
-            (
-                "ALTER PUBLICATION shapes SET (publish = 'insert')",
-                "UPDATE {t} SET v = 'n{k}'",
-                "ALTER PUBLICATION shapes SET (publish = 'insert, update, delete, truncate')",
-            ),
-            (
-                "ALTER PUBLICATION shapes SET (publish_via_partition_root = true)",
-                "UPDATE {t} SET v = 'n{k}'",
-                "ALTER PUBLICATION shapes SET (publish_via_partition_root = false)",
-            ),
-        ),
-        _NONE,
-    ),
-)
-"""What changes the publication, and so may end the shapes of every table."""
