@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.partly_sent import PublishedTables
 from flushtracker.capture.start_visibility import Transactions
 from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, TableEntry, bound_now
 from flushtracker.shapes.definition import ShapeDefinition
@@ -25,7 +26,7 @@ from flushtracker.wal.changes import TableName
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 
-class Tables(Transactions, Protocol):
+class Tables(Transactions, PublishedTables, Protocol):
     """Queries to the server, over an ordinary connection next to the stream.
 
     Each raises ``PostgresUnavailableError`` if the connection is lost.
@@ -33,6 +34,9 @@ class Tables(Transactions, Protocol):
 
     def wal_end(self) -> int:
         """The current end of the flushed WAL: everything sent so far committed before it. It survives a crash."""
+
+    def flush_commits(self) -> None:
+        """Flush the WAL of all that is visible by now, and wait for that."""
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> Sequence[tuple[ShapeDefinition, TableBinding]]:
         """Each definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""

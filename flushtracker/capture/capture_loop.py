@@ -131,7 +131,7 @@ class CaptureLoop:
         with ExitStack() as connections:
             control = connections.enter_context(closing(connect(postgres.connection)))
             check_server(control)
-            tables = ServerTables(control, postgres.publication)
+            tables = ServerTables(control, postgres.publication, postgres.slot)
             read_slot(control, postgres.slot)
             # From here on a retry can help: the server may return, or release the slot from an earlier process.
             self.has_answered = True

@@ -58,18 +58,21 @@ class ShapesFileReader:
         self._applied = content
         return shapes
 
-    def apply_file(self, apply: Callable[[Iterable[ShapeDefinition], int], None]) -> None:
+    def apply_file(self, apply: Callable[[Iterable[ShapeDefinition], int], None], *, again: bool = False) -> None:
         """Check the file, and pass its definitions and ``allow_removing`` to ``apply`` once a change is steady.
+
+        With ``again``, also if it has not changed.
 
         Raises:
             PostgresUnavailableError: ``apply`` could not reach the server; the file counts as not applied.
         """
         content = self._content()
         is_steady = self._is_steady(content)
-        if content == self._applied:
+        is_applied = content == self._applied
+        if is_applied and not again:
             self._last_error = ""
             return
-        if not is_steady:
+        if not is_steady and not is_applied:
             return
         try:
             shapes = read_shapes(self._path)

@@ -5,7 +5,8 @@ knows it, and routes resent transactions to the same shapes as the first time.
 
 - A shape *starts after* the byte before the end of the server's flushed WAL at the time it is added: everything that
   any process has routed committed before that end, and the next commit record may start exactly there. A shape of a
-  new source, for which nothing was routed yet, starts at the slot's position.
+  new source, for which nothing was routed yet, starts at the slot's position if its table was published before the
+  slot was created.
 - A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more.
 - Each table is recorded as it was when its shapes were bound to it, with its partitions
   (:mod:`flushtracker.capture.bound_tables`). A shape that a schema change makes impossible to keep is *ended*: removed,
@@ -15,6 +16,8 @@ knows it, and routes resent transactions to the same shapes as the first time.
 - If the publication was altered, changes may not have been sent, and every shape ends.
 - If this release routes otherwise than the one before, the shapes that this concerns end, so that a resend reaches the
   same shapes as the first time (:mod:`flushtracker.shapes.routing_version`).
+- A shape is *delayed*, that is, not added yet, while a transaction is open of which the server may not send all changes
+  of its table (:mod:`flushtracker.capture.partly_sent`). So it starts after all of these, and so does its snapshot.
 """
 
 import logging
@@ -22,6 +25,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
+from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
@@ -45,8 +49,8 @@ logger = logging.getLogger(__name__)
 class Subscriptions:
     """The shapes of one source. After a reconnect, call :meth:`connect` and then :meth:`check_tables`.
 
-    ``confirmed_lsn`` is the slot's: where shapes start until the source has begun. The caller reports what arrives to
-    ``starts``.
+    ``confirmed_lsn`` is the slot's: where shapes may start until the source has begun. The caller reports what arrives
+    to ``starts``.
     """
 
     def __init__(self, source: str, entries: SourceEntries, outbox: Outbox, tables: Tables, confirmed_lsn: int) -> None:
@@ -64,6 +68,7 @@ class Subscriptions:
         self._registry = ShapeRegistry(entries.shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
+        self._delayed = DelayedShapes()
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
         # The previous process may have been killed after it published the entry, and before this.
@@ -77,6 +82,7 @@ class Subscriptions:
         self._server = tables
         self._bound.connect(tables)
         self.starts = StartVisibility(tables, confirmed_lsn)
+        self._delayed.connect(tables)
         self._wait_for_starts(self._registry.live)
 
     @property
@@ -100,6 +106,8 @@ class Subscriptions:
     def apply_definitions(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> None:
         """Add, update and remove shapes to match ``definitions``; if one is refused, nothing changes.
 
+        Some may be delayed: call it again when :meth:`can_add_delayed`.
+
         Raises:
             ShapeError: a definition is refused, or too many shapes would be removed.
         """
@@ -111,29 +119,33 @@ class Subscriptions:
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
         resolved = self._server.resolve(diff.added) if diff.added else ()
-        if diff.added or diff.updated or diff.removed:
-            self._bind([bound for _, bound in resolved])
+        new = self._delayed.admit(resolved, is_new_source=self._source_entry is None)
+        if new or diff.updated or diff.removed:
+            self._bind([shape.table for shape in new])
             # Again, as binding a changed table may have ended the shapes that it had.
             diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)))
+            if any(shape.definition.snapshot is False for shape in new):
+                # Without a snapshot, a shape must not get a part of a transaction that has ended.
+                self._server.flush_commits()
             wal_end = self._server.wal_end()
-            begun = self._source_entry is not None
-            starts_after = LogOffset.just_before(wal_end) if begun else self._first_starts_after
-            added = [
-                ShapeEntry(self._source, _with_snapshot_stated(definition), bound.oid, starts_after)
-                for definition, bound in resolved
-            ]
+            added = [self._entry(shape, LogOffset.just_before(wal_end)) for shape in new]
             removed_at = LogOffset(wal_end, 0)
             removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
             self._put([*removed, *diff.updated, *added])
             self._remove(removed)
             for entry in added:
-                self.router.add_shape(entry.definition, starts_after.tx_offset, entry.table_oid)
-                logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, starts_after)
+                self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
+                logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, entry.starts_after)
             self._wait_for_starts(added)
         self._arrange_layers()
 
+    def can_add_delayed(self) -> bool:
+        """Whether what a delayed shape waits for has ended, so that its definition should be applied again."""
+        return self._delayed.is_any_ready()
+
     def check_starts(self, now_s: float) -> None:
         """Publish the shapes whose starts have become visible; ``now_s`` is a monotonic time."""
+        self._delayed.log_slow(now_s)
         visible = self.starts.check(now_s)
         if visible:
             self._put([replace(self._registry[shape_id], starts_visible=True) for shape_id in visible])
@@ -257,6 +269,12 @@ class Subscriptions:
         self.end_shapes(reasons)
         self._record(now)
 
+    def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
+        """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
+        definition = replace(new.definition, snapshot=new.definition.snapshot is not False)
+        starts_after = self._first_starts_after if new.starts_at_slot else now
+        return ShapeEntry(self._source, definition, new.table.oid, starts_after)
+
     def _bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
         for oid, binding in {binding.oid: binding for binding in bindings}.items():
@@ -293,8 +311,3 @@ class Subscriptions:
 
     def _arrange_layers(self) -> None:
         self._outbox.layers = dependency_layers(self._registry.dependencies)
-
-
-def _with_snapshot_stated(definition: ShapeDefinition) -> ShapeDefinition:
-    """A shape that is added has a snapshot unless its definition says that it has none."""
-    return replace(definition, snapshot=definition.snapshot is not False)

@@ -7,13 +7,14 @@ from typing import Final
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.publication_rows import read_publication_rows, read_writers
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.postgres.slot import check_publication
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.lsn import format_lsn, parse_lsn
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
@@ -24,6 +25,9 @@ LOCK_TIMEOUT_S: Final = 10.0
 They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The size of a
 new partition is read under a lock, which waits for the end of a migration; after a timeout capture connects again, and
 the server resends what is unconfirmed, so a shorter timeout would only cause more resends."""
+# The age of an xid is its distance from the next one.
+_NEXT_XID: Final = "SELECT txid_snapshot_xmax(txid_current_snapshot()), 3 + age('3'::xid)::bigint"
+_SLOT_XMIN: Final = "SELECT catalog_xmin::text::bigint FROM pg_replication_slots WHERE slot_name = %s"
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
@@ -50,6 +54,11 @@ _FLUSH: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN NULL WHEN pg_current_wal_flush_lsn() > %s::pg_lsn THEN NULL
 ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_message(true, 'flushtracker', '')) END
 """
+# Its own commit flushes all of the WAL so far, as of transactions with synchronous_commit = off, and waits for that.
+_FLUSH_COMMITS: Final = """
+SELECT CASE WHEN NOT pg_is_in_recovery()
+THEN concat(set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'flushtracker', '')) END
+"""
 _HEARTBEAT: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN false
 ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
@@ -59,11 +68,12 @@ ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
 class ServerTables:
     """Every method raises ``PostgresUnavailableError`` if the connection is lost, or a query takes too long."""
 
-    def __init__(self, connection: Connection, publication: str) -> None:
+    def __init__(self, connection: Connection, publication: str, slot: str = "") -> None:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         self._connection = connection
         self._catalog = Catalog(connection)
         self._publication = publication
+        self._slot = slot
 
     def wal_end(self) -> int:
         """The current end of the server's flushed WAL: what it has sent committed before that.
@@ -116,6 +126,28 @@ class ServerTables:
         does.
         """
         return dict(rows(self._connection, _IN_PROGRESS))
+
+    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
+        return read_publication_rows(self._connection, self._publication, oids)
+
+    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        """The open transactions that may have changed tables or their partitions, by the tables' OIDs."""
+        return read_writers(self._connection, oids)
+
+    def next_xid(self) -> int:
+        """The xid, of 64 bits, that is assigned next; on a standby, none that it has replayed is greater."""
+        ((xmax, next_xid),) = rows(self._connection, _NEXT_XID)
+        return int(xmax) + int(next_xid - xmax) % 2**32
+
+    def slot_xmin(self) -> int | None:
+        """The slot's ``catalog_xmin``; ``None`` if there is no slot."""
+        found = rows(self._connection, _SLOT_XMIN, (self._slot,))
+        return None if not found or found[0][0] is None else int(found[0][0])
+
+    def flush_commits(self) -> None:
+        """Flush the WAL of all that is visible by now, and wait for that; a standby shows nothing else."""
+        rows(self._connection, _FLUSH_COMMITS)
 
     def flush_wal(self, lsn: int) -> None:
         """Have the server flush its WAL past ``lsn``, where it has some, within its ``wal_writer_delay``."""

@@ -4,10 +4,22 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 _XIDS: Final = 2**32
+_FIRST_XID: Final = 3
+"""Lower ones stand for rows that every transaction sees."""
 _TEXT: Final = re.compile(r"(\d{1,20}):(\d{1,20}):((?:\d{1,20}(?:,\d{1,20})*)?)", re.ASCII)
+
+
+class CatalogRow(NamedTuple):
+    """A version of a row of the catalog: what it is about, and the 32-bit xid that wrote it, of a subtransaction too.
+
+    A row that PostgreSQL has frozen keeps its xid, which others may get again after 2**32 transactions.
+    """
+
+    name: str
+    xid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +75,14 @@ class MvccSnapshot:
             return False
         index = bisect_left(self.xip, full)
         return index == len(self.xip) or self.xip[index] != full
+
+    def is_after(self, xid: int) -> bool:
+        """Whether every transaction with an xid up to ``xid`` had ended, and so the one that ``xid`` is a part of.
+
+        Unlike :meth:`sees`, this is right for subtransactions. ``xid`` has 32 bits and is within 2**31 of ``xmin``.
+
+        >>> snapshot = MvccSnapshot.parse("4294967298:4294967310:4294967298")
+        >>> [snapshot.is_after(xid) for xid in (4294967295, 1, 2, 3)]
+        [True, True, True, False]
+        """
+        return xid < _FIRST_XID or 0 < (self.xmin - xid) % _XIDS < _XIDS // 2

@@ -67,14 +67,21 @@ def is_visible(rig: CaptureRig, shape_id: str) -> bool:
 
 
 def test_a_start_becomes_visible_although_an_old_transaction_stays_open(rig: CaptureRig) -> None:
-    """Nobody commits, so nothing but capture itself has the server flush, and send, what the transaction wrote."""
+    """Nobody commits, so nothing but capture itself has the server flush, and send, what the transaction wrote.
+
+    Its table was published before it began: it began after capture had connected; or, for a shape without a snapshot of
+    a new source, after the slot was created.
+    """
+    with open_transaction(rig.server, INSERT_USER):
+        rig.define(shape("bare", snapshot=False))
+        capture = rig.start()
+        rig.wait(lambda: "bare" in rig.registry(), "the shape of a new source")
     with open_transaction(rig.server, INSERT_USER):
         rig.define(shape("users"), shape("bare", snapshot=False))
-        capture = rig.start()
-        rig.wait(lambda: is_visible(rig, "users"), "the start of a new source")
+        rig.wait(lambda: is_visible(rig, "users"), "the start of a shape that is added")
         with open_transaction(rig.server, INSERT_USER):
             rig.define(shape("users"), shape("bare", snapshot=False), shape("later"))
-            rig.wait(lambda: is_visible(rig, "later"), "the start of a shape that is added")
+            rig.wait(lambda: is_visible(rig, "later"), "the start of another shape")
         capture.stop()
     snapshots = {name: entry.definition.snapshot for name, entry in rig.registry().items()}
     assert snapshots == {"users": True, "bare": False, "later": True}

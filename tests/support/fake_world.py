@@ -27,7 +27,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
 CONFIRMED: Final = 1000
 PID: Final = 99
@@ -231,6 +231,21 @@ class FakeWorld:
 
     def in_progress(self) -> dict[int, bool]:
         return {}
+
+    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
+
+    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return dict.fromkeys(oids, frozenset())
+
+    def flush_commits(self) -> None:
+        pass
+
+    def next_xid(self) -> int:
+        return 1_000_000
+
+    def slot_xmin(self) -> int:
+        return 600
 
     def flush_wal(self, lsn: int) -> None:
         assert lsn >= 0

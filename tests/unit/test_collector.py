@@ -20,7 +20,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import FragmentConverter
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
 USERS, OTHER, PARTITION = 7, 8, 9
@@ -74,6 +74,21 @@ class FakeTables:
 
     def in_progress(self) -> dict[int, bool]:
         return {}
+
+    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
+
+    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return dict.fromkeys(oids, frozenset())
+
+    def flush_commits(self) -> None:
+        pass
+
+    def next_xid(self) -> int:
+        return 1_000_000
+
+    def slot_xmin(self) -> int:
+        return 600
 
     def flush_wal(self, lsn: int) -> None:
         assert lsn >= 0

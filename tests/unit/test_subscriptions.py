@@ -23,7 +23,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
 ROOT, LSN = 7, 1000
@@ -70,6 +70,9 @@ class ScriptedTables:
         self.reads = 0
         self.xmax = 1_000_000
         self.standby = False
+        self.open = frozenset[int]()
+        self.written: dict[int, frozenset[int]] = {}
+        self.flushes = 0
         self.after_resolve: Callable[[], None] = lambda: None
 
     def wal_end(self) -> int:
@@ -99,13 +102,28 @@ class ScriptedTables:
         return "1/1"
 
     def snapshot(self) -> MvccSnapshot:
-        return MvccSnapshot(self.xmax, self.xmax)
+        return MvccSnapshot(min(self.open, default=self.xmax), self.xmax, tuple(sorted(self.open)))
 
     def is_standby(self) -> bool:
         return self.standby
 
     def in_progress(self) -> dict[int, bool]:
-        return {}
+        return dict.fromkeys(self.open, False)
+
+    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
+
+    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return {oid: self.written[oid] for oid in oids if oid in self.written}
+
+    def flush_commits(self) -> None:
+        self.flushes += 1
+
+    def next_xid(self) -> int:
+        return 1_000_000
+
+    def slot_xmin(self) -> int:
+        return 600
 
     def flush_wal(self, lsn: int) -> None:
         assert lsn >= 0
@@ -390,3 +408,23 @@ def test_a_start_that_was_invisible_is_waited_for_by_the_next_process() -> None:
     second.resume(first.subscriptions.entries, LSN + 500)
     second.subscriptions.check_starts(0.0)
     assert second.published("a") == replace(first.published("a"), starts_visible=True)
+
+
+def test_a_delayed_shape_is_added_when_the_file_is_applied_again() -> None:
+    """It starts then; and one that is no longer defined by then is never added."""
+    source = Source()
+    source.tables.open = frozenset({700})
+    source.subscriptions.connect(source.tables, LSN)
+    shapes = [ShapeDefinition("a", NAME), ShapeDefinition("b", NAME, snapshot=False)]
+    source.tables.written = {ROOT: frozenset({700})}
+    source.define(*shapes)
+    assert source.subscriptions.router.shape_ids == set()
+    assert not source.subscriptions.can_add_delayed()
+    source.tables.open = frozenset()
+    source.tables.written = {}
+    assert source.subscriptions.can_add_delayed()
+    source.define(shapes[1])
+    assert source.published("b").starts_after.tx_offset == LSN + 499
+    assert source.subscriptions.router.shape_ids == {"b"}
+    assert not source.subscriptions.can_add_delayed()
+    assert source.tables.flushes == 1

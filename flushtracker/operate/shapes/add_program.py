@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(
         f"flushtracker add-shape: capture has not registered {listed(sorted(missing), most=10)} within "
-        f"{arguments.timeout:g} s. Does it run with this file? If its log has 'shapes not applied', it says why; "
-        "otherwise capture applies the change when it starts",
+        f"{arguments.timeout:g} s. Does it run with this file? If its log has 'shapes not applied' or 'shapes not "
+        "added yet', it says why; otherwise capture applies the change when it starts",
         file=sys.stderr,
     )
     return NOT_TAKEN

@@ -1,0 +1,92 @@
+"""``DelayedShapes``: decides which new shapes can be added now, and which are delayed.
+
+A shape is delayed while a transaction is open of which the server may not send all changes of its table
+(:mod:`flushtracker.capture.partly_sent`). Once it is added, all of these are visible to every snapshot, and it starts
+after their commits.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.capture.partly_sent import PartlySent, PublishedTables
+from flushtracker.errors import listed
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import TableBinding
+
+logger = logging.getLogger(__name__)
+
+SLOW_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewShape:
+    """A shape that can be added; ``starts_at_slot``: it gets everything that the slot of a new source has."""
+
+    definition: ShapeDefinition
+    table: TableBinding
+    starts_at_slot: bool
+
+
+@dataclass(slots=True)
+class _Delay:
+    """``xids``: what a shape waits for; ``since_s`` is the time of its first check."""
+
+    table: str
+    xids: frozenset[int]
+    since_s: float | None = None
+    is_logged: bool = False
+
+
+class DelayedShapes:
+    """The shapes that are delayed; call :meth:`connect` first, and after each reconnect."""
+
+    def __init__(self) -> None:
+        self._delays: dict[str, _Delay] = {}
+
+    def connect(self, server: PublishedTables) -> None:
+        """Continue over a new connection."""
+        self._server = server
+        self._partly_sent = PartlySent(server)
+
+    def admit(self, resolved: Sequence[tuple[ShapeDefinition, TableBinding]], *, is_new_source: bool) -> list[NewShape]:
+        """Those of all new shapes that can be added now; the others, and no more, are delayed."""
+        oids = {binding.oid for _, binding in resolved}
+        at_slot = self._partly_sent.published_before_slot(oids) if is_new_source else frozenset()
+        waits = self._partly_sent.transactions(oids)
+        new, delays = list[NewShape](), dict[str, _Delay]()
+        for definition, binding in resolved:
+            starts_at_slot = binding.oid in at_slot
+            # Without a snapshot, it would miss what it has between the slot's position and a later start.
+            if binding.oid not in waits or (starts_at_slot and definition.snapshot is False):
+                new.append(NewShape(definition, binding, starts_at_slot))
+                continue
+            delays[definition.id] = delay = _Delay(".".join(binding.table), waits[binding.oid])
+            if (known := self._delays.get(definition.id)) is not None:
+                delay.since_s, delay.is_logged = known.since_s, known.is_logged
+        self._delays = delays
+        return new
+
+    def is_any_ready(self) -> bool:
+        """Whether all that a delayed shape waits for has ended; then pass the new shapes to :meth:`admit` again."""
+        if not self._delays:
+            return False
+        snapshot = self._server.snapshot()
+        return any(all(map(snapshot.sees, delay.xids)) for delay in self._delays.values())
+
+    def log_slow(self, now_s: float) -> None:
+        """Log once which shapes have been delayed for :data:`SLOW_S`; ``now_s`` is a monotonic time."""
+        slow: dict[frozenset[int], list[str]] = {}
+        for shape_id, delay in sorted(self._delays.items()):
+            if delay.since_s is None:
+                delay.since_s = now_s
+            elif not delay.is_logged and now_s - delay.since_s > SLOW_S:
+                delay.is_logged = True
+                slow.setdefault(delay.xids, []).append(shape_id)
+        for xids, shape_ids in slow.items():
+            logger.warning(
+                "shapes not added yet shape_ids=%s reason=the server may not send all changes of table %s by "
+                "transaction %s, which may have begun before the table was published; they are added once it has ended",
+                *(listed(shape_ids), self._delays[shape_ids[0]].table, listed([str(xid) for xid in sorted(xids)])),
+            )

@@ -1,0 +1,91 @@
+"""Reads which catalog rows put tables into a publication, and which open transactions have changed tables.
+
+Like :mod:`flushtracker.postgres.table_bindings`, it locks no table.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.wal.mvcc_snapshot import CatalogRow
+
+_BELOW: Final = """
+  below AS (
+    SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
+    UNION ALL SELECT b.root, i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.relid
+  )
+"""
+# A partition is published by what its ancestors are published by. If all tables are published, only the publication's
+# own row decides. A table that is moved into a published schema gets another row of pg_depend.
+_ROWS: Final = """
+WITH RECURSIVE {below}, above AS (
+  SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
+  UNION ALL SELECT a.root, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid
+), related AS (
+  SELECT root, relid FROM below UNION SELECT root, relid FROM above
+), publication AS (
+  SELECT oid, xmin, puballtables FROM pg_publication WHERE pubname = %(publication)s
+), found AS (
+  SELECT w.oid AS root, 'publication ' || p.oid AS name, p.xmin AS version
+  FROM publication p CROSS JOIN unnest(%(oids)s::oid[]) AS w(oid)
+  UNION ALL
+  SELECT r.root, 'table ' || t.oid, t.xmin
+  FROM related r JOIN pg_publication_rel t ON t.prrelid = r.relid JOIN publication p ON p.oid = t.prpubid
+  UNION ALL
+  SELECT r.root, concat('partition ', i.inhrelid, ' of ', i.inhparent), i.xmin
+  FROM related r JOIN pg_inherits i ON i.inhrelid = r.relid JOIN publication p ON NOT p.puballtables
+  {schemas}
+)
+SELECT root::bigint, name, version::text::bigint FROM found
+"""
+# Whole schemas can be published since PostgreSQL 15.
+_SCHEMAS_SINCE: Final = 150_000
+_SCHEMAS: Final = """
+  UNION ALL
+  SELECT r.root, concat('schema ', s.oid, ' of ', c.oid), s.xmin
+  FROM related r JOIN pg_class c ON c.oid = r.relid JOIN pg_publication_namespace s ON s.pnnspid = c.relnamespace
+  JOIN publication p ON p.oid = s.pnpubid
+  UNION ALL
+  SELECT r.root, concat(d.objid, ' in schema ', d.refobjid), d.xmin
+  FROM related r JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = r.relid AND d.objsubid = 0
+  AND d.refclassid = 'pg_namespace'::regclass
+  JOIN pg_publication_namespace s ON s.pnnspid = d.refobjid JOIN publication p ON p.oid = s.pnpubid
+"""
+# What changes rows keeps its lock until its transaction ends, also when that is prepared. Every transaction with an xid
+# has that xid locked, and those of its subtransactions. The view is read once: twice, it would not be the same.
+_WRITERS: Final = """
+WITH RECURSIVE {below}, locks AS MATERIALIZED (
+  SELECT locktype, database, relation, transactionid, mode, virtualtransaction, pid FROM pg_locks WHERE granted
+)
+SELECT DISTINCT b.root::bigint, x.transactionid::text::bigint
+FROM below b
+JOIN locks r ON r.locktype = 'relation' AND r.relation = b.relid
+  AND r.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND r.mode IN ('RowExclusiveLock', 'AccessExclusiveLock')
+JOIN locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
+  AND x.virtualtransaction = r.virtualtransaction AND x.pid IS NOT DISTINCT FROM r.pid
+"""
+
+
+def read_publication_rows(
+    connection: Connection, publication: str, oids: Iterable[int]
+) -> dict[int, frozenset[CatalogRow]]:
+    """The rows because of which these tables and their partitions are published, by the tables' OIDs."""
+    has_schemas = connection.server_version >= _SCHEMAS_SINCE
+    statement = _ROWS.format(below=_BELOW, schemas=_SCHEMAS if has_schemas else "")
+    found = defaultdict[int, set[CatalogRow]](set)
+    for oid, name, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
+        found[oid].add(CatalogRow(name, xid))
+    return {oid: frozenset(named) for oid, named in found.items()}
+
+
+def read_writers(connection: Connection, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+    """The open transactions that may have changed these tables or their partitions, by the tables' OIDs.
+
+    Their xids have 32 bits, and include those of subtransactions. On a standby, its primary's are not known.
+    """
+    found = defaultdict[int, set[int]](set)
+    for oid, xid in rows(connection, _WRITERS.format(below=_BELOW), {"oids": list(oids)}):
+        found[oid].add(xid)
+    return {oid: frozenset(xids) for oid, xids in found.items()}
