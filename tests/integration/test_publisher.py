@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -168,10 +169,14 @@ def test_a_full_queue_blocks_until_the_retry_timeout(config: KafkaConfig) -> Non
     with pytest.raises(BrokerError) as caught:
         publish_all(publisher, config.topics.fragments, numbers(1_000_000))
     assert time.monotonic() - started >= 5
-    assert str(caught.value) == (
-        "Kafka at 127.0.0.1:9 has not confirmed 100000 records for 5 s: 127.0.0.1:9/bootstrap: Connect to "
-        "ipv4#127.0.0.1:9 failed: Connection refused; fix that and start again"
+    # On a busy machine the time is over before the queue is full.
+    found = re.fullmatch(
+        r"Kafka at 127.0.0.1:9 has not confirmed ([0-9]+) records for [0-9]+ s: 127.0.0.1:9/bootstrap: Connect to "
+        r"ipv4#127.0.0.1:9 failed: Connection refused; fix that and start again",
+        str(caught.value),
     )
+    assert found is not None
+    assert 0 < int(found[1]) <= 100_000
     assert_ended(publisher, str(caught.value))
 
 
