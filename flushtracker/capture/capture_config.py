@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flushtracker.capture.event_limit import MAX_BATCH_BYTES
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.eviction.config import EvictionRule, read_eviction_rule
 from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_config import read_connection
@@ -50,6 +50,11 @@ class CaptureConfig:
     status: StatusConfig | None = None
     eviction: EvictionRule | None = None
 
+    @property
+    def event_limit(self) -> EventLimit:
+        """How large events may be."""
+        return EventLimit(self.kafka.max_event_bytes, self.max_batch_bytes)
+
 
 def load_capture_config(path: Path) -> CaptureConfig:
     """Read a configuration file of ``flushtracker capture``.
@@ -62,7 +67,6 @@ def load_capture_config(path: Path) -> CaptureConfig:
     root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", "evict", *limits)
     options = root.optional_mapping("storage_options")
     status = read_status(root)
-    max_batch_bytes = root.optional_integer("max_batch_bytes", at_least=1, at_most=MAX_BATCH_BYTES)
     return CaptureConfig(
         postgres=_slot(root.mapping("postgres")),
         kafka=kafka_config(root.mapping("kafka")),
@@ -71,7 +75,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
         storage_options=SecretOptions(None if options is None else options.scalars()),
         intervals=_intervals(root.optional_mapping("intervals")),
         max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
-        max_batch_bytes=DEFAULT_MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
+        max_batch_bytes=root.integer("max_batch_bytes", default=DEFAULT_MAX_BATCH_BYTES, at_least=1),
         max_tx_size=root.optional_integer("max_tx_size", at_least=1),
         status=status,
         eviction=read_eviction_rule(root, status),

@@ -176,7 +176,7 @@ class CaptureLoop:
         if known is not None and known.source == prior.source:
             known.resume(prior)
             return known
-        self._source = CapturedSource(prior, self._publisher, kafka.topics)
+        self._source = CapturedSource(prior, self._publisher, kafka.topics, self._config.event_limit)
         return self._source
 
     def _converter(self) -> FragmentConverter:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from flushtracker.capture.bound_tables import Tables
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
@@ -28,14 +29,14 @@ _RESTORE = "its topic was lost or replaced. Restore the topic, or start with --n
 class CapturedSource:
     """One source; ``prior`` was read while holding the slot."""
 
-    def __init__(self, prior: PriorState, publisher: Publisher, topics: Topics) -> None:
+    def __init__(self, prior: PriorState, publisher: Publisher, topics: Topics, limit: EventLimit) -> None:
         self.source = prior.source
         self.name = str(prior.source)
         self._prior = prior
         self.last_transaction = prior.last_transaction
         self.status = StandbyStatus(0)
         self.stuck_ack = StuckAck()
-        self.outbox = Outbox(publisher, topics, self._handle_published)
+        self.outbox = Outbox(publisher, topics, self._handle_published, limit)
         self.subscriptions: Subscriptions | None = None
         self._has_begun = False
         self._published_lsn = -1

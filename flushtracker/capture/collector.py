@@ -13,9 +13,8 @@ when its relation was described again since.
 A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
@@ -84,7 +83,7 @@ class Collector:
         self._outbox = outbox
         self._converter = converter
         self._source = source
-        self._sequencer = FragmentSequencer(source, confirmed_lsn)
+        self._sequencer = FragmentSequencer(source, confirmed_lsn, max_event_bytes=outbox.limit.max_event_bytes)
         self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
         self._open: TransactionIdentity | None = None
         self._published_lsn = confirmed_lsn - 1
@@ -172,16 +171,18 @@ class Collector:
 
     def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
         """Route to the shapes; those that cannot be kept are ended together, and the others continue."""
-        limit = EventLimit(self._source, fragment)
+        check = self._outbox.limit.check_of(self._source, fragment)
         routed = None
         while routed is None:
-            routed = self._try_route(fragment, limit)
+            routed = self._try_route(fragment, check)
         return routed
 
-    def _try_route(self, fragment: TransactionFragment, limit: EventLimit) -> tuple[RoutedFragment, ...] | None:
+    def _try_route(
+        self, fragment: TransactionFragment, check: Callable[[RoutedFragment], None]
+    ) -> tuple[RoutedFragment, ...] | None:
         """Return ``None`` if shapes were ended, or their tables were recorded again: then route again."""
         try:
-            return self.subscriptions.router.route(fragment, check=limit.check)
+            return self.subscriptions.router.route(fragment, check=check)
         except (ShapeError, DecodeError) as error:
             if not error.shape_errors:
                 raise

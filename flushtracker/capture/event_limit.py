@@ -1,21 +1,22 @@
-"""The largest event that a topic accepts, and the shapes that a row is too large for.
+"""The largest event that the topics accept, and the shapes that a row is too large for.
 
-A fragment of several changes always fits: :data:`MAX_BATCH_BYTES` is the greatest ``max_batch_bytes`` with which its
-events cannot exceed the limit, however JSON escapes them. A single row may be larger. It can never be published to the
-shapes whose event is over the limit, and without it they would be wrong, so they are ended. The others continue.
+An event of several changes that is over the limit is published as several (``capture.outbox``). A single change cannot
+be split: it can never be published to the shapes whose event of it is over the limit, and without it they would be
+wrong, so they are ended. The others continue.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from flushtracker.errors import ShapeError
-from flushtracker.events.event_size import fragment_bytes_within, max_event_bytes
+from flushtracker.events.event_size import max_event_bytes
 from flushtracker.events.fragment_sequencer import shape_changes
 from flushtracker.events.strict_json import MAX_BIGINT
-from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 from flushtracker.shapes.routed_fragment import RoutedFragment
-from flushtracker.wal.changes import TransactionFragment, change_bytes, utf8_bytes
+from flushtracker.wal.changes import Change, LogItem, TransactionFragment, change_bytes, utf8_bytes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.value import value
 
 _KEY_BYTES: Final = 4_096
 """For the record's key and Kafka's framing, which count as well."""
@@ -23,46 +24,76 @@ _KEY_BYTES: Final = 4_096
 _LONGEST_LINK: Final = LogOffset(MAX_BIGINT, MAX_BIGINT)
 """What the event follows is not known yet."""
 
-MAX_EVENT_BYTES: Final = MAX_MESSAGE_BYTES - _KEY_BYTES
-MAX_BATCH_BYTES: Final = fragment_bytes_within(MAX_EVENT_BYTES)
 
-
+@value(frozen=True, slots=True)
 class EventLimit:
-    """The check of one fragment's parts. A part that fits is measured once, however often the fragment is routed."""
+    """The limit of a record, ``max_record_bytes``; ``max_batch_bytes`` limits a fragment of several changes."""
 
-    def __init__(self, source: str, fragment: TransactionFragment) -> None:
+    max_record_bytes: int
+    max_batch_bytes: int
+
+    @property
+    def max_event_bytes(self) -> int:
+        """The limit of an event's JSON."""
+        return self.max_record_bytes - _KEY_BYTES
+
+    def check_of(self, source: str, fragment: TransactionFragment) -> Callable[[RoutedFragment], None]:
+        """The check of the fragment's parts, to be used however often the fragment is routed.
+
+        It raises ``ShapeError`` if the event of a single change is over the limit.
+        """
+        changes: Sequence[Change] = fragment.changes
+        if len(changes) > 1 and max_event_bytes(self.max_batch_bytes) <= self.max_event_bytes:
+            changes = ()
+        large = [change for change in changes if max_event_bytes(change_bytes(change)) > self.max_event_bytes]
+        return _Check(self, source, fragment, large) if large else _accept
+
+
+class _Check:
+    """A part that fits is measured once."""
+
+    def __init__(self, limit: EventLimit, source: str, fragment: TransactionFragment, large: list[Change]) -> None:
+        self._limit = limit
         self._source = source
         self._fragment = fragment
-        changes = fragment.changes
-        self._always_fits = len(changes) != 1 or max_event_bytes(change_bytes(changes[0])) <= MAX_EVENT_BYTES
+        self._large = {change.offset.op_offset: change for change in large}
         self._fit: set[str] = set()
 
-    def check(self, part: RoutedFragment) -> None:
-        """Raise ``ShapeError`` if the part's event is over the limit."""
-        if self._always_fits or part.shape_id in self._fit:
+    def __call__(self, part: RoutedFragment) -> None:
+        if part.shape_id in self._fit:
             return
-        size = _least_event_bytes(self._source, part)
-        if size > MAX_EVENT_BYTES:
-            raise ShapeError(self._describe(part.shape_id, size))
+        items: dict[int, list[LogItem]] = {}
+        for item in part.items:
+            # The second item of an update that splits has the odd number after its change's.
+            items.setdefault(item.offset.op_offset & ~1, []).append(item)
+        for op, change in self._large.items():
+            size = self._least_event_bytes(part, items.get(op, []))
+            if size > self._limit.max_event_bytes:
+                raise ShapeError(self._describe(part.shape_id, change, size))
         self._fit.add(part.shape_id)
 
-    def _describe(self, shape_id: str, size: int) -> str:
-        (change,) = self._fragment.changes
+    def _least_event_bytes(self, part: RoutedFragment, items: Sequence[LogItem]) -> int:
+        """The size of the event with these items, or just of their values if those alone are over the limit.
+
+        The values of a row can have a gigabyte, and the event several: it is not built only to be measured.
+        """
+        rows = (row for item in items for row in (item.value, item.old_value) if row is not None)
+        values = sum(utf8_bytes(text) for row in rows for text in row.values() if text is not None)
+        if values > self._limit.max_event_bytes or not items:
+            return values
+        alone = RoutedFragment(
+            *(part.shape_id, part.xid, part.lsn, part.last_log_offset, part.has_begin, part.commit), tuple(items)
+        )
+        return len(shape_changes(self._source, alone, _LONGEST_LINK, start=False).to_json().encode())
+
+    def _describe(self, shape_id: str, change: Change, size: int) -> str:
         return (
             f"shape {shape_id!r}: the {type(change).__name__.lower()} of {'.'.join(change.relation.table)} at "
             f"{change.offset}, in transaction {self._fragment.xid} at {format_lsn(self._fragment.lsn)}, makes an event "
-            f"of {size} bytes or more, over the limit of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the "
-            "key); it needs fewer columns, or a where that excludes such rows"
+            f"of {size} bytes or more, over the limit of {self._limit.max_event_bytes} (max_event_bytes, "
+            f"{self._limit.max_record_bytes}, less the key); it needs fewer columns, or a where that excludes such rows"
         )
 
 
-def _least_event_bytes(source: str, part: RoutedFragment) -> int:
-    """The size of the part's event, or just of its values if those alone are over the limit.
-
-    The values of a row can have a gigabyte, and the event several: it is not built only to be measured.
-    """
-    rows = (row for item in part.items for row in (item.value, item.old_value) if row is not None)
-    values = sum(utf8_bytes(value) for row in rows for value in row.values() if value is not None)
-    if values > MAX_EVENT_BYTES:
-        return values
-    return len(shape_changes(source, part, _LONGEST_LINK, start=False).to_json().encode())
+def _accept(_part: RoutedFragment) -> None:
+    """No change can be over the limit."""

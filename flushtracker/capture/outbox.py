@@ -14,22 +14,20 @@ confirmed *and* all fragments before it are published. Only then may its transac
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from flushtracker.capture.event_limit import MAX_EVENT_BYTES
-from flushtracker.errors import BrokerError, listed
+from flushtracker.capture.event_limit import EventLimit
+from flushtracker.errors import BrokerError
+from flushtracker.events.event_size import halves
 from flushtracker.events.fragment_sequencer import SequencedFragment
 from flushtracker.events.registry_events import RegistryEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.records import Event, record_of
-from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
-from flushtracker.wal.lsn import format_lsn
+from flushtracker.kafka.records import Event, Record, record_of
 
-_SHAPES_NAMED: Final = 3
 _NO_TIMEOUT_S: Final = 1e9
 """The publisher applies its own ``retry_timeout`` to unavailable brokers."""
 
@@ -49,11 +47,16 @@ class Publisher(Protocol):
 class Outbox:
     """Publishes to ``topics``; calls ``on_published`` with each commit LSN up to which everything is confirmed.
 
+    An event of several changes that is over the ``limit`` is published as several events.
+
     While the brokers are unavailable every method blocks, and raises ``BrokerError`` when the publisher gives up.
     """
 
-    def __init__(self, publisher: Publisher, topics: Topics, on_published: Callable[[int], None]) -> None:
+    def __init__(
+        self, publisher: Publisher, topics: Topics, on_published: Callable[[int], None], limit: EventLimit
+    ) -> None:
         self._publisher = publisher
+        self.limit = limit
         self._topics = topics.by_role()
         self._window = DeliveryWindow(on_published)
         self.layers: Mapping[str, int] = {}
@@ -74,9 +77,12 @@ class Outbox:
         Raises:
             BrokerError: an event is larger than a topic accepts.
         """
-        event = sequenced.fragment
-        commit_lsn = None if event.commit is None else event.lsn
-        confirmed = self._window.begin(len(sequenced.shape_changes) + 1, commit_lsn)
+        events = sequenced.fragments
+        count = len(sequenced.shape_changes) + len(events)
+        if not count:
+            return
+        commit_lsn = events[-1].lsn if events and events[-1].commit is not None else None
+        confirmed = self._window.begin(count, commit_lsn)
         layer = 0
         parts = sorted(sequenced.shape_changes, key=self._layer) if self.layers else sequenced.shape_changes
         for index, part in enumerate(parts):
@@ -84,8 +90,14 @@ class Outbox:
                 layer = self._layer(part)
                 if index:
                     self.wait_until_confirmed()
-            self._publish(part, confirmed, fragment=event)
-        self._publish(event, confirmed, fragment=event)
+            pieces = tuple(self._pieces(part))
+            self._window.expect(len(pieces) - 1)
+            for piece in pieces:
+                self._publisher.publish(self._topics[piece.stream], piece.key, piece.value, confirmed)
+        for event in events:
+            record = record_of(event)
+            self._check(event, record.value)
+            self._publisher.publish(self._topics[record.stream], record.key, record.value, confirmed)
 
     def publish_entries(self, entries: Iterable[RegistryEntry]) -> None:
         """Publish registry entries and wait until all are confirmed; only then may they take effect."""
@@ -105,31 +117,36 @@ class Outbox:
         """Block until everything published so far is confirmed, however long the brokers take."""
         self._publisher.flush(_NO_TIMEOUT_S)
 
-    def _publish(
-        self, event: Event, on_confirmed: Callable[[], None] | None = None, *, fragment: FragmentEvent | None = None
-    ) -> None:
-        """Queue one event; ``fragment`` is the one that it belongs to, if any."""
+    def _publish(self, event: Event, on_confirmed: Callable[[], None] | None = None) -> None:
         record = record_of(event)
-        value = record.value if fragment is None else _within_limit(fragment, record.value)
-        self._publisher.publish(self._topics[record.stream], record.key, value, on_confirmed)
+        self._publisher.publish(self._topics[record.stream], record.key, record.value, on_confirmed)
 
     def _layer(self, part: ShapeChangesEvent) -> int:
         return self.layers.get(part.shape_id, 0)
 
+    def _pieces(self, event: ShapeChangesEvent) -> Iterator[Record]:
+        """The event's record, or those of its parts."""
+        record = record_of(event)
+        parts = None if self._fits(record.value) else halves(event)
+        if parts is None:
+            self._check(event, record.value)
+            yield record
+            return
+        for part in parts:
+            yield from self._pieces(part)
 
-def _within_limit(event: FragmentEvent, text: str) -> str:
-    """Return the event's JSON, if a topic accepts its size. The character count, a cheap bound, is checked first.
+    def _fits(self, text: str) -> bool:
+        """Whether a topic accepts the size of this JSON. The character count, a cheap bound, is checked first."""
+        limit = self.limit.max_event_bytes
+        return 4 * len(text) <= limit or len(text.encode()) <= limit
 
-    Shape changes were checked when they were routed; what is left is a fragment that names too many shapes.
-    """
-    if 4 * len(text) <= MAX_EVENT_BYTES or len(text.encode()) <= MAX_EVENT_BYTES:
-        return text
-    names = listed([shape.shape_id for shape in event.shapes], _SHAPES_NAMED, "more shapes")
-    raise BrokerError(
-        f"an event of transaction {event.xid} at {format_lsn(event.lsn)}, for {names}, has {len(text.encode())} bytes, "
-        f"over the limit of {MAX_EVENT_BYTES} (the topics' {MAX_MESSAGE_BYTES}, less the key); remove shapes, so that "
-        "fewer are in one transaction"
-    )
+    def _check(self, event: FragmentEvent | ShapeChangesEvent, text: str) -> None:
+        """Raise ``BrokerError`` if no topic accepts the event: an error of capture, which splits what is too large."""
+        if not self._fits(text):
+            raise BrokerError(
+                f"an event of transaction {event.xid} has {len(text.encode())} bytes, over the limit of "
+                f"{self.limit.max_event_bytes} (max_event_bytes, less the key), and cannot be split"
+            )
 
 
 @dataclass(slots=True)
@@ -165,6 +182,10 @@ class DeliveryWindow:
         fragment = _Fragment(events, commit_lsn)
         self._fragments.append(fragment)
         return partial(self._confirm, fragment)
+
+    def expect(self, events: int) -> None:
+        """The newest fragment, which is not published yet, has so many more events."""
+        self._fragments[-1].unconfirmed += events
 
     def _confirm(self, fragment: _Fragment) -> None:
         fragment.unconfirmed -= 1

@@ -8,6 +8,7 @@ from typing import Final
 
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
@@ -87,7 +88,7 @@ class SimulatedConnection:
         self._source = source
         self._index = index
         self._rng = rng
-        self._sequencer = FragmentSequencer(source.name, first)
+        self._sequencer = FragmentSequencer(source.name, first, max_event_bytes=MAX_EVENT_BYTES)
         self._pending: deque[tuple[TransactionFragment, list[RoutedFragment]]] = deque()
 
     @property

@@ -10,6 +10,9 @@ or says what is wrong.
 import re
 from typing import Final, NamedTuple
 
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import is_list, lists_in_order
+
 _NAME: Final = r'"([ !#-\[\]-~]+)"'
 _NUMBER: Final = "(0|[1-9][0-9]{0,17})"
 _UNUSED: Final = "(?:0|[1-9][0-9]{0,17})"
@@ -87,6 +90,7 @@ def canonical_fragment(text: str) -> CanonicalFragment | None:
         and {lsn, None}.issuperset(parts[2::_PARTS])
         # An update that splits is written one past the boundary.
         and max(last_ops, default=0) <= op + 1
+        and (not is_list(op) or lists_in_order(LogOffset(*follows), LogOffset(tx, op), parts[1::_PARTS]))
     )
     if not is_consistent:
         return None

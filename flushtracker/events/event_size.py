@@ -1,4 +1,6 @@
-"""The largest JSON that a fragment's changes can become, whatever their values contain.
+"""How many bytes of JSON events have, and events as several that are small enough.
+
+:func:`max_event_bytes` says how many a fragment's changes can become, whatever their values contain.
 
 ``max_event_bytes`` bounds one :class:`~flushtracker.events.stream_events.ShapeChangesEvent` by the fragment's
 :func:`~flushtracker.wal.changes.change_bytes`. The worst case is 24 bytes of JSON for one byte of a row:
@@ -13,11 +15,23 @@
   bytes, and a change has at most two items. The 80 bytes counted for each change cover them.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Final
+
+from flushtracker.events.stream_events import FragmentShape, ShapeChangesEvent
+from flushtracker.events.strict_json import dump_json
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import listed_at
 
 _JSON_BYTES_PER_BYTE: Final = 24
 _HEAD_BYTES: Final = 4_096
 """Everything but the items: the source, the shape's id of at most 200 characters, what it follows, and the commit."""
+_SHAPE_NUMBERS_BYTES: Final = 160
+"""Of a shape in a fragment's metadata all but its id."""
+_SHAPE_BYTES: Final = 1_024
+"""The most that a shape in a fragment's metadata takes, with its id."""
 
 
 def max_event_bytes(fragment_bytes: int) -> int:
@@ -29,10 +43,47 @@ def max_event_bytes(fragment_bytes: int) -> int:
     return _HEAD_BYTES + _JSON_BYTES_PER_BYTE * fragment_bytes
 
 
-def fragment_bytes_within(event_bytes: int) -> int:
-    """The largest fragment whose changes cannot become more than ``event_bytes``.
+def fits_within(event_bytes: int, shapes: Sequence[FragmentShape]) -> bool:
+    """Whether a fragment's metadata with these shapes have at most ``event_bytes``, whatever else they contain."""
+    if _HEAD_BYTES + _SHAPE_BYTES * len(shapes) <= event_bytes:
+        return True
+    return _HEAD_BYTES + sum(map(_shape_bytes, shapes)) <= event_bytes
 
-    >>> max_event_bytes(fragment_bytes_within(64 << 20)) <= 64 << 20
-    True
+
+def split_list(event_bytes: int, shapes: Iterable[FragmentShape]) -> Iterator[tuple[FragmentShape, ...]]:
+    """The shapes of a commit for its list parts, each of at most ``event_bytes``, in the order of the list.
+
+    Only shapes that are listed at one ``op_offset`` can exceed that; there are never more than a few.
     """
-    return (event_bytes - _HEAD_BYTES) // _JSON_BYTES_PER_BYTE
+    part: list[FragmentShape] = []
+    part_bytes = _HEAD_BYTES
+    in_order = sorted(shapes, key=lambda shape: (listed_at(shape.shape_id), shape.shape_id))
+    for _, group in groupby(in_order, key=lambda shape: listed_at(shape.shape_id)):
+        same = list(group)
+        same_bytes = sum(map(_shape_bytes, same))
+        if part and part_bytes + same_bytes > event_bytes:
+            yield tuple(part)
+            part, part_bytes = [], _HEAD_BYTES
+        part += same
+        part_bytes += same_bytes
+    yield tuple(part)
+
+
+def _shape_bytes(shape: FragmentShape) -> int:
+    """Its bytes in a fragment's metadata, with the comma after it."""
+    return _SHAPE_NUMBERS_BYTES + len(dump_json(shape.shape_id).encode())
+
+
+def halves(event: ShapeChangesEvent) -> tuple[ShapeChangesEvent, ShapeChangesEvent] | None:
+    """The event as two that follow each other, ``None`` if it has but one change.
+
+    The two items of an update that splits stay together, because ``last_log_offset`` is a change's offset.
+    """
+    ops = [item.offset.op_offset >> 1 for item in event.items]
+    cuts = [index for index in range(1, len(ops)) if ops[index - 1] != ops[index]]
+    if not cuts:
+        return None
+    cut = cuts[len(cuts) // 2]
+    last = LogOffset(event.last_log_offset.tx_offset, 2 * ops[cut - 1])
+    first = replace(event, last_log_offset=last, commit=None, items=event.items[:cut])
+    return first, replace(event, follows=last, start=False, has_begin=False, items=event.items[cut:])

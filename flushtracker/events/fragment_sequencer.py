@@ -5,39 +5,55 @@ missing one. The server resends every transaction that commits at or above the s
 therefore follows the offset just below that LSN and is marked ``start``: nothing is missing in between.
 
 The events of each shape form a chain of their own in the same way, for the shape's writer.
+
+No metadata event exceeds a limit of bytes, however many shapes it names. A commit that lists too many is split into
+list parts (:mod:`~flushtracker.wal.shape_list`). Any other fragment that names too many is not published, nor are those
+of its transaction that come after it: no ack depends on them. The commit lists their shapes.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from flushtracker.errors import GapError
+from flushtracker.events.event_size import fits_within, split_list
 from flushtracker.events.stream_events import FragmentEvent, FragmentShape, ShapeChangesEvent
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import listed_at
 from flushtracker.wal.value import value
 
 
 @value(frozen=True, slots=True)
 class SequencedFragment:
-    """The events of one fragment: its metadata for the tracker, and the changes of each shape for its writer."""
+    """The events of one fragment: its metadata for the tracker, and the changes of each shape for its writer.
 
-    fragment: FragmentEvent
+    The metadata are one event but for a limit: none if the commit lists the shapes, or the parts of a commit's list.
+    """
+
+    fragments: tuple[FragmentEvent, ...]
     shape_changes: tuple[ShapeChangesEvent, ...]
 
 
 class FragmentSequencer:
     """One source's chain, starting at ``confirmed_lsn``, the slot's ``confirmed_flush_lsn``.
 
-    Its state is the offset that the next fragment follows, and for each shape that had an event, the end of its last.
-    Create a new sequencer after a reconnect, because the server resends from the confirmed LSN.
+    Its state is the offset that the next fragment follows, for each shape that had an event the end of its last, and
+    the shapes of the open transaction that no event has named yet. Create a new sequencer after a reconnect, because
+    the server resends from the confirmed LSN.
+
+    Metadata events have at most ``max_event_bytes``.
     """
 
-    def __init__(self, source: str, confirmed_lsn: int) -> None:
+    def __init__(self, source: str, confirmed_lsn: int, *, max_event_bytes: int) -> None:
         self._source = source
+        self._max_event_bytes = max_event_bytes
         self._chain_start = LogOffset.just_before(confirmed_lsn)
+        self._read = self._chain_start
         self._follows = self._chain_start
         self._start = True
         self._last_of_shape: dict[str, LogOffset] = {}
+        self._unnamed: dict[str, FragmentShape] = {}
 
     @property
     def shapes_with_events(self) -> int:
@@ -52,12 +68,23 @@ class FragmentSequencer:
         Raises:
             GapError: the fragment is not past the one before it.
         """
-        if fragment.last_log_offset <= self._follows:
+        if fragment.last_log_offset <= self._read:
             raise GapError(
-                f"source {self._source}: fragment {fragment.last_log_offset} is not past {self._follows}, the end of "
+                f"source {self._source}: fragment {fragment.last_log_offset} is not past {self._read}, the end of "
                 "the chain; reconnect and start a new chain"
             )
         routed = tuple(routed)
+        self._read = fragment.last_log_offset
+        events = self._metadata(fragment, routed)
+        for part in routed:
+            if part.removed:
+                self._last_of_shape.pop(part.shape_id, None)
+        return SequencedFragment(events, tuple(self._linked(part) for part in routed if not part.removed))
+
+    def _metadata(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> tuple[FragmentEvent, ...]:
+        shapes = [FragmentShape(part.shape_id, part.last_offset, part.change_count) for part in routed]
+        if self._unnamed:
+            shapes = [_joined(self._unnamed.get(shape.shape_id), shape) for shape in shapes]
         event = FragmentEvent(
             source=self._source,
             xid=fragment.xid,
@@ -65,15 +92,28 @@ class FragmentSequencer:
             follows=self._follows,
             last_log_offset=fragment.last_log_offset,
             start=self._start,
-            has_begin=fragment.has_begin,
+            has_begin=fragment.has_begin or (bool(self._unnamed) and self._follows.tx_offset < fragment.lsn),
             commit=fragment.commit,
-            shapes=tuple(FragmentShape(part.shape_id, part.last_offset, part.change_count) for part in routed),
+            shapes=tuple(shapes),
         )
-        self._follows, self._start = fragment.last_log_offset, False
-        for part in routed:
-            if part.removed:
-                self._last_of_shape.pop(part.shape_id, None)
-        return SequencedFragment(event, tuple(self._linked(part) for part in routed if not part.removed))
+        fits = fits_within(self._max_event_bytes, event.shapes)
+        if fragment.commit is None and (self._unnamed or not fits):
+            self._unnamed.update((shape.shape_id, shape) for shape in shapes)
+            return ()
+        events = (event,) if fits else self._list_parts(event)
+        self._follows, self._start = events[-1].last_log_offset, False
+        self._unnamed.clear()
+        return events
+
+    def _list_parts(self, commit: FragmentEvent) -> tuple[FragmentEvent, ...]:
+        """The commit as several events, each with some of its shapes."""
+        *before, last = split_list(self._max_event_bytes, commit.shapes)
+        parts = []
+        for shapes in before:
+            parts.append(replace(commit, last_log_offset=_end_of(commit.lsn, shapes), commit=None, shapes=shapes))
+            commit = replace(commit, follows=parts[-1].last_log_offset, start=False, has_begin=False)
+        parts.append(replace(commit, last_log_offset=_end_of(commit.lsn, last), shapes=last))
+        return tuple(parts)
 
     def _linked(self, part: RoutedFragment) -> ShapeChangesEvent:
         last = self._last_of_shape.get(part.shape_id)
@@ -94,3 +134,16 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
         commit=part.commit,
         items=part.items,
     )
+
+
+def _joined(before: FragmentShape | None, shape: FragmentShape) -> FragmentShape:
+    """What two fragments have for a shape, the first of them if it was not published."""
+    if before is None:
+        return shape
+    last_offset = before.last_offset if shape.last_offset is None else shape.last_offset
+    return FragmentShape(shape.shape_id, last_offset, before.change_count + shape.change_count)
+
+
+def _end_of(lsn: int, shapes: Iterable[FragmentShape]) -> LogOffset:
+    *_, last = shapes
+    return LogOffset(lsn, listed_at(last.shape_id))

@@ -25,6 +25,7 @@ from flushtracker.events.strict_json import (
 )
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import lists_in_order
 from flushtracker.wal.value import value
 
 _OPERATIONS: Final[dict[str, Operation]] = {
@@ -114,6 +115,11 @@ class FragmentEvent:
             last_offset = shape.last_offset
             if last_offset is not None and not LogOffset(self.lsn, 0) <= last_offset <= limit:
                 raise DecodeError(f"last_offset {last_offset} of shape {shape.shape_id!r} is outside the fragment")
+        if not lists_in_order(self.follows, self.last_log_offset, (shape.shape_id for shape in self.shapes)):
+            raise DecodeError(
+                f"the shapes of list part {self.last_log_offset}, which follows {self.follows}, are not all listed "
+                "in between"
+            )
 
 
 @value(frozen=True, slots=True)

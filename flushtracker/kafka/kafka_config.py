@@ -7,12 +7,14 @@ from typing import Final
 from flushtracker.config.file_kinds import KAFKA, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES, ROLES
 
 _DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
 _DEFAULT_RETRY_TIMEOUT_MS: Final = 60_000
 _DEFAULT_PARTITIONS: Final = 4
 _DEFAULT_REPLICATION_FACTOR: Final = 3
+_LEAST_EVENT_BYTES: Final = 128 << 10
+"""Enough for an event that names some shapes, or has a row of a few kilobytes, whatever JSON escapes in it."""
 
 _ORDER: Final = "flushtracker sets it, because the order and completeness of the streams depend on it"
 _RESERVED: Final = {
@@ -20,7 +22,7 @@ _RESERVED: Final = {
     "metadata.broker.list": "use bootstrap_servers instead",
     "delivery.timeout.ms": "use retry_timeout instead",
     "message.timeout.ms": "use retry_timeout instead",
-    "message.max.bytes": "flushtracker sets it to the largest size that the topics allow",
+    "message.max.bytes": "use max_event_bytes instead",
 } | dict.fromkeys(
     (
         "acks",
@@ -62,7 +64,7 @@ class KafkaConfig:
 
     ``options`` are passed to librdkafka unchanged: TLS, SASL, tuning. ``retry_timeout_ms`` is how long unavailable
     brokers are retried. ``retention_ms`` is the longest stall to survive; topics are created with it, ``partitions``
-    and ``replication_factor``.
+    and ``replication_factor``. No record is larger than ``max_event_bytes``, with its key.
     """
 
     bootstrap_servers: str
@@ -72,6 +74,7 @@ class KafkaConfig:
     retention_ms: int = _DEFAULT_RETENTION_MS
     partitions: int = _DEFAULT_PARTITIONS
     replication_factor: int = _DEFAULT_REPLICATION_FACTOR
+    max_event_bytes: int = MAX_EVENT_BYTES
 
 
 def load_kafka_config(path: Path) -> KafkaConfig:
@@ -89,9 +92,9 @@ def kafka_config(section: YamlMapping) -> KafkaConfig:
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    section.allow(
-        "bootstrap_servers", "topics", "options", "retry_timeout", "retention", "partitions", "replication_factor"
-    )
+    topic_keys = ("retention", "partitions", "replication_factor", "max_event_bytes")
+    section.allow("bootstrap_servers", "topics", "options", "retry_timeout", *topic_keys)
+    max_event_bytes = section.optional_integer("max_event_bytes", at_least=_LEAST_EVENT_BYTES, at_most=MAX_EVENT_BYTES)
     return KafkaConfig(
         bootstrap_servers=section.text("bootstrap_servers").value,
         topics=_topics(section.mapping("topics")),
@@ -100,6 +103,7 @@ def kafka_config(section: YamlMapping) -> KafkaConfig:
         retention_ms=section.optional_duration_ms("retention") or _DEFAULT_RETENTION_MS,
         partitions=section.integer("partitions", default=_DEFAULT_PARTITIONS, at_least=1),
         replication_factor=section.integer("replication_factor", default=_DEFAULT_REPLICATION_FACTOR, at_least=1),
+        max_event_bytes=MAX_EVENT_BYTES if max_event_bytes is None else max_event_bytes,
     )
 
 

@@ -22,7 +22,6 @@ from flushtracker.errors import BrokerError, BrokerUnavailableError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +35,12 @@ _SETTINGS: Final = {
     "message.timeout.ms": 0,
     # The default of Java's clients, so that other producers put the same key into the same partition.
     "partitioner": "murmur2_random",
-    # The largest record plus Kafka's framing.
-    "message.max.bytes": MAX_MESSAGE_BYTES + (64 << 10),
-    # The queue holds at most two records of the largest size, or this many small ones.
-    "queue.buffering.max.kbytes": 2 * MAX_MESSAGE_BYTES // 1024 + 128,
     "queue.buffering.max.messages": 100_000,
 }
 _DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 20}
+_BATCH_BYTES: Final = 1_000_000
+"""librdkafka's default; a batch must be no larger than the topics accept, either."""
+_LEAST_QUEUE_KBYTES: Final = 64 << 10
 
 _RECORDS_PER_POLL: Final = 100
 _SLICE_S: Final = 0.2
@@ -84,7 +82,13 @@ class KafkaPublisher:
         self._progress_at = time.monotonic()
         self._logged_waiting = False
         try:
-            self._producer = Producer(_DEFAULTS | client_settings(config, self._errors) | _SETTINGS)
+            self._producer = Producer(
+                _DEFAULTS
+                | {"batch.size": min(_BATCH_BYTES, config.max_event_bytes)}
+                | client_settings(config, self._errors)
+                | _SETTINGS
+                | _sizes(config.max_event_bytes)
+            )
         except (KafkaException, TypeError) as error:
             raise rejected_options(error, config.options) from error
 
@@ -249,14 +253,15 @@ class KafkaPublisher:
         if record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             remedy = missing_acl(record.error, "WRITE", f"topic {topic}") or "; fix that"
             return f"topic {topic} rejects a record: {self._errors.masked(record.error)}{remedy} and start again"
-        if record.byte_count > MAX_MESSAGE_BYTES:
+        most = self._config.max_event_bytes
+        if record.byte_count > most:
             return (
-                f"a record of {record.byte_count} bytes for topic {topic} exceeds the limit of {MAX_MESSAGE_BYTES} "
-                "bytes; split transactions into smaller fragments"
+                f"a record of {record.byte_count} bytes for topic {topic} exceeds max_event_bytes, {most}; raise it, "
+                "and the topic's max.message.bytes with it"
             )
         return (
             f"topic {topic} rejects a record of {record.byte_count} bytes: its max.message.bytes is "
-            f"{self._max_message_bytes(topic)}; raise it to {MAX_MESSAGE_BYTES} and start again"
+            f"{self._max_message_bytes(topic)}; raise it to max_event_bytes, {most}, or lower that, and start again"
         )
 
     def _max_message_bytes(self, topic: str) -> str:
@@ -270,6 +275,14 @@ class KafkaPublisher:
             f"Kafka at {self._servers} has not confirmed {self.pending} records for {seconds:.0f} s: "
             f"{self._errors.last}"
         )
+
+
+def _sizes(max_event_bytes: int) -> dict[str, str | int | float | bool]:
+    """The largest record plus Kafka's framing, and a queue for two of them, or for many small ones."""
+    return {
+        "message.max.bytes": max_event_bytes + (64 << 10),
+        "queue.buffering.max.kbytes": max(2 * max_event_bytes // 1024 + 128, _LEAST_QUEUE_KBYTES),
+    }
 
 
 @dataclass(frozen=True, slots=True)

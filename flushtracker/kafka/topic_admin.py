@@ -109,7 +109,7 @@ class TopicAdmin:
                 config.topics.by_role()[role],
                 num_partitions=config.partitions,
                 replication_factor=config.replication_factor,
-                config=topic_settings(role, retention_ms=config.retention_ms),
+                config=topic_settings(role, retention_ms=config.retention_ms, max_event_bytes=config.max_event_bytes),
             )
             for role in roles
         ]
@@ -199,7 +199,9 @@ def faults_of(config: KafkaConfig, facts: Mapping[str, TopicFacts | None]) -> li
         if topic is None:
             faults.append(f"there is no topic {config.topics.by_role()[role]} for {role}")
         else:
-            faults += topic_faults(role, topic, retention_ms=config.retention_ms)
+            faults += topic_faults(
+                role, topic, retention_ms=config.retention_ms, max_event_bytes=config.max_event_bytes
+            )
     return faults
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
 
-MAX_MESSAGE_BYTES: Final = 64 << 20
-"""The largest event: a fragment that names 100,000 shapes, or a shape's changes with rows of many megabytes."""
+MAX_EVENT_BYTES: Final = 64 << 20
+"""The greatest ``max_event_bytes``, and its default: for rows of many megabytes. librdkafka's defaults read that."""
 
 ROLES: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
 _ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES})
@@ -22,7 +22,7 @@ _UNLIMITED: Final = -1
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
 # gigabyte of each partition to get a few thousand records.
-_COMPACTED_SEGMENT_BYTES: Final = MAX_MESSAGE_BYTES
+_COMPACTED_SEGMENT_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TopicFacts:
     config: Mapping[str, str]
 
 
-def topic_settings(role: str, *, retention_ms: int) -> dict[str, str]:
+def topic_settings(role: str, *, retention_ms: int, max_event_bytes: int) -> dict[str, str]:
     """The configuration to create the topic of a role with; ``topic_faults`` finds nothing wrong with it.
 
     Raises:
@@ -45,15 +45,16 @@ def topic_settings(role: str, *, retention_ms: int) -> dict[str, str]:
             "cleanup.policy": "delete",
             "retention.ms": str(retention_ms),
             "retention.bytes": str(_UNLIMITED),
-            "max.message.bytes": str(MAX_MESSAGE_BYTES),
+            "max.message.bytes": str(max_event_bytes),
         }
     return {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
 
 
-def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int) -> list[str]:
+def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_bytes: int | None = None) -> list[str]:
     """Everything wrong with the topic of a role, one sentence each: the setting, its value, the required one, and why.
 
-    ``retention_ms`` is the longest stall to survive.
+    ``retention_ms`` is the longest stall to survive, and ``max_event_bytes`` the largest record that the program
+    publishes, if it publishes any.
 
     Raises:
         ValueError: there is no such role.
@@ -69,9 +70,9 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int) -> list[str
         faults.append(_fault(facts, "cleanup.policy", policy, harm))
     if not is_ordered:
         return faults
-    if not _has_at_least(facts, "max.message.bytes", MAX_MESSAGE_BYTES):
-        why = "a larger event would be rejected and stop the stream"
-        faults.append(_fault(facts, "max.message.bytes", f"at least {MAX_MESSAGE_BYTES}", why))
+    if max_event_bytes is not None and not _has_at_least(facts, "max.message.bytes", max_event_bytes):
+        why = "the topic would reject a larger event, which stops the stream. Raise it, or lower max_event_bytes to it"
+        faults.append(_fault(facts, "max.message.bytes", f"at least max_event_bytes, {max_event_bytes}", why))
     if not (_is_unlimited(facts, "retention.ms") or _has_at_least(facts, "retention.ms", retention_ms)):
         why = "records would be deleted before a stalled reader has read them"
         faults.append(_fault(facts, "retention.ms", f"at least {retention_ms}, or {_UNLIMITED}", why))

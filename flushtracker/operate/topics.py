@@ -38,7 +38,8 @@ def _report(config: KafkaConfig, facts: Mapping[str, TopicFacts | None], created
             print(f"{role}: there is no topic {config.topics.by_role()[role]}")
             wrong += 1
             continue
-        faults = topic_faults(role, topic, retention_ms=config.retention_ms)
+        limits = {"retention_ms": config.retention_ms, "max_event_bytes": config.max_event_bytes}
+        faults = topic_faults(role, topic, **limits)
         state = "wrong" if faults else "created" if role in created else "ok"
         partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
         print(f"{role}: topic {topic.name}, {partitions}: {state}")

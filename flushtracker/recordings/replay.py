@@ -13,6 +13,7 @@ from flushtracker.errors import DecodeError, ShapeError, listed
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.recordings.recording import RecordedMessage
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
@@ -66,12 +67,14 @@ class Replay:
         max_batch_size: int = 100,
         max_tx_size: int | None = None,
         fragments_per_tick: int = 20,
+        max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         if fragments_per_tick < 1:
             raise ValueError(f"fragments_per_tick is {fragments_per_tick}, but must be at least 1")
         self.counts = ReplayCounts()
         self._source = source
         self._fragments_per_tick = fragments_per_tick
+        self._max_event_bytes = max_event_bytes
         self._converter = FragmentConverter(max_batch_size, max_tx_size)
         self._router = EventRouter(definitions)
         self._definitions = definitions
@@ -105,13 +108,13 @@ class Replay:
         if self._sequencer is None:
             # A recording lacks the LSN that was confirmed when it began. The first commit's own LSN is the safe choice:
             # whether transactions before it are missing is unknown.
-            self._sequencer = FragmentSequencer(self._source, fragment.lsn)
+            self._sequencer = FragmentSequencer(self._source, fragment.lsn, max_event_bytes=self._max_event_bytes)
             starts_after = LogOffset.just_before(fragment.lsn)
             # A recording has no catalog, so no OIDs, and no server to take snapshots on.
             definitions = [replace(definition, snapshot=False) for definition in self._definitions]
             tick.shapes += [ShapeEntry(self._source, definition, 0, starts_after) for definition in definitions]
         published = self._sequencer.sequence(fragment, self._router.route(fragment))
-        tick.fragments.append(published.fragment)
+        tick.fragments += published.fragments
         tick.shape_changes += published.shape_changes
         self.counts.changes += fragment.change_count
 

@@ -15,6 +15,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.process.program import log_to_stderr, print_status
 from flushtracker.recordings.recording import read_recording
 from flushtracker.recordings.replay import Replay, Tick, require_tables
@@ -94,16 +95,18 @@ def run(arguments: argparse.Namespace) -> int:
     say = partial(print_status, "flushtracker replay", log_format=arguments.log_format)
     started = time.monotonic()
     definitions = load_shapes(arguments.shapes)
+    kafka = None if arguments.out else load_kafka_config(arguments.kafka)
     replay = Replay(
         arguments.source,
         definitions,
         max_batch_size=arguments.max_batch_size,
         max_tx_size=arguments.max_tx_size,
         fragments_per_tick=arguments.fragments_per_file,
+        max_event_bytes=MAX_EVENT_BYTES if kafka is None else kafka.max_event_bytes,
     )
     require_tables(definitions, read_recording(arguments.recording))
     frames = read_recording(arguments.recording)
-    output: Output = FilesOutput(arguments.out) if arguments.out else KafkaOutput(load_kafka_config(arguments.kafka))
+    output: Output = FilesOutput(arguments.out) if kafka is None else KafkaOutput(kafka)
     first = reported = time.monotonic()
     for tick in replay.ticks(frames):
         output.publish(tick)

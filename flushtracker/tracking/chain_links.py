@@ -20,8 +20,12 @@ class Link(NamedTuple):
 
     @property
     def predecessor(self) -> LogOffset:
-        """The offset that the chain must have reached before this fragment."""
-        return LogOffset.last_of(self.follows.tx_offset) if self.start else self.follows
+        """The offset that the chain must have reached before this fragment.
+
+        A start, and the first fragment of a transaction, follow the whole of the one before.
+        """
+        is_inside = not self.start and self.follows.tx_offset == self.last_log_offset.tx_offset
+        return self.follows if is_inside else LogOffset.last_of(self.follows.tx_offset)
 
 
 class ChainLinks(LabelledColumns):
@@ -55,8 +59,8 @@ class ChainLinks(LabelledColumns):
 
     def predecessors(self) -> tuple[Ints, Ints]:
         """For each link, the offset that the chain must have reached before it."""
-        tx, op, _, _, start, _ = self.numbers
-        return tx, np.where(start == 1, OP_INFINITY, op)
+        tx, op, last_tx, _, start, _ = self.numbers
+        return tx, np.where((start == 1) | (tx != last_tx), OP_INFINITY, op)
 
     def reached(self) -> tuple[Ints, Ints]:
         """For each link, how far the stream has been read after it."""

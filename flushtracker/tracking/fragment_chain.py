@@ -9,8 +9,8 @@ complete up to its ``stream_cursor``. Fragments are checked in the order of ``fo
   acknowledge that transaction, so a gap is an error.
 
 A commit moves the cursor past its whole transaction, to ``(tx, ∞)``, because a resend may cut the transaction into
-other fragments. A fragment with ``start`` follows the whole of the transaction in its ``follows``. If that transaction
-is still open here, its end was confirmed but never seen, which is a gap too.
+other fragments. A fragment with ``start``, or of a transaction after that in its ``follows``, follows the whole of the
+latter. If that transaction is still open here, its end was never seen, which is a gap too.
 """
 
 from typing import Final

@@ -11,10 +11,12 @@ needs, and then copies the columns back. Only forgetting shapes and the report g
 
 The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit. A fragment at or below it
 is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's state is
-never removed.
+never removed. After a list part (:mod:`~flushtracker.wal.shape_list`) the cursor says which shapes of its transaction
+have been listed: these are ignored in all fragments of that transaction, and the others in none.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from heapq import nsmallest
 from itertools import repeat
 from struct import Struct
@@ -44,6 +46,7 @@ from flushtracker.tracking.shape_table import (
 )
 from flushtracker.tracking.txn_store import TxnStore
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.shape_list import is_list, listed_at
 
 _VERSION: Final = b"\x04"
 """Of all that the state has: of the report beside the packed group, too."""
@@ -89,6 +92,10 @@ class ShapeGroup:
         kind, tx, _, boundary_op = events.numbers
         reach = (tx, np.where(kind == SENT_WITH_COMMIT, OP_INFINITY, boundary_op))
         sent = (kind <= SENT_WITH_COMMIT) & ~at_most(reach, self.cursor)
+        if is_list(self.cursor.op_offset):
+            # Of this transaction some shapes are listed and others not, whatever fragment has them now.
+            again = np.flatnonzero((kind <= SENT_WITH_COMMIT) & (tx == self.cursor.tx_offset))
+            sent[again] = _listed_at(events.shape_ids, again) > self.cursor.op_offset
         if sent.any():
             self.cursor = max(self.cursor, greatest((reach[0][sent], reach[1][sent])))
         indexes, positions = np.unique(self._indexes_of(events.shape_ids), return_inverse=True)
@@ -102,7 +109,7 @@ class ShapeGroup:
         self._shapes[:, indexes] = table.shapes
         self._txns.put(table.txns, indexes)
         # Shapes without events, too: the cursor may have passed the flush or removal that they were kept for.
-        self._forget(drop_passed(self._shapes, self.cursor))
+        self._forget(drop_passed(self._shapes, self.cursor, partial(_listed_at, self._names)))
 
     def report(self) -> GroupReport:
         """Reduce the group to the row for the driver. O(shapes), in passes over columns."""
@@ -202,6 +209,11 @@ class ShapeGroup:
                     del self._indexes[name]
                 self._names[index] = None
                 self._free.append(index)
+
+
+def _listed_at(names: Sequence[str | None], indexes: Ints) -> Ints:
+    """Where a list that is split lists each of these shapes."""
+    return np.array([listed_at(names[index] or "") for index in indexes.tolist()], np.int64)
 
 
 def check_group_version(packed: bytes) -> None:

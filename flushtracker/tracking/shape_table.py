@@ -6,13 +6,15 @@ The rule, for one shape. It is executable, an event at a time, in ``tests/suppor
     fragment of tx, while an earlier tx is open:  txns += (open.tx, last_op=open.op, boundary_op=open.op); open = none
     the shape's last operation in it is op:       open = (tx, op), unless tx <= removed.tx
     it has the commit, and ends at boundary_op:   txns += (tx, last_op=open.op, boundary_op), if open; open = none
+    it is a list part:                            the same, with boundary_op=open.op
     drop each txn, and open, with tx <= removed.tx
     drop each txn with (tx, last_op) <= flushed
     more than max_pending txns:  merge neighbours in pairs, until at most half of max_pending remain
     pending      = txns, then open unless open <= flushed
     last_flushed = max(flushed, (pending[0].tx - 1, 0))
     last_sent    = the end of pending[-1]
-    nothing pending, nothing open:  forget flushed and removed once the group's cursor has passed them
+    nothing pending, nothing open:  forget flushed and removed once the group's cursor has passed them; of the
+                                    transaction whose list the cursor is in, once it has passed the shape there
 
 So a transaction is flushed when the reported flush is at or past the last operation that the shape writes for it,
 whichever of the two arrives first. ``last_flushed`` is one before the first pending transaction, because everything
@@ -27,6 +29,7 @@ cursor passes the end of its transaction, because a resend may cut the rest of i
 a shape, a transaction or an event.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -43,6 +46,7 @@ from flushtracker.tracking.packed_columns import Bools, Ints
 from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.shape_list import FIRST_LISTED, LAST_LISTED, is_list
 
 # The rows of `shapes`. Of a pair the first is the tx_offset, NO_TX if there is no offset, and the second the op_offset.
 OPEN: Final = slice(0, 2)
@@ -108,6 +112,10 @@ class ShapeTable:
 
     def _add_sent(self, parts: Ints) -> None:
         """Add parts of fragments to what is open and pending: one column each, with the rows of :func:`_joined`."""
+        # A list part ends the transaction for its shapes, but its own end is no operation; only a commit's counts.
+        is_listed = (parts[4] >= FIRST_LISTED) & (parts[4] <= LAST_LISTED)
+        parts[4, is_listed | (parts[1] == SENT)] = -1
+        parts[1, is_listed] = SENT_WITH_COMMIT
         # From here on one column for each transaction of each shape, sorted by shape and commit LSN.
         indexes, kind, tx, op, boundary_op = _joined(np.concatenate([parts, self._take_open()], axis=1))
         is_commit = kind == SENT_WITH_COMMIT
@@ -118,7 +126,7 @@ class ShapeTable:
         is_closed = is_sent & (is_commit | ~ends_of_runs(indexes))
         is_open = is_sent & ~is_closed
         self.shapes[OPEN, indexes[is_open]] = tx[is_open], op[is_open]
-        ends = np.where(is_commit, boundary_op, op)
+        ends = np.where(boundary_op >= 0, boundary_op, op)
         self.txns.add(indexes[is_closed], (tx[is_closed], op[is_closed]), ends[is_closed])
 
     def _take_open(self) -> Ints:
@@ -148,13 +156,23 @@ def _joined(parts: Ints) -> Ints:
     return np.maximum.reduceat(parts, np.flatnonzero(starts_of_runs(parts[0], parts[2])), axis=1)
 
 
-def drop_passed(shapes: Ints, cursor: LogOffset) -> Ints:
-    """Drop flushes and removals that nothing can need after ``cursor``; returns the shapes that have no state left."""
+def drop_passed(shapes: Ints, cursor: LogOffset, listed_at: Callable[[Ints], Ints]) -> Ints:
+    """Drop flushes and removals that nothing can need after ``cursor``; returns the shapes that have no state left.
+
+    ``listed_at`` says where a list that is split lists the shapes of these indexes.
+    """
     flushed, removed = shapes[FLUSH], shapes[REMOVAL]
     idle = np.flatnonzero((shapes[FIRST_TX] == NO_TX) & (shapes[OPEN.start] == NO_TX))
-    flushed[:, idle[at_most((flushed[0, idle], flushed[1, idle]), cursor)]] = NEW_SHAPE[FLUSH]
+    is_flush_passed = at_most((flushed[0, idle], flushed[1, idle]), cursor)
     # A resend may cut the rest of the removal's transaction differently and list the shape's changes again.
-    removed[:, idle[at_most((removed[0, idle], OP_INFINITY), cursor)]] = NEW_SHAPE[REMOVAL]
+    is_removal_passed = at_most((removed[0, idle], OP_INFINITY), cursor)
+    if is_list(cursor.op_offset):
+        # The cursor's transaction has ended for the shapes that are listed, and for no others.
+        is_listed = listed_at(idle) <= cursor.op_offset
+        is_flush_passed = np.where(flushed[0, idle] == cursor.tx_offset, is_listed, is_flush_passed)
+        is_removal_passed = np.where(removed[0, idle] == cursor.tx_offset, is_listed, is_removal_passed)
+    flushed[:, idle[is_flush_passed]] = NEW_SHAPE[FLUSH]
+    removed[:, idle[is_removal_passed]] = NEW_SHAPE[REMOVAL]
     empty: Ints = idle[(flushed[0, idle] == NO_TX) & (removed[0, idle] == NO_TX)]
     return empty
 

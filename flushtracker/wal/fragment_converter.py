@@ -28,7 +28,7 @@ from flushtracker.wal.pgoutput import Begin, CommitMessage, Message, RelationMes
 from flushtracker.wal.row_reader import RowReader
 
 DEFAULT_MAX_BATCH_BYTES: Final = 2 << 20
-"""At most 48 MiB of JSON, whatever the rows contain (``events.event_size``); topics accept events of up to 64 MiB."""
+"""At most 48 MiB of JSON, whatever the rows contain (``events.event_size``): within the default of an event's size."""
 
 _RECONNECT: Final = "reconnect, so that the server resends from the confirmed LSN"
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from time import process_time
 
 from flushtracker.events.fragment_sequencer import FragmentSequencer
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.wal.fragment_converter import FragmentConverter
@@ -56,7 +57,8 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
 
 def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
     """The CPU time of each of ``STEPS``, in seconds."""
-    converter, sequencer = FragmentConverter(), FragmentSequencer("7301/1/shapes", wal.FIRST_LSN)
+    converter = FragmentConverter()
+    sequencer = FragmentSequencer("7301/1/shapes", wal.FIRST_LSN, max_event_bytes=MAX_EVENT_BYTES)
     converter.handle(decode(wal.relation_message()))
     clock = [process_time()]
     decoded = [decode(message) for message in messages]
@@ -68,7 +70,8 @@ def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
     published = [sequencer.sequence(*each) for each in zip(fragments, routed, strict=True)]
     clock.append(process_time())
     for each in published:
-        each.fragment.to_json()
+        for fragment in each.fragments:
+            fragment.to_json()
         for event in each.shape_changes:
             event.to_json()
     clock.append(process_time())

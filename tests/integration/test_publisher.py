@@ -18,7 +18,7 @@ from flushtracker.kafka import publisher as publisher_module
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import create_topic, created_streams, records, streams_config, unreachable, values
@@ -94,7 +94,7 @@ def test_a_key_goes_to_the_same_partition_as_with_javas_clients(broker: Broker, 
 def test_the_largest_record_is_accepted(config: KafkaConfig) -> None:
     """Even if it cannot be compressed. The queue holds only two of that size, so publishing blocks."""
     publisher = KafkaPublisher(config)
-    size = MAX_MESSAGE_BYTES - 1_024
+    size = MAX_EVENT_BYTES - 1_024
     for value in (os.urandom(size), bytes(size), bytes(size), bytes(size)):
         publisher.publish(config.topics.shape_changes, "s", value)
         assert publisher.pending <= 2
@@ -206,8 +206,8 @@ def test_nothing_follows_a_record_that_is_too_large_for_its_topic(broker: Broker
     with pytest.raises(BrokerError) as caught:
         publish_all(publisher, topic, ["after"] * 1_000_000)
     assert str(caught.value) == (
-        f"topic {topic} rejects a record of 3000003 bytes: its max.message.bytes is 2097152; raise it to 67108864 "
-        "and start again"
+        f"topic {topic} rejects a record of 3000003 bytes: its max.message.bytes is 2097152; raise it to "
+        "max_event_bytes, 67108864, or lower that, and start again"
     )
     assert_ended(publisher, str(caught.value))
     # The next writer appends directly after the records that were published before the error.
@@ -221,10 +221,10 @@ def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaC
     """It exceeds the limit of correctly configured topics too, so the advice differs."""
     publisher = KafkaPublisher(config)
     with pytest.raises(BrokerError) as caught:
-        publisher.publish(config.topics.shape_changes, "s", "x" * (MAX_MESSAGE_BYTES + 100_000))
+        publisher.publish(config.topics.shape_changes, "s", "x" * (MAX_EVENT_BYTES + 100_000))
     assert str(caught.value) == (
-        f"a record of 67208865 bytes for topic {config.topics.shape_changes} exceeds the limit of 67108864 bytes; "
-        "split transactions into smaller fragments"
+        f"a record of 67208865 bytes for topic {config.topics.shape_changes} exceeds max_event_bytes, "
+        "67108864; raise it, and the topic's max.message.bytes with it"
     )
     with pytest.raises(BrokerError, match=r"^a record of 67208865 bytes "):
         publisher.flush(1)

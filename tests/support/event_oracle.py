@@ -5,6 +5,7 @@ Shares no code with :mod:`flushtracker.events`. Parsed numbers are ``int`` where
 """
 
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
@@ -189,7 +190,21 @@ def _is_consistent(fragment: dict[str, Any]) -> bool:
         and (follows["tx_offset"], follows["op_offset"]) < (lsn, op)
         and all(offset["tx_offset"] == lsn and offset["op_offset"] <= op + 1 for offset in offsets)
         and (fragment["xid"] is not None or (fragment["commit"] is not None and not fragment["shapes"]))
+        and (not _is_list(op) or _lists_in_order(fragment))
     )
+
+
+def _is_list(op: int) -> bool:
+    return op >> 32 == 1 << 26
+
+
+def _lists_in_order(fragment: dict[str, Any]) -> bool:
+    """Whether each shape of a list part is listed by its CRC, after what the part follows in the list, if anything."""
+    follows = fragment["follows"]
+    continues = follows["tx_offset"] == fragment["lsn"] and _is_list(follows["op_offset"])
+    before = follows["op_offset"] - 2**58 if continues else -1
+    crcs = [zlib.crc32(shape["shape_id"].encode()) for shape in fragment["shapes"]]
+    return all(before < crc <= fragment["last_log_offset"]["op_offset"] - 2**58 for crc in crcs)
 
 
 def _row(value: Any) -> bool:

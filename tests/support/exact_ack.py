@@ -5,6 +5,8 @@ scan over the complete history: there is no cursor, no tree and no incremental s
 need are kept until the next event.
 
 - A transaction is *seen* once all its operations and its commit have been delivered and all earlier ones are seen.
+- An operation is *delivered* to a shape with a fragment that covers it, or, if the list of the commit's shapes is
+  split, with the list part that covers the shape.
 - A seen transaction is *safe* once each shape that writes it has flushed its last offset there or has been removed,
   in this transaction or a later one.
 - An ack may confirm any prefix of the seen transactions in which all are safe. The *exact* ack confirms the longest.
@@ -18,6 +20,7 @@ from itertools import takewhile
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import FIRST_LISTED, is_list, listed_at
 from tests.support.wal_history import Event, History, Txn
 
 
@@ -27,6 +30,8 @@ class Delivered:
     def __init__(self, history: History) -> None:
         self._history = history
         self._operations: set[tuple[int, int]] = set()
+        self._list_parts: dict[int, set[tuple[int, int]]] = {}
+        """By transaction, from where to where its list parts reach."""
         self._reached_lsn = -1
         self._commits: set[int] = set()
         self._flushed: dict[str, LogOffset] = {}
@@ -45,12 +50,16 @@ class Delivered:
                 self._add_flush(event)
 
     def _add_fragment(self, fragment: FragmentEvent) -> None:
-        first_op = fragment.follows.op_offset + 1 if fragment.follows.tx_offset == fragment.lsn else 0
-        for op in range(first_op, fragment.last_log_offset.op_offset + 1):
-            self._operations.add((fragment.lsn, op))
-        self._reached_lsn = max(self._reached_lsn, fragment.lsn)
+        lsn, follows, last_op = fragment.lsn, fragment.follows, fragment.last_log_offset.op_offset
+        first_op = follows.op_offset + 1 if follows.tx_offset == lsn else 0
+        if is_list(last_op):
+            first_op = max(first_op, FIRST_LISTED)
+            self._list_parts.setdefault(lsn, set()).add((first_op, last_op))
+        else:
+            self._operations.update((lsn, op) for op in range(first_op, last_op + 1))
+        self._reached_lsn = max(self._reached_lsn, lsn)
         if fragment.commit is not None:
-            self._commits.add(fragment.lsn)
+            self._commits.add(lsn)
 
     def _add_flush(self, event: FlushNotification) -> None:
         offsets = self._removed if event.type == "removed" else self._flushed
@@ -62,11 +71,23 @@ class Delivered:
             return self._seen
         seen = []
         for txn in self._history.txns:
-            if txn.lsn not in self._commits or not txn.offsets <= self._operations:
+            if txn.lsn not in self._commits or not self._has_all(txn):
                 break
             seen.append(txn)
         self._seen = seen
         return seen
+
+    def _has_all(self, txn: Txn) -> bool:
+        """Whether every operation has been delivered to every shape that writes it."""
+        if txn.offsets <= self._operations:
+            return True
+        return txn.lsn in self._list_parts and all(self._is_delivered(*written[:2]) for written in txn.written)
+
+    def _is_delivered(self, offset: LogOffset, shape_id: str) -> bool:
+        if offset in self._operations:
+            return True
+        at, parts = listed_at(shape_id), self._list_parts.get(offset.tx_offset, ())
+        return any(first <= at <= last for first, last in parts)
 
     def last_seen_lsn(self) -> int:
         """The last commit or keepalive before the first unseen transaction; -1 if there is none."""
@@ -95,7 +116,7 @@ class Delivered:
             shape_id
             for txn in self._history.txns
             for offset, shape_id, last in txn.written
-            if offset in self._operations and not self._is_done(shape_id, last)
+            if self._is_delivered(offset, shape_id) and not self._is_done(shape_id, last)
         }
 
     def most_pending(self) -> int:

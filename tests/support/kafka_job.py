@@ -22,7 +22,7 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport, Transport
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.kafka.records import record_of
-from flushtracker.kafka.topic_rules import topic_settings
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES, topic_settings
 from tests.support.job_folder import JobFolder
 from tests.support.waiting import wait_until
 
@@ -56,7 +56,9 @@ class KafkaJob(JobFolder):
         """
         topics = []
         for stream in ("fragments", "flushes"):
-            config = topic_settings(stream, retention_ms=_RETENTION_MS) | (settings if stream == "fragments" else {})
+            config = topic_settings(stream, retention_ms=_RETENTION_MS, max_event_bytes=MAX_EVENT_BYTES) | (
+                settings if stream == "fragments" else {}
+            )
             if leaders is None:
                 topics.append(NewTopic(self.topic(stream), self.partitions, 1, config=config))
             else:

@@ -4,12 +4,15 @@ It is what :class:`~flushtracker.tracking.shape_group.ShapeGroup` is compared wi
 events and the report. ``random_group_batches`` makes the micro-batches of one group, with every kind of event.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.shape_list import is_list, listed_at
 from tests.support.group_view import Offset, ShapeFlush, ShapeFragment, shapes_of
 
 Batch = tuple[list[ShapeFragment], list[ShapeFlush]]
@@ -41,12 +44,14 @@ class PlainShape:
             self.close(self.opened[0], self.opened[1], self.opened[1])
         if fragment.last_offset is not None and not self.is_removed(tx):
             self.opened = max(self.opened or (-1, 0), (tx, fragment.last_offset.op_offset))
-        is_committed = fragment.is_commit or any(txn[1] == tx for txn in self.txns)
+        is_committed = fragment.is_commit or is_list(op) or any(txn[1] == tx for txn in self.txns)
         if self.opened and is_committed:
-            self.close(tx, self.opened[1], op)
+            self.close(tx, self.opened[1], -1 if is_list(op) else op)
 
-    def settle(self, cursor: Offset, max_pending: int) -> None:
-        self.txns = [txn for txn in self.txns if not self.is_removed(txn[1])]
+    def settle(self, cursor: Offset, listed: int, max_pending: int) -> None:
+        """``listed`` is where a list that is split lists the shape."""
+        # Without a commit's own end, the transaction ends with the shape's last operation.
+        self.txns = [[*txn[:3], txn[3] if txn[3] >= 0 else txn[2]] for txn in self.txns if not self.is_removed(txn[1])]
         if self.opened and self.is_removed(self.opened[0]):
             self.opened = None
         self.txns = [txn for txn in self.txns if self.flushed is None or (txn[1], txn[2]) > self.flushed]
@@ -55,8 +60,13 @@ class PlainShape:
                 pairs = [self.txns[at : at + 2] for at in range(0, len(self.txns), 2)]
                 self.txns = [[pair[0][0], *pair[-1][1:]] for pair in pairs]
         if not self.txns and not self.opened:
-            self.flushed = self.flushed if self.flushed and self.flushed > cursor else None
-            self.removed = self.removed if self.removed and (self.removed[0], OP_INFINITY) > cursor else None
+            # In the list of a transaction, the cursor is past the whole transaction for the shapes up to there.
+            done = (cursor[0], OP_INFINITY) if is_list(cursor[1]) and listed <= cursor[1] else cursor
+            is_unlisted = is_list(cursor[1]) and done == cursor
+            if self.flushed and self.flushed <= done and not (is_unlisted and self.flushed[0] == cursor[0]):
+                self.flushed = None
+            if self.removed and (self.removed[0], OP_INFINITY) <= done:
+                self.removed = None
 
     def pending(self) -> tuple[Offset, Offset] | None:
         """``(last_flushed, last_sent)``."""
@@ -84,17 +94,22 @@ class PlainGroup:
                 shape.removed = max(shape.removed or offset, offset)
             else:
                 shape.flushed = max(shape.flushed or offset, offset)
-        unseen = [(_reach(fragment), fragment) for fragment in fragments if _reach(fragment) > self.cursor]
+        unseen = [(_reach(fragment), fragment) for fragment in fragments if self._is_new(fragment)]
         for reach, fragment in sorted(unseen, key=lambda each: each[1].last_log_offset):
             self.shapes.setdefault(fragment.shape_id, PlainShape()).add_fragment(fragment)
             self.cursor = max(self.cursor, reach)
         for shape_id, shape in list(self.shapes.items()):
-            shape.settle(self.cursor, max_pending)
+            shape.settle(self.cursor, listed_at(shape_id), max_pending)
             then, now = before.get(shape_id), shape.pending()
             if now and (then is None or now[0] > then[0]):
                 shape.since_ms = now_ms
             if (shape.txns, shape.opened, shape.flushed, shape.removed) == ([], None, None, None):
                 del self.shapes[shape_id]
+
+    def _is_new(self, fragment: ShapeFragment) -> bool:
+        if is_list(self.cursor[1]) and fragment.last_log_offset.tx_offset == self.cursor[0]:
+            return listed_at(fragment.shape_id) > self.cursor[1]
+        return _reach(fragment) > self.cursor
 
     def pending(self) -> list[PendingShape]:
         """All pending shapes, those that have flushed the least first, and of equals the first by id."""
@@ -145,7 +160,7 @@ def random_group_batches(rng: Random, shapes: int, transactions: int) -> list[Ba
         step = rng.choice([2, 2, 2, 300, 2**20, 2**50])
         operations = [[f"s{n}" for n in range(shapes) if rng.random() < 0.4] for _ in range(rng.randint(1, 4))]
         txns.append((lsn, step, operations))
-    stream: list[ShapeFragment] = []
+    stream: list[list[ShapeFragment]] = []
     at = 0
     while at < len(txns):
         stream += _fragments(rng, *txns[at])
@@ -153,7 +168,7 @@ def random_group_batches(rng: Random, shapes: int, transactions: int) -> list[Ba
     batches: list[Batch] = [([], []) for _ in range(rng.randint(1, 12))]
     numbers = sorted(rng.randrange(len(batches)) for _ in stream)
     for number, fragment in zip(numbers, stream, strict=True):
-        batches[number][0].append(fragment)
+        batches[number][0].extend(fragment)
     for _ in range(rng.randint(0, 3 * transactions)):
         lsn, step, operations = rng.choice(txns)
         offset = LogOffset(lsn, step * rng.randrange(len(operations)) + rng.choice([0, 0, 1]))
@@ -164,9 +179,9 @@ def random_group_batches(rng: Random, shapes: int, transactions: int) -> list[Ba
     return batches
 
 
-def _fragments(rng: Random, lsn: int, step: int, operations: list[list[str]]) -> list[ShapeFragment]:
+def _fragments(rng: Random, lsn: int, step: int, operations: list[list[str]]) -> list[list[ShapeFragment]]:
     """A transaction, cut at random; the commit lists all shapes, or by mistake only those with a change."""
-    rows = []
+    rows: list[list[ShapeFragment]] = []
     start = 0
     is_complete = rng.random() < 0.9
     for end in range(1, len(operations) + 1):
@@ -175,8 +190,22 @@ def _fragments(rng: Random, lsn: int, step: int, operations: list[list[str]]) ->
             continue
         last = {shape: step * op + (rng.random() < 0.2) for op in range(start, end) for shape in operations[op]}
         listed = sorted({shape for each in operations for shape in each}) if is_commit and is_complete else last
-        for shape in listed:
-            offset = LogOffset(lsn, last[shape]) if shape in last else None
-            rows.append(ShapeFragment(shape, offset, LogOffset(lsn, step * (end - 1)), is_commit))
+        offsets = {shape: LogOffset(lsn, last[shape]) if shape in last else None for shape in listed}
+        if is_commit and rng.random() < 0.3:
+            rows += _list_parts(rng, lsn, offsets)
+        else:
+            at = LogOffset(lsn, step * (end - 1))
+            rows.append([ShapeFragment(shape, offset, at, is_commit) for shape, offset in offsets.items()])
         start = end
+    return rows
+
+
+def _list_parts(rng: Random, lsn: int, offsets: Mapping[str, LogOffset | None]) -> list[list[ShapeFragment]]:
+    """The commit's shapes in several fragments; the last has the commit."""
+    shapes = sorted(offsets, key=listed_at)
+    ends = sorted({len(shapes), *rng.sample(range(len(shapes)), rng.randint(0, len(shapes)))} - {0})
+    rows: list[list[ShapeFragment]] = []
+    for first, end in pairwise([0, *ends]):
+        at, is_last = LogOffset(lsn, listed_at(shapes[end - 1])), end == len(shapes)
+        rows.append([ShapeFragment(shape, offsets[shape], at, is_last) for shape in shapes[first:end]])
     return rows

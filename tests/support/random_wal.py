@@ -119,11 +119,20 @@ def random_run(
         if isinstance(item, Txn):
             cuts = [index for index in range(1, len(item.operations)) if rng.random() < 0.5]
             bare = history.bare_commits and rng.random() < 0.5
-            run += item.fragments(cuts, follows, start=not run, source=history.source, bare_commit=bare)
+            *before, commit = item.fragments(cuts, follows, start=not run, source=history.source, bare_commit=bare)
+            run += before
+            # Some limits of an event's size make the list of the commit's shapes several events.
+            is_split = rng.random() < 0.3
+            run += item.split(commit, _list_cuts(rng, commit)) if is_split else [commit]
         elif rng.random() < 0.7:
             run.append(item.fragment(follows, start=not run, source=history.source))
         follows = run[-1].last_log_offset if run else follows
     return run
+
+
+def _list_cuts(rng: Random, commit: FragmentEvent) -> list[int]:
+    often = rng.choice([0.0, 0.4, 1.0])
+    return [index for index in range(1, len(commit.shapes)) if rng.random() < often]
 
 
 def items_after(history: History, acked: int) -> int:

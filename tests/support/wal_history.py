@@ -12,6 +12,7 @@ from typing import TypeAlias
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import listed_at
 
 Event: TypeAlias = FragmentEvent | FlushNotification
 
@@ -77,6 +78,23 @@ class Txn:
             bare = replace(fragments[-1], follows=follows, last_log_offset=last, start=False, has_begin=False)
             fragments.append(replace(bare, commit=commit_at(self.lsn), shapes=self._shapes({}, is_commit=True)))
         return fragments
+
+    def split(self, commit: FragmentEvent, cuts: Iterable[int]) -> list[FragmentEvent]:
+        """The commit fragment as list parts: its shapes in the list's order, cut before each index in ``cuts``.
+
+        Shapes that are listed at one ``op_offset`` are in one part.
+        """
+        shapes = sorted(commit.shapes, key=lambda shape: listed_at(shape.shape_id))
+        ops = [listed_at(shape.shape_id) for shape in shapes]
+        inner = {cut for cut in cuts if 0 < cut < len(shapes) and ops[cut - 1] < ops[cut]}
+        parts: list[FragmentEvent] = []
+        for first, end in pairwise(sorted({0, len(shapes), *inner})):
+            last = LogOffset(self.lsn, ops[end - 1])
+            part = replace(commit, last_log_offset=last, shapes=tuple(shapes[first:end]))
+            if parts:
+                part = replace(part, follows=parts[-1].last_log_offset, start=False, has_begin=False)
+            parts.append(part if end == len(shapes) else replace(part, commit=None))
+        return parts or [commit]
 
     def _written_by(self, operations: Iterable[Mapping[str, int]]) -> dict[str, LogOffset]:
         return {shape_id: LogOffset(self.lsn, op) for operation in operations for shape_id, op in operation.items()}

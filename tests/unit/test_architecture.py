@@ -106,6 +106,7 @@ PURE_LIBRARY: Final = frozenset(
         "struct",
         "types",
         "typing",
+        "zlib",
         "unicodedata",
     ]
 )

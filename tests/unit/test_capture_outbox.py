@@ -1,17 +1,18 @@
 """The order in which the outbox publishes, and what capture's configuration refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.capture.event_limit import MAX_BATCH_BYTES
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.fragment_sequencer import SequencedFragment
 from flushtracker.events.stream_events import FragmentEvent, FragmentShape, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 from flushtracker.wal.log_offset import LogOffset
@@ -19,6 +20,7 @@ from tests.support.fake_publisher import FakePublisher
 
 COMMIT = Commit("2026-11-21T01:02:03.456789Z", 1100)
 AT = LogOffset(1000, 4)
+LIMIT = 10_000
 
 
 def fragment(*shape_ids: str, note: str = "") -> SequencedFragment:
@@ -26,7 +28,7 @@ def fragment(*shape_ids: str, note: str = "") -> SequencedFragment:
     event = FragmentEvent("7/1/s", 42, 1000, LogOffset(900, 0), AT, False, True, COMMIT, shapes)  # noqa: FBT003  fields
     item = LogItem(AT, "insert", "k", {"note": note})
     return SequencedFragment(
-        event,
+        (event,),
         tuple(
             ShapeChangesEvent(*("7/1/s", key, 42, LogOffset(900, 0), AT, False, True, COMMIT, (item,)))
             for key in shape_ids
@@ -35,7 +37,8 @@ def fragment(*shape_ids: str, note: str = "") -> SequencedFragment:
 
 
 def outbox(publisher: FakePublisher, published: list[int]) -> Outbox:
-    return Outbox(publisher, Topics("fragments", "flushes", "shapes", "changes"), published.append)
+    topics = Topics("fragments", "flushes", "shapes", "changes")
+    return Outbox(publisher, topics, published.append, EventLimit(LIMIT + 4_096, LIMIT))
 
 
 def test_a_fragment_is_published_once_all_of_its_events_are_confirmed() -> None:
@@ -64,14 +67,56 @@ def test_a_shape_waits_until_those_it_depends_on_are_confirmed() -> None:
     assert "confirmed" not in publisher.log
 
 
-def test_an_event_over_the_limit_names_its_transaction_and_shapes() -> None:
+def test_an_event_over_the_limit_that_cannot_be_split_is_refused() -> None:
     """The message does not show the row's values."""
     with pytest.raises(BrokerError) as raised:
-        outbox(FakePublisher(), []).publish_fragment(fragment("a", note="secret" * (MAX_MESSAGE_BYTES // 6)))
-    message = str(raised.value)
-    assert message.startswith("an event of transaction 42 at 0/3E8, for a, has ")
-    assert str(MAX_MESSAGE_BYTES) in message
-    assert "secret" not in message
+        outbox(FakePublisher(), []).publish_fragment(fragment("a", note="secret" * (LIMIT // 6)))
+    assert str(raised.value) == (
+        f"an event of transaction 42 has {LIMIT // 6 * 6 + 352} bytes, over the limit of {LIMIT} (max_event_bytes, "
+        "less the key), and cannot be split"
+    )
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_changes_over_the_limit_are_several_events_and_published_once_all_are_confirmed(order: int) -> None:
+    """The parts follow each other, end at a change's offset, and only the last has the commit; none is over the limit.
+
+    The two items of an update that splits stay together.
+    """
+    ops = (0, 2, 4, 5, 6, 8, 10)
+    items = tuple(LogItem(LogOffset(1000, op), "insert", "k", {"note": "x" * (LIMIT // 3)}) for op in ops)
+    whole = fragment("a", "b")
+    last = LogOffset(1000, 10)
+    changes = replace(whole.shape_changes[0], items=items, last_log_offset=last, start=True, has_begin=True)
+    publisher, published = FakePublisher(), list[int]()
+    outbox(publisher, published).publish_fragment(replace(whole, shape_changes=(changes, *whole.shape_changes[1:])))
+    values = [str(value) for topic, value in publisher.values if topic == "changes"][:-1]
+    parts = [ShapeChangesEvent.from_json(value) for value in values]
+    assert max(map(len, values)) <= LIMIT
+    assert tuple(item for part in parts for item in part.items) == items
+    assert [[item.offset.op_offset for item in part.items] for part in parts] == [[0, 2], [4, 5], [6, 8], [10]]
+    assert [part.last_log_offset.op_offset for part in parts] == [2, 4, 8, 10]
+    assert [part.follows for part in parts[1:]] == [part.last_log_offset for part in parts[:-1]]
+    assert [(part.start, part.has_begin, part.commit) for part in parts] == [
+        (True, True, None),
+        *[(False, False, None)] * 2,
+        (False, False, COMMIT),
+    ]
+    for confirm in publisher.unconfirmed[::order]:
+        assert published == []
+        confirm()
+    assert published == [1000]
+
+
+def test_a_fragment_without_events_is_published_with_the_next_one() -> None:
+    """Its shape was removed, and the commit names it; nothing waits for the fragment."""
+    publisher, published = FakePublisher(), list[int]()
+    box = outbox(publisher, published)
+    box.publish_fragment(SequencedFragment((), ()))
+    assert publisher.log == []
+    box.publish_fragment(fragment("a"))
+    publisher.confirm()
+    assert published == [1000]
 
 
 CONFIG = """
@@ -96,27 +141,19 @@ def test_a_password_comes_only_from_the_environment(tmp_path: Path, monkeypatch:
     assert "hunter2" not in repr(config)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("max_batch_bytes: 0", "max_batch_bytes is '0', not a number of at least 1"),
-        (f"max_batch_bytes: {MAX_BATCH_BYTES + 1}", f"not a number of at most {MAX_BATCH_BYTES}"),
-    ],
-)
-def test_a_batch_that_could_become_too_large_an_event_is_refused(tmp_path: Path, line: str, message: str) -> None:
-    """A shape would be ended because of several rows that would fit one by one."""
+def test_a_fragment_has_at_least_one_byte(tmp_path: Path) -> None:
+    """Any greater limit is accepted: an event that is too large is published as several."""
     file = tmp_path / "capture.yaml"
-    file.write_text(CONFIG % "${HOME}" + line)
-    with pytest.raises(ConfigError, match=message):
+    file.write_text(CONFIG % "${HOME}" + "max_batch_bytes: 0")
+    with pytest.raises(ConfigError, match="max_batch_bytes is '0', not a number of at least 1"):
         load_capture_config(file)
-    file.write_text(CONFIG % "${HOME}" + f"max_batch_bytes: {MAX_BATCH_BYTES}")
-    assert load_capture_config(file).max_batch_bytes == MAX_BATCH_BYTES
+    file.write_text(CONFIG % "${HOME}" + "max_batch_bytes: 100000000")
+    assert load_capture_config(file).event_limit == EventLimit(MAX_EVENT_BYTES, 100_000_000)
 
 
 def test_the_shipped_configuration_is_valid() -> None:
-    """``conf/capture.yaml`` loads, and states the limit that is enforced."""
+    """``conf/capture.yaml`` loads."""
     file = Path(__file__).parents[2] / "conf" / "capture.yaml"
     config = load_capture_config(file)
-    assert f"at most {MAX_BATCH_BYTES}," in file.read_text()
     assert config.max_batch_bytes == DEFAULT_MAX_BATCH_BYTES
     assert (config.postgres.slot, config.intervals.heartbeat_ms, config.max_batch_size) == ("shapes", None, 100)

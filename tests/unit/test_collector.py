@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from flushtracker.capture.collector import Collector
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.topic_rules import MAX_MESSAGE_BYTES
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
-from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES, FragmentConverter
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
 
@@ -118,7 +119,8 @@ class Capture:
         self.published: list[int] = []
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
         self.publisher = FakePublisher()
-        outbox = Outbox(self.publisher, topics, self.published.append)
+        limit = EventLimit(MAX_EVENT_BYTES, DEFAULT_MAX_BATCH_BYTES)
+        outbox = Outbox(self.publisher, topics, self.published.append, limit)
         self.subscriptions = Subscriptions("7/1/s", SourceEntries(), outbox, tables or FakeTables(), LSN)
         self.subscriptions.apply_definitions(shapes or [ShapeDefinition("users", ("public", "users"))])
         self.subscriptions.begin_source()
@@ -169,8 +171,8 @@ def test_a_relation_outside_a_transaction_is_refused() -> None:
         Capture().handle(relation(USERS, "users"))
 
 
-TOO_LARGE = b"x" * MAX_MESSAGE_BYTES
-TOO_LARGE_AS_JSON = b"\1" * (MAX_MESSAGE_BYTES // 8)
+TOO_LARGE = b"x" * MAX_EVENT_BYTES
+TOO_LARGE_AS_JSON = b"\1" * (MAX_EVENT_BYTES // 8)
 """Within the limit, but not its event: JSON writes each character with six bytes, and the key repeats it."""
 
 
@@ -197,7 +199,7 @@ def test_a_row_over_the_topics_limit_ends_its_shapes_and_the_others_continue(
         assert re.fullmatch(
             rf"shape ended shape_id={shape_id} reason=shape '{shape_id}': the insert of public\.users at 0/3E8\+4, in "
             r"transaction 742 at 0/3E8, makes an event of \d{8,9} bytes or more, over the limit of 67104768 "
-            r"\(the topics' 67108864, less the key\); it needs fewer columns, or a where that "
+            r"\(max_event_bytes, 67108864, less the key\); it needs fewer columns, or a where that "
             r"excludes such rows; define it again under a new id",
             message,
         )

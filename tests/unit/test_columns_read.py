@@ -7,6 +7,7 @@ from struct import pack
 import pytest
 
 from flushtracker.capture.collector import Collector
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
@@ -63,7 +64,7 @@ class Capture:
     def __init__(self, *, is_narrow: bool) -> None:
         self.publisher, self.tables = FakePublisher(), RandomTables()
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-        self.outbox = Outbox(self.publisher, topics, lambda _: None)
+        self.outbox = Outbox(self.publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20))
         self.subscriptions = Subscriptions("7/1/s", SourceEntries(), self.outbox, self.tables, FIRST_LSN)
         self.subscriptions.begin_source()
         if not is_narrow:

@@ -1,24 +1,29 @@
 """The bound on an event's bytes: no content of a fragment exceeds it, and the limits of capture are within it."""
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flushtracker.capture import event_limit
-from flushtracker.capture.event_limit import MAX_BATCH_BYTES, MAX_EVENT_BYTES
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.errors import ShapeError
-from flushtracker.events.event_size import fragment_bytes_within, max_event_bytes
+from flushtracker.events.event_size import fits_within, max_event_bytes, split_list
 from flushtracker.events.fragment_sequencer import FragmentSequencer, shape_changes
+from flushtracker.events.stream_events import FragmentEvent, FragmentShape
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import (
     Change,
     Column,
     Commit,
     Delete,
     Insert,
+    LogItem,
     Relation,
     Row,
     TransactionFragment,
@@ -27,6 +32,7 @@ from flushtracker.wal.changes import (
 )
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import listed_at
 
 LSN = 2**63 - 100
 COMMIT = Commit("2026-11-21T01:02:03.456789Z", end_lsn=2**63 - 1)
@@ -98,23 +104,78 @@ def test_the_bound_is_close_to_the_worst_case() -> None:
 
 
 def test_a_fragment_within_the_default_is_never_over_the_topics_limit() -> None:
-    """The default leaves some room; the greatest allowed value leaves none."""
-    assert DEFAULT_MAX_BATCH_BYTES < MAX_BATCH_BYTES
-    assert max_event_bytes(MAX_BATCH_BYTES) <= MAX_EVENT_BYTES < max_event_bytes(MAX_BATCH_BYTES + 1)
+    """So its events are not measured."""
+    assert max_event_bytes(DEFAULT_MAX_BATCH_BYTES) <= EventLimit(MAX_EVENT_BYTES, 1).max_event_bytes
 
 
-def test_a_row_is_measured_with_what_its_event_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_batch_bytes", [1, 10_000_000])
+def test_a_row_is_measured_with_what_its_event_follows(max_batch_bytes: int) -> None:
     """Capture would otherwise publish an event that is a few bytes over the limit, and the topic would reject it."""
-    fragment = fragment_of([dict.fromkeys(NAMES, "x")], deletes=False)
+    fragment = fragment_of([dict.fromkeys(NAMES, "x" * 300)], deletes=False)
     parts = EventRouter(SHAPES).route(fragment)
-    sequenced = FragmentSequencer(SOURCE, LSN).sequence(fragment, parts)
+    sequenced = FragmentSequencer(SOURCE, LSN, max_event_bytes=MAX_EVENT_BYTES).sequence(fragment, parts)
     for part, event in zip(parts, sequenced.shape_changes, strict=True):
-        monkeypatch.setattr(event_limit, "MAX_EVENT_BYTES", len(event.to_json().encode()) - 1)
+        size = len(event.to_json().encode())
+        limit = EventLimit(size + 4096 - 1, max_batch_bytes)
         with pytest.raises(ShapeError, match=r"makes an event of \d+ bytes or more, over the limit"):
-            event_limit.EventLimit(SOURCE, fragment).check(part)
+            limit.check_of(SOURCE, fragment)(part)
+        EventLimit(size + 4096 + 100, max_batch_bytes).check_of(SOURCE, fragment)(part)
 
 
-@pytest.mark.parametrize("limit", [5_000, 1 << 20, 64 << 20])
-def test_a_fragment_within_a_limit_is_the_largest(limit: int) -> None:
-    """One byte more could exceed it."""
-    assert max_event_bytes(fragment_bytes_within(limit)) <= limit < max_event_bytes(fragment_bytes_within(limit) + 1)
+def test_each_row_of_a_fragment_is_measured_by_itself() -> None:
+    """Several rows that fit one by one become several events; the third is too large, for the shape that has it."""
+    rows: list[Row | tuple[Row, Row]] = [dict.fromkeys(NAMES, "x" * size) for size in (3_000, 3_000, 30_000)]
+    fragment = fragment_of(rows, deletes=False)
+    (part, *_) = EventRouter(SHAPES).route(fragment)
+    check = EventLimit(64_000, max_batch_bytes=1 << 20).check_of(SOURCE, fragment)
+    with pytest.raises(ShapeError, match=rf"the insert of .* at {re.escape(str(fragment.changes[2].offset))}, "):
+        check(part)
+    check(replace(part, items=part.items[:2]))
+
+
+ids = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=200)
+shapes_of_a_commit = st.lists(
+    st.builds(
+        lambda shape_id, op: FragmentShape(shape_id, None if op is None else LogOffset(LSN, op), int(op is not None)),
+        ids,
+        st.none() | st.integers(0, 2**57),
+    ),
+    unique_by=lambda shape: shape.shape_id,
+    max_size=60,
+)
+
+
+@given(shapes_of_a_commit, st.integers(6_000, 30_000))
+def test_list_parts_have_every_shape_once_and_none_is_over_the_limit(shapes: list[FragmentShape], limit: int) -> None:
+    """They are in the order of the list, and a part ends where its last shape is listed."""
+    routed = [
+        RoutedFragment(
+            *(shape.shape_id, 7, LSN, LogOffset(LSN, 2**57), True, COMMIT),
+            items=() if shape.last_offset is None else (LogItem(shape.last_offset, "truncate"),),
+            change_count=shape.change_count,
+        )
+        for shape in shapes
+    ]
+    fragment = TransactionFragment(7, LSN, LogOffset(LSN, 2**57), has_begin=True, commit=COMMIT)
+    events = FragmentSequencer(SOURCE, LSN, max_event_bytes=limit).sequence(fragment, routed).fragments
+    assert all(len(event.to_json().encode()) <= limit for event in events)
+    assert [FragmentEvent.from_json(event.to_json()) for event in events] == list(events)
+    assert (len(events) == 1) == fits_within(limit, shapes)
+    listed = [shape for event in events for shape in event.shapes]
+    assert sorted(listed, key=lambda shape: shape.shape_id) == sorted(shapes, key=lambda shape: shape.shape_id)
+    assert [event.commit for event in events] == [None] * (len(events) - 1) + [COMMIT]
+    assert [event.start for event in events] == [True] + [False] * (len(events) - 1)
+    if len(events) > 1:
+        assert [event.last_log_offset.op_offset for event in events] == [
+            listed_at(event.shapes[-1].shape_id) for event in events
+        ]
+        assert [event.follows for event in events[1:]] == [event.last_log_offset for event in events[:-1]]
+
+
+def test_shapes_that_are_listed_at_one_offset_are_in_one_part() -> None:
+    """These two ids have the same CRC; between them no offset would say which of them was listed."""
+    twins = ("plumless", "buckeroo")
+    assert len({listed_at(shape_id) for shape_id in twins}) == 1
+    parts = list(split_list(4_096 + 400, [FragmentShape(shape_id, None, 0) for shape_id in (*twins, "a", "b", "c")]))
+    assert len(parts) > 1
+    assert any({shape.shape_id for shape in part} >= set(twins) for part in parts)

@@ -73,7 +73,7 @@ def test_a_resend_in_another_cut_continues_past_the_cursor() -> None:
 
 def test_a_gap_moves_nothing() -> None:
     """The error has both places, the source and both offsets; the state is as before the batch."""
-    chain = chain_at((300, 6))
+    chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300), LogOffset(300, 6))
     message = (
         r"^fragments/7\.jsonl:3: fragment 0/1F4\+0 of source 7301/1/shapes follows 0/190\+2, but the chain ends at "
         r"transaction 0/15E, read at fragments/7\.jsonl:3; the fragments in between are missing, and no ack passes the "
@@ -81,7 +81,14 @@ def test_a_gap_moves_nothing() -> None:
     )
     with pytest.raises(GapError, match=message):
         chain.extend(ChainLinks.of([link((300, 6), (350, 0)), link((400, 2), (500, 0))]))
-    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(300, 6), LogOffset(300, 6))
+    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
+
+
+def test_a_lost_commit_is_a_gap_wherever_the_transaction_is_cut() -> None:
+    """One run has read further in the transaction than the commit of another, which is lost."""
+    chain = chain_at((300, 6))
+    with pytest.raises(GapError, match=r"follows 0/12C\+2, but the chain ends at 0/12C\+6"):
+        chain.extend(ChainLinks.of([link((300, 2), (400, 0))]))
 
 
 def test_a_gap_between_two_partitions_names_both() -> None:

@@ -40,6 +40,7 @@ from flushtracker.tracking.shape_group import ShapeGroup, check_group_version
 from flushtracker.tracking.source_tracker import ChainReport
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import listed_at
 from tests.support.group_view import ShapeView, shapes_of
 
 GROUP = bytes.fromhex(
@@ -235,6 +236,12 @@ def test_files_of_a_checkpoint_are_read_and_written_unchanged(monkeypatch: pytes
 def test_a_shape_stays_in_its_group() -> None:
     """With another one, what is pending would be looked for where it is not."""
     assert [shape_group_of(shape_id, 16) for shape_id in ("users", "orders", "naïve 🙂")] == GROUPS
+
+
+def test_a_shape_keeps_its_place_in_a_list() -> None:
+    """A resend by another release would otherwise list other shapes up to an offset than the tracker has seen."""
+    listed = [listed_at(shape_id) for shape_id in ("users", "orders", "naïve 🙂")]
+    assert listed == [288230376495883753, 288230379996839406, 288230377770436600]
 
 
 def test_chain_state_is_read_and_written_unchanged() -> None:

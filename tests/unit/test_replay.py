@@ -370,16 +370,16 @@ def test_a_limit_is_a_whole_number_above_zero(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_chain_starts_just_below_the_confirmed_lsn() -> None:
     """The server resends from there, so nothing is missing before the first fragment."""
-    sequencer = FragmentSequencer("s", confirmed_lsn=900)
+    sequencer = FragmentSequencer("s", confirmed_lsn=900, max_event_bytes=64 << 20)
     (fragment,) = transaction([Insert(USERS, at(0), {"id": "1"})])
     published = sequencer.sequence(fragment, EventRouter([USERS_SHAPE]).route(fragment))
-    assert (published.fragment.start, published.fragment.follows) == (True, LogOffset(899, 0))
+    assert (published.fragments[0].start, published.fragments[0].follows) == (True, LogOffset(899, 0))
     assert [event.shape_id for event in published.shape_changes] == ["users"]
 
 
 def test_a_fragment_that_goes_back_does_not_enter_the_chain() -> None:
     """The sequencer is unchanged, so the next fragment that rises is accepted."""
-    sequencer = FragmentSequencer("s", confirmed_lsn=LSN)
+    sequencer = FragmentSequencer("s", confirmed_lsn=LSN, max_event_bytes=64 << 20)
     (fragment,), (later,) = transaction([], LSN), transaction([], LSN + 100)
     sequencer.sequence(fragment, ())
     with pytest.raises(GapError) as refusal:
@@ -387,17 +387,17 @@ def test_a_fragment_that_goes_back_does_not_enter_the_chain() -> None:
     assert str(refusal.value) == (
         "source s: fragment 0/3E8+0 is not past 0/3E8+0, the end of the chain; reconnect and start a new chain"
     )
-    assert sequencer.sequence(later, ()).fragment.follows == LogOffset(LSN, 0)
+    assert sequencer.sequence(later, ()).fragments[0].follows == LogOffset(LSN, 0)
 
 
 def test_a_shape_removed_in_mid_transaction_is_named_by_the_commit_and_gets_nothing() -> None:
     """The tracker has to close the transaction; the writer has nothing more to do for it."""
-    sequencer, router = FragmentSequencer("s", LSN), EventRouter([USERS_SHAPE])
+    sequencer, router = FragmentSequencer("s", LSN, max_event_bytes=64 << 20), EventRouter([USERS_SHAPE])
     first, last = transaction([Insert(USERS, at(0), {"id": str(key)}) for key in range(2)], sizes=[1])
     sequencer.sequence(first, router.route(first))
     router.remove_shape("users")
     published = sequencer.sequence(last, router.route(last))
-    assert [(shape.shape_id, shape.last_offset, shape.change_count) for shape in published.fragment.shapes] == [
+    assert [(shape.shape_id, shape.last_offset, shape.change_count) for shape in published.fragments[0].shapes] == [
         ("users", None, 0)
     ]
     assert published.shape_changes == ()

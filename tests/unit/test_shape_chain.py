@@ -34,7 +34,7 @@ class Txn:
 
 def connection(confirmed_lsn: int, txns: Sequence[Txn], rng: Random) -> Iterator[ShapeChangesEvent]:
     """The shape changes that capture publishes on one connection; the transactions are cut at random."""
-    sequencer = FragmentSequencer("s", confirmed_lsn)
+    sequencer = FragmentSequencer("s", confirmed_lsn, max_event_bytes=64 << 20)
     for txn in txns:
         if txn.lsn < confirmed_lsn:
             continue
@@ -134,7 +134,7 @@ class NeverCut(Random):
 
 def test_a_removed_shape_leaves_nothing_in_the_sequencer() -> None:
     """Its chain is over when the commit names it as removed."""
-    sequencer = FragmentSequencer("s", 900)
+    sequencer = FragmentSequencer("s", 900, max_event_bytes=64 << 20)
     fragment = TransactionFragment(7, 1000, LogOffset(1000, 0), has_begin=True, commit=None)
     part = RoutedFragment("a", 7, 1000, LogOffset(1000, 0), has_begin=True, commit=None)
     sequencer.sequence(fragment, [part])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.prior_state import last_entries
@@ -141,7 +142,7 @@ class Source:
     def resume(self, entries: SourceEntries, confirmed_lsn: int) -> None:
         """Continue from these entries, as another process."""
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-        self.outbox = Outbox(self.publisher, topics, lambda _: None)
+        self.outbox = Outbox(self.publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20))
         self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.tables, confirmed_lsn)
 
     def define(self, *definitions: ShapeDefinition) -> None:

@@ -12,6 +12,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 
 DAY_MS = 86_400_000
+LIMIT = 8 << 20
 # What a broker reports for a topic that was created without any configuration.
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
@@ -23,9 +24,10 @@ KAFKA_DEFAULTS = {
 
 def faults(role: str, *, longest_stall_ms: int = DAY_MS, **changed: str) -> list[str]:
     """The faults of a topic created for the role and then changed; ``_`` stands for the dots of a setting."""
-    settings = topic_settings(role, retention_ms=DAY_MS)
+    settings = topic_settings(role, retention_ms=DAY_MS, max_event_bytes=LIMIT)
     settings |= {name.replace("_", "."): value for name, value in changed.items()}
-    return topic_faults(role, TopicFacts("t", 1, KAFKA_DEFAULTS | settings), retention_ms=longest_stall_ms)
+    facts = TopicFacts("t", 1, KAFKA_DEFAULTS | settings)
+    return topic_faults(role, facts, retention_ms=longest_stall_ms, max_event_bytes=LIMIT)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -57,12 +59,12 @@ def test_streams_that_count_permanently_are_only_compacted(role: str, policy: st
 @pytest.mark.parametrize("role", ["fragments", "shape_changes"])
 def test_the_largest_event_fits(role: str) -> None:
     """Kafka's default limit is a megabyte."""
-    (fault,) = faults(role, max_message_bytes="67108863")
+    (fault,) = faults(role, max_message_bytes="8388607")
     assert fault == (
-        "topic t: max.message.bytes is 67108863, but must be at least 67108864: a larger event would be rejected and "
-        "stop the stream"
+        "topic t: max.message.bytes is 8388607, but must be at least max_event_bytes, 8388608: the topic would reject "
+        "a larger event, which stops the stream. Raise it, or lower max_event_bytes to it"
     )
-    assert faults(role, max_message_bytes="67108865") == []
+    assert faults(role, max_message_bytes="8388609") == []
 
 
 @pytest.mark.parametrize("role", ["fragments", "shape_changes"])
@@ -89,7 +91,9 @@ def test_limits_that_compaction_ignores_are_no_faults(role: str) -> None:
 
 def test_all_faults_are_reported_not_only_the_first() -> None:
     """One look at the topic is then enough."""
-    found = topic_faults("fragments", TopicFacts("t", 1, {"cleanup.policy": "compact"}), retention_ms=1)
+    found = topic_faults(
+        "fragments", TopicFacts("t", 1, {"cleanup.policy": "compact"}), retention_ms=1, max_event_bytes=1
+    )
     assert [fault.split(", but must be ")[0] for fault in found] == [
         "topic t: cleanup.policy is compact",
         "topic t: max.message.bytes is unknown",
@@ -103,7 +107,7 @@ def test_an_unknown_role_is_a_programming_error() -> None:
     with pytest.raises(ValueError, match=r"^there is no role 'acks'; roles are fragments, flushes, shapes, shape_"):
         topic_faults("acks", TopicFacts("t", 1, {}), retention_ms=1)
     with pytest.raises(ValueError, match=r"^there is no role 'acks'"):
-        topic_settings("acks", retention_ms=1)
+        topic_settings("acks", retention_ms=1, max_event_bytes=1)
 
 
 def keys_of(source: str, shape_id: str) -> list[tuple[str, str]]:
