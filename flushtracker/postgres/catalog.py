@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.wal.changes import Column, Relation, TableName
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _IDENTITIES: Final[dict[str, Literal["default", "nothing", "full", "index"]]] = {
     "d": "default",
@@ -46,9 +47,20 @@ FROM members m JOIN pg_class c ON c.oid = m.relid
 WHERE m.relid <> m.root AND c.relkind IN ('r', 'f')
 ORDER BY m.root, m.relid
 """
-_ANCESTORS: Final = (
-    "SELECT a.relid::oid::bigint FROM pg_partition_ancestors(%s::oid) AS a(relid) WHERE a.relid <> %s::oid"
+# pg_partition_ancestors may be older than the snapshot: invalidations are sent after a commit has become visible. While
+# a partition is being detached concurrently, which is possible since PostgreSQL 14, it counts as detached.
+_ANCESTORS: Final = """
+WITH RECURSIVE ancestors AS (
+  SELECT i.inhparent AS oid FROM pg_inherits i
+  WHERE i.inhrelid = %s::oid AND coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'
+  UNION ALL
+  SELECT i.inhparent FROM ancestors a JOIN pg_inherits i ON i.inhrelid = a.oid
+  WHERE coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'
 )
+SELECT txid_current_snapshot()::text, ARRAY(
+  SELECT a.oid::bigint FROM ancestors a JOIN pg_class c ON c.oid = a.oid WHERE c.relkind = 'p'
+)
+"""
 
 _Key: TypeAlias = tuple[list[str], list[str]]
 
@@ -91,9 +103,10 @@ class Catalog:
         facts = {table.oid: table for table in self._facts(oids)} if oids else {}
         return {facts[oid].relation.table: _with_partitions(facts, oid, leaves.get(oid)) for oid in kinds}
 
-    def ancestors(self, oid: int) -> frozenset[int]:
-        """The OIDs of the partitioned tables that a table is a partition of, at any depth; empty for any other."""
-        return frozenset(ancestor for (ancestor,) in rows(self._connection, _ANCESTORS, (oid, oid)))
+    def ancestors(self, oid: int) -> tuple[frozenset[int], MvccSnapshot]:
+        """The OIDs of the partitioned tables that a table is a partition of, at any depth, and the snapshot of that."""
+        ((snapshot, ancestors),) = rows(self._connection, _ANCESTORS, (oid,))
+        return frozenset(ancestors), MvccSnapshot.parse(snapshot)
 
     def _facts(self, oids: Collection[int]) -> Iterable[TableFacts]:
         ids = list(oids)

@@ -100,14 +100,16 @@ class ServerTables:
             PostgresUnavailableError: it is not visible within seconds; after a reconnect the server resends it.
         """
         deadline = time.monotonic() + _VISIBILITY_TIMEOUT_S
-        while not self.snapshot().sees(xid):
+        while True:
+            ancestors, snapshot = self._catalog.ancestors(oid)
+            if snapshot.sees(xid):
+                return ancestors
             if time.monotonic() > deadline:
                 raise PostgresUnavailableError(
                     f"transaction {xid} has committed but is not visible yet: it is waiting for a synchronous standby, "
                     "which must not be capture itself"
                 )
             time.sleep(_VISIBILITY_POLL_S)
-        return self._catalog.ancestors(oid)
 
     def is_standby(self) -> bool:
         """Whether the server is in recovery."""

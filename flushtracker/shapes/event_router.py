@@ -15,7 +15,7 @@ in it. It guarantees:
 - A transaction's fragments arrive in order, with no other transaction's in between. Anything else is an error, never a
   guess. *Transactions* may arrive in any order, because a server resends old ones.
 
-A change of a partition is one of each table that it is a partition of (:mod:`~flushtracker.shapes.partition_map`).
+Which tables a change concerns is decided by :mod:`~flushtracker.shapes.routed_tables`.
 
 The cost of a change is a lookup by table, a lookup by the row's values, and a test of each shape found
 (:mod:`~flushtracker.shapes.shape_index`).
@@ -29,11 +29,11 @@ from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, firs
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
-from flushtracker.shapes.partition_map import PartitionMap, TableKey
+from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.routed_fragment import RoutedFragment
+from flushtracker.shapes.routed_tables import Route, RoutedTables
 from flushtracker.shapes.shape import BoundShape, Shape
 from flushtracker.shapes.shape_index import ShapeIndex
-from flushtracker.shapes.table_shapes import TableShapes
 from flushtracker.shapes.truncation import Truncation, partial_truncation, truncated
 from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
@@ -82,11 +82,9 @@ class EventRouter:
     _index_type = ShapeIndex
 
     def __init__(self, definitions: Iterable[ShapeDefinition] = (), *, by_oid: bool = False) -> None:
-        self.partitions = PartitionMap()
-        self._by_oid = by_oid
+        self._tables = RoutedTables(self._index_type, by_oid=by_oid)
+        self.partitions = self._tables.partitions
         self._registered: dict[str, _Registered] = {}
-        self._by_table: dict[TableKey, TableShapes] = {}
-        self._types: dict[int, UserType] = {}
         self._removed: set[str] = set()
         self._open: OpenTransaction | None = None
         self._routed_up_to: LogOffset | None = None
@@ -105,7 +103,7 @@ class EventRouter:
 
     def has_shapes_on(self, table: TableKey) -> bool:
         """Whether a change of ``table`` may concern any shape."""
-        return table in self._by_table or any(each in self._by_table for each in self.partitions.tables_of(table))
+        return self._tables.has_shapes_on(table)
 
     def columns_read(self, table: TableKey) -> frozenset[str] | None:
         """The columns that shapes read of rows in ``table``, apart from those of its own key; ``None``: all.
@@ -113,9 +111,7 @@ class EventRouter:
         No other value of a row is needed. A shape that is added later gets nothing of the open transaction, so a row
         needs the columns that were read when its transaction began, or its relation was described in it.
         """
-        tables = (table, *self.partitions.tables_of(table))
-        found = [self._by_table[each].columns_read for each in tables if each in self._by_table]
-        return None if None in found else frozenset[str]().union(*(columns for columns in found if columns is not None))
+        return self._tables.columns_read(table)
 
     def used_columns(self, shape_id: str) -> frozenset[str] | None:
         """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
@@ -123,10 +119,7 @@ class EventRouter:
 
     def set_types(self, types: Mapping[int, UserType]) -> None:
         """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
-        changed = {oid: found for oid, found in types.items() if self._types.get(oid) != found}
-        self._types.update(changed)
-        for shapes in self._by_table.values() if changed else ():
-            shapes.handle_types()
+        self._tables.set_types(types)
 
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1, table_oid: int | None = None) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
@@ -144,28 +137,9 @@ class EventRouter:
             raise ShapeError(f"shape {shape_id!r} cannot be added: its id {state}, and ids are never reused")
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
-        registered = _Registered(Shape(definition), self._table_of(definition, table_oid))
-        if registered.table not in self._by_table:
-            self._by_table[registered.table] = TableShapes(self._types, self._index_type)
+        registered = _Registered(Shape(definition), self._tables.key_of(definition, table_oid))
         self._registered[shape_id] = registered
-        self._by_table[registered.table].add(registered.shape, starts_after)
-
-    def _table_of(self, definition: ShapeDefinition, table_oid: int | None) -> TableKey:
-        """The key of the shape's table; by name, it gets the partitions that the first shape on it lists."""
-        if self._by_oid:
-            if table_oid is None:
-                raise ValueError(f"shape {definition.id!r} has no table_oid, and this router identifies tables by OID")
-            return table_oid
-        table = definition.table
-        if table not in self._by_table:
-            for partition in definition.partitions:
-                self.partitions.add(table, partition)
-        if self.partitions.of(table).keys() != set(definition.partitions):
-            raise ShapeError(
-                f"shape {definition.id!r} lists other partitions than another shape on {'.'.join(table)}; list the "
-                "same for all of them"
-            )
-        return table
+        self._tables.add(registered.table, registered.shape, starts_after)
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
         """Stop routing to the shape, and return the offset for its ``removed`` event.
@@ -181,10 +155,7 @@ class EventRouter:
         if registered is None:
             state = "was already removed" if shape_id in self._removed else "was never added"
             raise ShapeError(f"shape {shape_id!r} cannot be removed: it {state}")
-        shapes = self._by_table[registered.table]
-        shapes.remove(shape_id)
-        if not shapes:
-            del self._by_table[registered.table]
+        self._tables.remove(registered.table, shape_id)
         self._removed.add(shape_id)
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed.add(shape_id)
@@ -256,19 +227,17 @@ class EventRouter:
         collected: dict[str, _ShapePart] = {}
         truncations = ChainMap({}, transaction.truncations)
         relation: Relation | None = None
-        key: TableKey = 0
-        indexes: Sequence[tuple[TableKey, ShapeIndex]] = ()
+        routes: Sequence[Route] = ()
         for change in fragment.changes:
             if change.relation is not relation:
                 relation = change.relation
-                key = relation.relation_id if self._by_oid else relation.table
-                indexes = self._indexes(key, relation)
-            for table, index in indexes:
-                for candidate in index.candidates(change, fragment.lsn):
+                routes = self._tables.routes(relation)
+            for route in routes:
+                for candidate in route.index.candidates(change, fragment.lsn):
                     if candidate.shape_id in failures:
                         continue
                     try:
-                        items = self._items(candidate.bound_to(index.relation), change, table, key, truncations)
+                        items = self._items(candidate.bound_to(route.index.relation), change, route, truncations)
                     except (ShapeError, DecodeError) as error:
                         failures[candidate.shape_id] = error
                         continue
@@ -278,26 +247,14 @@ class EventRouter:
                         part.change_count += 1
         return collected, truncations.maps[0]
 
-    def _indexes(self, key: TableKey, relation: Relation) -> list[tuple[TableKey, ShapeIndex]]:
-        """The tables with shapes whose changes those of ``relation`` are, each with its index for them."""
-        tables = (key, *self.partitions.tables_of(key))
-        return [(table, self._by_table[table].index_for(relation)) for table in tables if table in self._by_table]
-
     def _items(
-        self,
-        bound: BoundShape,
-        change: Change,
-        table: TableKey,
-        relation: TableKey,
-        truncations: MutableMapping[str, Truncation],
+        self, bound: BoundShape, change: Change, route: Route, truncations: MutableMapping[str, Truncation]
     ) -> tuple[LogItem, ...]:
-        """The items of ``change`` for a shape on ``table``; updates ``truncations`` for the shape.
-
-        ``relation`` is what has changed: the table, or a partition of it.
-        """
+        """The items of ``change`` for a shape; updates ``truncations`` for the shape."""
         own = bound.filter(change)
         if own is None:
             return ()
+        table, relation = route.table, route.relation
         if self.partitions.of(table) and not bound.definition.keys_have_partitions:
             shape_id = bound.definition.id
             partitions = None if relation == table else self.partitions.at(table, change.offset.tx_offset)
@@ -321,13 +278,10 @@ class EventRouter:
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if an index or the open transaction disagrees with the shapes; for tests."""
-        indexed = {(table, shape_id) for table, shapes in self._by_table.items() for shape_id in shapes.shape_ids}
+        routed = self._tables.check_invariants()
         expected = {(registered.table, shape_id) for shape_id, registered in self._registered.items()}
-        if indexed != expected or not all(self._by_table.values()):
-            raise AssertionError(f"the tables have the shapes {indexed}, expected {expected}")
-        for shapes in self._by_table.values():
-            shapes.check_invariants()
-        self.partitions.check_invariants()
+        if routed != expected:
+            raise AssertionError(f"the tables have the shapes {routed}, expected {expected}")
         if self._removed & self._registered.keys():
             raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed")
         current = self._open

@@ -1,0 +1,112 @@
+"""``RoutedTables``: the tables that shapes are on, and which of them a change concerns.
+
+A change of a partition is one of each table that it is a partition of. With a catalog, tables are identified by OID;
+otherwise by name, and the partitions are those that definitions list.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from flushtracker.errors import ShapeError
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.partition_map import PartitionMap, TableKey
+from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.shape_index import ShapeIndex
+from flushtracker.shapes.table_shapes import TableShapes
+from flushtracker.wal.changes import Relation, UserType
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What changes of ``relation`` are for the shapes on ``table``: it is that table, or a partition of it."""
+
+    table: TableKey
+    relation: TableKey
+    index: ShapeIndex
+
+
+class RoutedTables:
+    """Tables with shapes, and the partitions of tables, also of those without shapes."""
+
+    def __init__(self, new_index: type[ShapeIndex], *, by_oid: bool) -> None:
+        self.partitions = PartitionMap()
+        self._by_oid = by_oid
+        self._new_index = new_index
+        self._tables: dict[TableKey, TableShapes] = {}
+        self._types: dict[int, UserType] = {}
+
+    def key_of(self, definition: ShapeDefinition, table_oid: int | None) -> TableKey:
+        """The key of a shape's table; by name, the table gets the partitions that the first shape on it lists.
+
+        Raises:
+            ShapeError: it lists others than a shape on its table.
+            ValueError: there is no OID.
+        """
+        if self._by_oid:
+            if table_oid is None:
+                raise ValueError(f"shape {definition.id!r} has no table_oid, and this router identifies tables by OID")
+            return table_oid
+        table = definition.table
+        if table not in self._tables:
+            for partition in tuple(self.partitions.of(table)):
+                self.partitions.discard(table, partition)
+            for partition in definition.partitions:
+                self.partitions.add(table, partition)
+        if self.partitions.of(table).keys() != set(definition.partitions):
+            raise ShapeError(
+                f"shape {definition.id!r} lists other partitions than another shape on {'.'.join(table)}; list the "
+                "same for all of them"
+            )
+        return table
+
+    def add(self, table: TableKey, shape: Shape, starts_after: int) -> None:
+        """Add a shape, which receives no transaction that commits at or below ``starts_after``."""
+        if table not in self._tables:
+            self._tables[table] = TableShapes(self._types, self._new_index)
+        self._tables[table].add(shape, starts_after)
+
+    def remove(self, table: TableKey, shape_id: str) -> None:
+        """Remove a shape that is on ``table``."""
+        shapes = self._tables[table]
+        shapes.remove(shape_id)
+        if not shapes:
+            del self._tables[table]
+
+    def set_types(self, types: Mapping[int, UserType]) -> None:
+        """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
+        changed = {oid: found for oid, found in types.items() if self._types.get(oid) != found}
+        self._types.update(changed)
+        for shapes in self._tables.values() if changed else ():
+            shapes.handle_types()
+
+    def has_shapes_on(self, table: TableKey) -> bool:
+        """Whether a change of ``table`` may concern any shape."""
+        return table in self._tables or any(each in self._tables for each in self.partitions.tables_of(table))
+
+    def columns_read(self, table: TableKey) -> frozenset[str] | None:
+        """The columns that shapes read of rows in ``table``, apart from those of its own key; ``None``: all."""
+        found = frozenset[str]()
+        for _, shapes in self._concerned(table):
+            if shapes.columns_read is None:
+                return None
+            found |= shapes.columns_read
+        return found
+
+    def routes(self, relation: Relation) -> list[Route]:
+        """The tables with shapes that changes of ``relation`` concern, each with its index for them."""
+        key = relation.relation_id if self._by_oid else relation.table
+        return [Route(table, key, shapes.index_for(relation)) for table, shapes in self._concerned(key)]
+
+    def _concerned(self, key: TableKey) -> Iterator[tuple[TableKey, TableShapes]]:
+        for table in (key, *self.partitions.tables_of(key)):
+            if table in self._tables:
+                yield table, self._tables[table]
+
+    def check_invariants(self) -> set[tuple[TableKey, str]]:
+        """The tables with their shapes; raises ``AssertionError`` if an index disagrees with them. For tests."""
+        for shapes in self._tables.values():
+            shapes.check_invariants()
+        self.partitions.check_invariants()
+        if not all(self._tables.values()):
+            raise AssertionError("a table has no shapes")
+        return {(table, shape_id) for table, shapes in self._tables.items() for shape_id in shapes.shape_ids}
