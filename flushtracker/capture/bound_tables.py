@@ -148,6 +148,17 @@ class BoundTables:
             self._tables[oid].read_at = read_at
         return {oid: now.get(oid) for oid in wanted if now.get(oid) != self[oid]}
 
+    def column_order(self, oid: int, relation_id: int) -> tuple[str, ...] | None:
+        """The columns of a partition of table ``oid``, in their own order; ``None``: the order of the table applies.
+
+        It matters only once a column was altered, and only then the catalog is read.
+        """
+        bound = self[oid]
+        if relation_id == oid or not any(column.is_altered for column in bound.columns):
+            return None
+        own = self._server.bindings([relation_id]).get(relation_id)
+        return () if own is None else tuple(column.name for column in own.columns)
+
     def without_empty_arrivals(self, now: TableBinding) -> TableBinding:
         """``now``, in which each new partition that is empty counts as attached without rows."""
         bound, known = self[now.oid], self._tables[now.oid].partitions

@@ -38,7 +38,8 @@ from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import reason_to_end as routing_reason
 from flushtracker.shapes.routing_version import routing_version
-from flushtracker.shapes.table_binding import TableBinding, conflict_for, conflicts, reason_to_end
+from flushtracker.shapes.sent_relation import conflict_for, conflicts, since_first_bound
+from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
@@ -240,7 +241,8 @@ class Subscriptions:
         """End the shapes on a table that rows of ``relation`` do not fit, which is the table or a partition of it."""
         name = self._bound.name_of(table, relation.relation_id)
         # Without a name, it became a partition after this transaction, or is none any more and never had joined.
-        found = {} if name is None else conflicts(self._bound[table], name, relation)
+        order = self._bound.column_order(table, relation.relation_id)
+        found = {} if name is None else conflicts(self._bound[table], name, relation, order)
         reasons = {}
         for entry in self._registry.live_on(table) if found else ():
             reason = conflict_for(self.router.used_columns(entry.definition.id), found)
@@ -263,11 +265,12 @@ class Subscriptions:
         bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
         reasons = {}
         for entry in self._registry.live_on(now.oid):
-            used, key = self.router.used_columns(entry.definition.id), entry.definition.primary_key
-            if reason := reason_to_end(used, bound, now, key):
-                reasons[entry.definition.id] = reason
+            shape_id, key = entry.definition.id, entry.definition.primary_key
+            used, filtered = self.router.used_columns(shape_id), self.router.filtered_columns(shape_id)
+            if reason := reason_to_end(used, bound, now, key, filtered):
+                reasons[shape_id] = reason
         self.end_shapes(reasons)
-        self._record(now)
+        self._record(since_first_bound(bound, now))
 
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""

@@ -43,6 +43,8 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
                 "type_modifier": column.type_modifier,
                 "version": column.version,
                 "fills_old_rows": column.fills_old_rows,
+                "deterministic": column.is_deterministic,
+                "altered": column.is_altered,
             }
             for column in binding.columns
         ],
@@ -167,4 +169,6 @@ def _column(fields: dict[str, Any]) -> ColumnBinding:
         type_modifier=integer_field(fields, "type_modifier", -1),
         version=integer_field(fields, "version", 0),
         fills_old_rows=typed_field(fields, "fills_old_rows", bool),
+        is_deterministic=typed_field({"deterministic": True, **fields}, "deterministic", bool),
+        is_altered=typed_field({"altered": False, **fields}, "altered", bool),
     )

@@ -30,11 +30,15 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k.ordinal <= i.indnkeyatts
   AND i.indisvalid AND i.indimmediate
 """
-_COLUMNS: Final = """
-SELECT attrelid::bigint, attname, atttypid::bigint FROM pg_attribute
-WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
-ORDER BY attrelid, attnum
-"""
+# Of generated columns, stored ones are sent if the publication says so, which it can since PostgreSQL 18.
+IS_SENT: Final = """(a.attgenerated = '' OR a.attgenerated = 's' AND EXISTS (
+  SELECT FROM pg_publication p WHERE p.pubname = %(publication)s AND to_jsonb(p) ->> 'pubgencols' = 's'
+))"""
+_COLUMNS: Final = f"""
+SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, {IS_SENT} FROM pg_attribute a
+WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
+"""  # noqa: S608  a constant
 # The function for it would lock every table that it lists.
 _LEAVES: Final = """
 WITH RECURSIVE members AS (
@@ -69,20 +73,22 @@ _Key: TypeAlias = tuple[list[str], list[str]]
 class TableFacts:
     """A table as the catalog has it now. ``relation`` is what pgoutput would send for it.
 
-    ``partitions`` are the leaves, at any depth.
+    ``partitions`` are the leaves, at any depth. ``unsent`` are the generated columns that the publication leaves out.
     """
 
     oid: int
     relation: Relation
     is_partitioned: bool = False
     partitions: tuple["TableFacts", ...] = ()
+    unsent: tuple[str, ...] = ()
 
 
 class Catalog:
     """Catalog queries over an ordinary connection; raises ``PostgresUnavailableError`` if that is lost."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, publication: str) -> None:
         self._connection = connection
+        self._publication = publication
 
     def table(self, name: TableName) -> TableFacts | None:
         """A table, or a partitioned table with its partitions; ``None`` if there is none of that name."""
@@ -115,10 +121,16 @@ class Catalog:
             keys[oid][0].extend([name] if is_primary else [])
             keys[oid][1].extend([name] if is_identity else [])
         columns: dict[int, list[tuple[str, int]]] = {oid: [] for oid in ids}
-        for oid, name, type_oid in rows(self._connection, _COLUMNS, (ids,)):
-            columns[oid].append((name, type_oid))
+        unsent: dict[int, list[str]] = {oid: [] for oid in ids}
+        wanted = {"oids": ids, "publication": self._publication}
+        for oid, name, type_oid, is_sent in rows(self._connection, _COLUMNS, wanted):
+            if is_sent:
+                columns[oid].append((name, type_oid))
+            else:
+                unsent[oid].append(name)
         for oid, schema, name, identity, _ in rows(self._connection, f"{_TABLES} WHERE c.oid = ANY(%s::oid[])", (ids,)):
-            yield _table_facts(oid, (schema, name), _IDENTITIES[identity], columns[oid], keys[oid])
+            facts = _table_facts(oid, (schema, name), _IDENTITIES[identity], columns[oid], keys[oid])
+            yield replace(facts, unsent=tuple(unsent[oid]))
 
 
 def _with_partitions(facts: Mapping[int, TableFacts], oid: int, leaves: Collection[int] | None) -> TableFacts:

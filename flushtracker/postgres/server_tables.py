@@ -71,7 +71,7 @@ class ServerTables:
     def __init__(self, connection: Connection, publication: str, slot: str = "") -> None:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         self._connection = connection
-        self._catalog = Catalog(connection)
+        self._catalog = Catalog(connection, publication)
         self._publication = publication
         self._slot = slot
 

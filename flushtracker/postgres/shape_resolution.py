@@ -5,7 +5,7 @@ Shapes of one form (:attr:`~flushtracker.shapes.shape.Shape.form`) can all be ke
 their literals, so one of them is bound, and of the others only the literals are read.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,7 +31,7 @@ def resolve_shapes(
 ) -> list[tuple[ShapeDefinition, TableBinding]]:
     """Each definition, completed, with its table; raises as ``ServerTables.resolve`` does."""
     with one_snapshot(connection):
-        facts = Catalog(connection).tables({definition.table for definition in definitions})
+        facts = Catalog(connection, publication).tables({definition.table for definition in definitions})
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
     tables = {
         name: _Table(found, bindings[found.oid], _command(connection, publication, name))
@@ -62,6 +62,7 @@ class _Table:
             layouts.setdefault((relation.columns, relation.replica_identity), relation.with_types(types))
         self._relations = tuple(layouts.values())
         self._key = _default_key(binding, relations)
+        self._unsent = facts.unsent
         self._forms: set[Hashable] = set()
         # What would end a bound shape must not be true from the start.
         unpublished = publication_reason(binding, binding)
@@ -86,13 +87,23 @@ class _Table:
         )
         shape = Shape(completed)
         if not self._is_like_another(shape):
-            if reason := reason_to_end(shape.used_columns, self.binding, self.binding, primary_key):
+            used, filtered = shape.used_columns, shape.filtered_columns
+            self._require_sent(name, {*(used or ()), *primary_key, *filtered})
+            if reason := reason_to_end(used, self.binding, self.binding, primary_key, filtered):
                 raise ShapeError(f"{name}: {reason}")
             for relation in self._relations:
                 shape.bind(relation)
             if shape.form is not None:
                 self._forms.add(shape.form)
         return completed
+
+    def _require_sent(self, name: str, columns: Collection[str]) -> None:
+        for column in self._unsent:
+            if column in columns:
+                raise ShapeError(
+                    f"{name}: column {column} of table {'.'.join(self.binding.table)} is generated, and the "
+                    "publication does not send it; use the columns that it is generated from"
+                )
 
     def _is_like_another(self, shape: Shape) -> bool:
         """Whether a shape of its form can be kept, and its literals are of their columns' types."""

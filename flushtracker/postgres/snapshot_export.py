@@ -171,7 +171,7 @@ def _export(
         raise PostgresUnavailableError(
             f"table {'.'.join(table)} got the partition {listed(unlocked)} while it was being locked; try again"
         )
-    facts = Catalog(connection).table(table)
+    facts = Catalog(connection, publication).table(table)
     if facts is None or facts.oid != oid:
         raise ShapeError(f"table {'.'.join(table)} is not the same table as when the shape was bound to it")
     leaves = _leaves(connection, facts, binding, oids)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
+from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, one_snapshot, rows
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
@@ -64,24 +65,26 @@ _SCHEMAS: Final = """
 """
 _NO_SCHEMAS: Final = "ARRAY[]::text[]"
 _SCHEMAS_SINCE: Final = 150_000
-_COLUMNS: Final = """
-SELECT attrelid::bigint, attnum, attname, atttypid::bigint, atttypmod, xmin::text::bigint
-FROM pg_attribute
-WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
-ORDER BY attrelid, attnum
-"""
+_COLUMNS: Final = f"""
+SELECT a.attrelid::bigint, a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.xmin::text::bigint,
+  coalesce(c.collisdeterministic, true)
+FROM pg_attribute a
+LEFT JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND {IS_SENT}
+ORDER BY a.attrelid, a.attnum
+"""  # noqa: S608  a constant
 # A partitioned table has no rows to fill, so its partitions are read, whose columns have the same names.
 _FILLED: Final = "SELECT attrelid::bigint, attname FROM pg_attribute WHERE attrelid = ANY(%s::oid[]) AND atthasmissing"
 # A constraint keeps its OID when its index is built again concurrently. Since PostgreSQL 18, attnotnull may be set for
 # rows that have yet to be checked. Another operator class than a type's own may tell values apart that have one text.
-_KEYS: Final = """
+_KEYS: Final = f"""
 SELECT i.indrelid::bigint, coalesce(c.oid, i.indexrelid)::bigint, k.names, i.indexrelid::bigint, i.xmin::text::bigint,
   x.relfilenode::bigint, i.indisprimary
 FROM pg_index i
 JOIN pg_class x ON x.oid = i.indexrelid
 LEFT JOIN pg_constraint c ON c.conrelid = i.indrelid AND c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
 CROSS JOIN LATERAL (
-  SELECT array_agg(a.attname::text ORDER BY n.ordinal) AS names, bool_and(a.attnotnull AND a.attgenerated = '' AND NOT
+  SELECT array_agg(a.attname::text ORDER BY n.ordinal) AS names, bool_and(a.attnotnull AND {IS_SENT} AND NOT
     EXISTS (
       SELECT FROM pg_constraint v
       WHERE v.conrelid = i.indrelid AND v.contype = 'n' AND NOT v.convalidated AND a.attnum = ANY(v.conkey)
@@ -91,13 +94,14 @@ CROSS JOIN LATERAL (
   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = n.attnum
   WHERE n.ordinal <= i.indnkeyatts
 ) k
-WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate
+WHERE i.indrelid = ANY(%(oids)s::oid[])
+  AND i.indisunique AND i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate
   AND i.indpred IS NULL AND i.indexprs IS NULL AND k.are_filled AND NOT EXISTS (
     SELECT FROM pg_opclass o JOIN pg_namespace s ON s.oid = o.opcnamespace
     WHERE o.oid = ANY(i.indclass::oid[]) AND NOT o.opcdefault AND s.nspname <> 'pg_catalog'
   )
 ORDER BY i.indrelid, i.indisprimary DESC, i.indisreplident DESC, i.indexrelid
-"""
+"""  # noqa: S608  a constant
 # pg_range has a column for multiranges since PostgreSQL 14.
 _TYPES: Final = """
 SELECT t.oid::bigint, n.nspname, t.typname, CASE WHEN item.typarray = t.oid THEN 'A' ELSE t.typtype::text END,
@@ -174,18 +178,19 @@ def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int,
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
     members: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     statement = _MEMBERS.format(schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
-    for row in rows(connection, statement, {"oids": ids, "publication": publication}):
+    wanted = {"oids": ids, "publication": publication}
+    for row in rows(connection, statement, wanted):
         if row[9] is None:
             raise PostgresError(f"there is no publication {publication}")
         members[row[0]].append(row)
     roots = {row[1]: oid for oid, found in members.items() for row in found}
     filled = {(roots[oid], name) for oid, name in rows(connection, _FILLED, (list(roots),))}
     columns: dict[int, list[ColumnBinding]] = defaultdict(list)
-    for oid, number, name, type_oid, modifier, version in rows(connection, _COLUMNS, (ids,)):
+    for oid, number, name, type_oid, modifier, version, is_deterministic in rows(connection, _COLUMNS, wanted):
         fills = (oid, name) in filled
-        columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills))
+        columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills, is_deterministic))
     keys: dict[int, list[KeyBinding]] = defaultdict(list)
-    for oid, key_oid, names, *index in rows(connection, _KEYS, (ids,)):
+    for oid, key_oid, names, *index in rows(connection, _KEYS, wanted):
         keys[oid].append(KeyBinding(key_oid, tuple(names), *index))
     types = read_types(connection, {column.type_oid for found in columns.values() for column in found})
     return {oid: _binding(oid, found, tuple(keys[oid]), tuple(columns[oid]), types) for oid, found in members.items()}

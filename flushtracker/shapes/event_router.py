@@ -117,6 +117,10 @@ class EventRouter:
         """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
         return self._registered[shape_id].shape.used_columns
 
+    def filtered_columns(self, shape_id: str) -> frozenset[str]:
+        """The columns that the ``where`` of a routed shape reads."""
+        return self._registered[shape_id].shape.filtered_columns
+
     def set_types(self, types: Mapping[int, UserType]) -> None:
         """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
         self._tables.set_types(types)

@@ -180,8 +180,12 @@ class Shape:
         definition = self.definition
         if definition.columns is None:
             return None
-        read = frozenset() if self._where is None else self._where.columns
-        return frozenset({*definition.columns, *(definition.primary_key or ()), *read})
+        return frozenset({*definition.columns, *(definition.primary_key or ()), *self.filtered_columns})
+
+    @property
+    def filtered_columns(self) -> frozenset[str]:
+        """The columns that ``where`` reads."""
+        return frozenset() if self._where is None else self._where.columns
 
     def bind(self, relation: Relation) -> BoundShape:
         """Bind the shape to ``relation``.

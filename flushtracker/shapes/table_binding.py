@@ -10,17 +10,22 @@ Catalog rows carry the transaction that wrote them. A column whose row has anoth
 it looks the same, and a storage file that was replaced at the same time means that the rows were rewritten.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from flushtracker.shapes.catalog_types import reference_type
 from flushtracker.shapes.key_binding import KeyBinding, interrupted_key, unproven_key
 from flushtracker.shapes.type_binding import TypeBinding, altered_type
-from flushtracker.wal.changes import Relation, TableName
+from flushtracker.wal.changes import TableName
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
-    """A column. ``version`` changes when it is altered; ``fills_old_rows``: rows from before it have its default."""
+    """A column. ``version`` changes when it is altered; ``fills_old_rows``: rows from before it have its default.
+
+    ``is_deterministic``: texts are equal only if their bytes are. ``is_altered``: it was altered since shapes were
+    first bound to the table, and so may have had another name for a time.
+    """
 
     number: int
     name: str
@@ -28,6 +33,8 @@ class ColumnBinding:
     type_modifier: int
     version: int
     fills_old_rows: bool = False
+    is_deterministic: bool = True
+    is_altered: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,47 +93,25 @@ class TableBinding:
 
 
 def reason_to_end(
-    used: Collection[str] | None, bound: TableBinding, now: TableBinding, key: Collection[str] | None = None
+    used: Collection[str] | None,
+    bound: TableBinding,
+    now: TableBinding,
+    key: Collection[str] | None = None,
+    filtered: Collection[str] = (),
 ) -> str | None:
     """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does.
 
-    ``key`` is the shape's; ``None``: that of the table.
+    ``key`` is the shape's; ``None``: that of the table. ``filtered`` are the columns that its ``where`` reads.
     """
     return (
         _table_reason(bound, now)
         or _key_reason(bound.key if key is None else key, bound, now)
         or _column_reason(used, bound, now)
         or _values_reason(used, bound, now)
+        or _collation_reason(filtered, now)
         or _partition_reason(bound, now)
         or publication_reason(bound, now)
     )
-
-
-def conflicts(bound: TableBinding, name: TableName, relation: Relation) -> dict[str | None, str]:
-    """Why rows of ``relation``, as the stream describes it, do not fit the binding; empty if they do.
-
-    ``name`` is that of the binding for the relation, which is the table or one of its partitions. The reasons are by
-    the column that a shape must use to be concerned; under ``None`` is one for every shape.
-
-    The relation may be older than the binding, so it may lack columns; :meth:`Shape.bind` checks those a shape needs.
-    """
-    if relation.table != name:
-        return {None: f"table {_dotted(name)} was renamed to {_dotted(relation.table)} for a time"}
-    types = {column.name: column.type_oid for column in bound.columns}
-    found: dict[str | None, str] = {}
-    for column in relation.columns:
-        if column.name not in types:
-            subject = f"table {_dotted(relation.table)} had a column {column.name}"
-            found[column.name] = f"{subject}, which {_dotted(bound.table)} does not have"
-        elif types[column.name] != column.type_oid:
-            found[column.name] = _type_reason(bound.table, column.name, types[column.name], column.type_oid)
-    return found
-
-
-def conflict_for(used: Collection[str] | None, found: Mapping[str | None, str]) -> str | None:
-    """The first of :func:`conflicts` that concerns a shape that uses these columns (``None``: all)."""
-    reasons = (reason for column, reason in found.items() if column is None or used is None or column in used)
-    return next(reasons, None)
 
 
 def rewritten(bound: TableBinding, now: TableBinding) -> bool:
@@ -138,9 +123,9 @@ def rewritten(bound: TableBinding, now: TableBinding) -> bool:
 
 
 def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
-    table = _dotted(bound.table)
+    table = dotted(bound.table)
     if bound.table != now.table:
-        return f"table {table} was renamed to {_dotted(now.table)}"
+        return f"table {table} was renamed to {dotted(now.table)}"
     if bound.schema_since != now.schema_since:
         return f"table {table} was in another schema for a time"
     if not (now.is_logged and all(partition.is_logged for partition in now.partitions)):
@@ -151,7 +136,7 @@ def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
 
 
 def _key_reason(key: Collection[str], bound: TableBinding, now: TableBinding) -> str | None:
-    table = _dotted(bound.table)
+    table = dotted(bound.table)
     before, after = ({column.name: column.version for column in each.columns} for each in (bound, now))
     reason = unproven_key(key, now.unique_keys) or interrupted_key(
         key, bound.unique_keys, now.unique_keys, (before, after)
@@ -160,7 +145,7 @@ def _key_reason(key: Collection[str], bound: TableBinding, now: TableBinding) ->
 
 
 def _column_reason(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
-    table, by_number = _dotted(bound.table), {column.number: column for column in now.columns}
+    table, by_number = dotted(bound.table), {column.number: column for column in now.columns}
     is_rewritten = rewritten(bound, now)
     for column in bound.columns:
         if used is None or column.name in used:
@@ -174,7 +159,7 @@ def _column_reason(used: Collection[str] | None, bound: TableBinding, now: Table
         if column.number in known:
             continue
         if column.number <= bound.attributes:
-            return f"column {column.name} of table {table} was generated, and so not sent, and no longer is"
+            return f"column {column.name} of table {table} was generated and not sent, and now is sent"
         if column.fills_old_rows or is_rewritten:
             return f"column {column.name} was added to table {table} with a value for the rows that it already had"
     return None
@@ -183,13 +168,13 @@ def _column_reason(used: Collection[str] | None, bound: TableBinding, now: Table
 def _altered_reason(
     table: TableName, column: ColumnBinding, now: ColumnBinding | None, *, is_rewritten: bool
 ) -> str | None:
-    subject = f"column {column.name} of table {_dotted(table)}"
+    subject = f"column {column.name} of table {dotted(table)}"
     if now is None:
         return f"{subject} was dropped"
     if now.name != column.name:
         return f"{subject} was renamed to {now.name}"
     if now.type_oid != column.type_oid:
-        return _type_reason(table, column.name, column.type_oid, now.type_oid)
+        return type_reason(table, column.name, column.type_oid, now.type_oid)
     if now.version != column.version and is_rewritten:
         return f"{subject} was altered, and its rows were rewritten"
     return None
@@ -202,18 +187,35 @@ def _values_reason(used: Collection[str] | None, bound: TableBinding, now: Table
         if used is None or column.name in used:
             reason = altered_type(column.type_oid, before, after)
             if reason is not None:
-                return f"{reason} (column {column.name} of table {_dotted(bound.table)})"
+                return f"{reason} (column {column.name} of table {dotted(bound.table)})"
+    for column in now.columns:
+        name = reference_type(column.type_oid, after) if used is None or column.name in used else None
+        if name is not None:
+            return (
+                f"column {column.name} of table {dotted(now.table)} has values of type {name}, whose texts change "
+                "when what they name is renamed or dropped, and no change is sent for that; leave it out by columns"
+            )
+    return None
+
+
+def _collation_reason(filtered: Collection[str], now: TableBinding) -> str | None:
+    for column in now.columns:
+        if column.name in filtered and not column.is_deterministic:
+            return (
+                f"where reads column {column.name} of table {dotted(now.table)}, which has a nondeterministic "
+                "collation: different texts may be equal"
+            )
     return None
 
 
 def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
-    root, current = _dotted(bound.table), {partition.oid: partition for partition in now.partitions}
+    root, current = dotted(bound.table), {partition.oid: partition for partition in now.partitions}
     for partition in bound.partitions:
-        name, found = _dotted(partition.table), current.get(partition.oid)
+        name, found = dotted(partition.table), current.get(partition.oid)
         if found is None:
             return f"partition {name} of table {root} was dropped or detached: its rows are no longer the table's"
         if found.table != partition.table:
-            return f"partition {name} of table {root} was renamed to {_dotted(found.table)}"
+            return f"partition {name} of table {root} was renamed to {dotted(found.table)}"
         if found.attached != partition.attached:
             return f"partition {name} of table {root} was detached and attached again"
         if partition.schema_since != found.schema_since:
@@ -221,7 +223,7 @@ def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
     known = {partition.oid for partition in bound.partitions}
     for partition in now.partitions:
         if partition.oid not in known and partition.may_have_rows:
-            name = _dotted(partition.table)
+            name = dotted(partition.table)
             return (
                 f"partition {name} was attached to table {root} and may have had rows, which were not sent as its own"
             )
@@ -234,7 +236,7 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
     before[bound.oid] = bound.published_by
     members: Iterable[TableBinding | PartitionBinding] = [now, *now.partitions]
     for member in members:
-        table = _dotted(member.table)
+        table = dotted(member.table)
         if member is now and now.is_partitioned:
             if now.is_filtered:
                 return f"the publication has a row filter or a column list for table {table}: it omits changes"
@@ -248,9 +250,11 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
     return None
 
 
-def _type_reason(table: TableName, column: str, before: int, now: int) -> str:
-    return f"the type of column {column} of table {_dotted(table)} was changed (type OID {before}, now {now})"
+def type_reason(table: TableName, column: str, before: int, now: int) -> str:
+    """That a column has another type, by OID."""
+    return f"the type of column {column} of table {dotted(table)} was changed (type OID {before}, now {now})"
 
 
-def _dotted(table: TableName) -> str:
+def dotted(table: TableName) -> str:
+    """The table's name for a message."""
     return ".".join(table)

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -171,3 +171,47 @@ def test_the_key_is_one_that_is_unique_and_sent(
     ((definition, binding),) = tables.resolve([ShapeDefinition("s", ("public", "t"), primary_key=named)])
     assert definition.primary_key == expected
     assert binding.key == binding.keys[0].columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "message"),
+    [
+        ("v text COLLATE ci", {"where": "v = 'a'"}, "where reads column v of table public.t, which has a nondetermini"),
+        ("v email", {"where": "v LIKE 'a%'"}, "where reads column v of table public.t, which has a nondeterministic"),
+        ("v text[] COLLATE ci", {"where": "v @> '{a}'"}, "where reads column v of table public.t, which has a nondet"),
+        ("v email[]", {"where": "v IS NULL"}, "where reads column v of table public.t, which has a nondeterministic"),
+        ("v regclass", {}, "column v of table public.t has values of type regclass, whose texts change"),
+        ("v regrole[]", {}, "column v of table public.t has values of type regrole\\[\\]"),
+        ("v place", {}, "column v of table public.t has values of type regclass"),
+        ("v places", {}, "column v of table public.t has values of type regclass"),
+        ("v int, r regproc", {"columns": ("id", "v"), "where": "r IS NULL"}, "column r of table public.t has values"),
+        ("v int, g int GENERATED ALWAYS AS (1) STORED", {"where": "g = 1"}, "column g of table public.t is generated"),
+        ("v int, g int GENERATED ALWAYS AS (1) STORED", {"columns": ("id", "g")}, "column g of table public.t is gen"),
+        ("v int, g int GENERATED ALWAYS AS (1) VIRTUAL", {"columns": ("id", "g")}, "column g of table public.t is gen"),
+        ("v text COLLATE ci", {}, None),
+        ("v text COLLATE ci", {"columns": ("id", "v"), "where": "id = 1"}, None),
+        ("v regclass", {"columns": ("id",)}, None),
+        ("v int, g int GENERATED ALWAYS AS (1) STORED", {}, None),
+    ],
+)
+def test_columns_whose_values_do_not_say_what_a_query_finds_are_refused(
+    tables: ServerTables, server: LocalPostgres, columns: str, fields: dict[str, Any], message: str | None
+) -> None:
+    """Their texts do not decide what is equal, or depend on the catalog, or are not sent."""
+    run(
+        server,
+        "CREATE COLLATION ci (provider = libc, locale = 'C')",
+        # The server is built without ICU, which alone has such collations.
+        "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'ci'",
+        "CREATE DOMAIN email AS text COLLATE ci",
+        "CREATE DOMAIN place AS regclass",
+        "CREATE TYPE places AS (a int, b place[])",
+        f"CREATE TABLE t (id int PRIMARY KEY, {columns})",
+        _FULL,
+    )
+    definition = ShapeDefinition("s", ("public", "t"), **fields)
+    if message is None:
+        tables.resolve([definition])
+        return
+    with pytest.raises(ShapeError, match=f"^shape 's': {message}"):
+        tables.resolve([definition])

@@ -53,11 +53,13 @@ class Story:
             assert re.search(self.reason, found.ended)
 
 
-def play(stories: Sequence[Story], broker: Broker, folder: Path, *, down: bool) -> dict[str, Outcome]:
+def play(
+    stories: Sequence[Story], broker: Broker, folder: Path, *, down: bool, binaries: Path | None = None
+) -> dict[str, Outcome]:
     """Play the stories on a server of their own; returns each one's outcome after the moment is quiet."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server") as server:
+        with LocalPostgres(Path(name) / "server", binaries=binaries) as server:
             rig = CaptureRig(server, broker.bootstrap_servers, folder, lambda topic: f"{topic}-{uuid.uuid4().hex[:12]}")
             rig.create()
             try:

@@ -53,7 +53,10 @@ TABLE = TableEntry(
         7,
         ("public", "t"),
         ("id",),
-        (ColumnBinding(1, "id", 16_400, -1, 700), ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True)),
+        (
+            ColumnBinding(1, "id", 16_400, -1, 700, is_altered=True),
+            ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True, is_deterministic=False),
+        ),
         (PartitionBinding(8, ("public", "p"), 5, "/9", published_by=("table 8",)),),
         storage=4,
         attributes=3,
@@ -149,9 +152,12 @@ def test_a_table_of_an_earlier_release_has_the_key_that_it_was_bound_to() -> Non
     fields = json.loads(TABLE.to_json())
     del fields["binding"]["keys"]
     fields["binding"]["key_oid"] = 6
+    for column in fields["binding"]["columns"]:
+        del column["deterministic"], column["altered"]
     entry = parse_registry_entry(json.dumps(fields))
     assert isinstance(entry, TableEntry)
     assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
+    assert [(column.is_deterministic, column.is_altered) for column in entry.binding.columns] == [(True, False)] * 2
 
 
 def test_a_type_of_another_kind_is_refused() -> None:

@@ -162,8 +162,8 @@ def _readable(group: TableShapes, exported: ExportedTable, outcome: Outcome) -> 
 
 
 def _reads(entry: ShapeEntry, bound: TableBinding, exported: ExportedTable) -> ShapeReads:
-    shape = Shape(entry.definition)
-    if reason := reason_to_end(shape.used_columns, bound, exported.binding, entry.definition.primary_key):
+    shape, key = Shape(entry.definition), entry.definition.primary_key
+    if reason := reason_to_end(shape.used_columns, bound, exported.binding, key, shape.filtered_columns):
         raise ShapeError(f"shape {entry.definition.id!r}: {reason}; capture ends it, so define it under a new id")
     tables = []
     for leaf in exported.leaves:
