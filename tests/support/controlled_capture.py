@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from flushtracker.errors import PostgresError
+from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, rows
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RunningCapture
 from tests.support.kill_points import arm
@@ -21,6 +21,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = 'flushtracker_capture' AND pid <> pg_backend_pid()
 """
 _REFUSED: Final = re.compile(r"shape '([^']+)':? ?(.*)")
+_UNAVAILABLE: Final = "PostgreSQL is unavailable"
 _REFUSAL: Final = "shapes not applied reason="
 
 
@@ -107,14 +108,21 @@ class ControlledCapture:
         return dict(found for line in lines for found in _REFUSED.findall(line)[:1])
 
     def failure(self) -> str | None:
-        """The error that ended capture, other than a kill and what its operator has to mend in the publication."""
+        """The error that ended capture, other than a kill and what its operator has to correct or to start again."""
         if self._process is not None and self._process.poll() is not None:
             last = self._rig.log().splitlines()[-1]
-            return None if "publication" in last else f"capture has exited with {self._process.returncode}: {last}"
+            return (
+                None
+                if "publication" in last or _UNAVAILABLE in last
+                else f"capture has exited with {self._process.returncode}: {last}"
+            )
         error = None if self._thread is None else self._thread.error
         if error is None or isinstance(error, _KilledError):
             return None
         if isinstance(error, PostgresError) and "publication" in str(error):
+            return None
+        # It was disconnected before it had reached the server.
+        if isinstance(error, PostgresUnavailableError):
             return None
         return f"capture has failed with {type(error).__name__}: {error}"
 

@@ -165,7 +165,6 @@ SCHEMAS: Final = (
             ("ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_i", "DROP INDEX {t}_i"),
         ),
         NONE,
-        held="B1",
     ),
     *each(
         (
@@ -183,7 +182,6 @@ SCHEMAS: Final = (
         ),
         NONE,
         {"indexed", *WITHOUT_KEY},
-        held="B1",
     ),
     # Values whose text depends on the name of another object.
     *each(

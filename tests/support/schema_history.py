@@ -17,7 +17,6 @@ from tests.support.schema_statements import (
     Change,
     Layout,
     creation,
-    is_played,
     layouts,
     publications,
     removal,
@@ -135,8 +134,9 @@ class _Maker:
         body = [step for number, layout in enumerate(self.layouts) for step in self._changes(f"t{number}", layout)]
         rng.shuffle(body)
         if rng.random() < _DELICATE_SHARE:
-            body.insert(rng.randrange(len(body)), Step("run", (self._delicate(DELICATE, self._table()),)))
-        if is_played("A1") and rng.random() < _REPUBLISHED_SHARE and self._can_republish():
+            delicate = self._delicate(DELICATE, self._table())
+            body.insert(rng.randrange(len(body)), Step("run", (delicate,), rng.choice(["", "commit"])))
+        if rng.random() < _REPUBLISHED_SHARE and self._can_republish():
             body = self._mixed(body, self._republished())
         steps = [Step("renew"), _rows(self._table()), *self._with_open(body)]
         if rng.random() < 0.6:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, PostgresError
-from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, TableEntry, bound_now, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.snapshot_export import exported_table
@@ -40,6 +40,8 @@ class PlayedShape:
     has_snapshot: bool
     first: dict[str, dict[str, str]] | None = None
     snapshot: ShapeSnapshot | None = None
+    begins_unseen: bool = False
+    """Whether it was added before a transaction ended that seemed to delay it: its ``first`` may be later rows."""
     changes: list[Change] = field(default_factory=list)
     is_removed: bool = False
     items_at_change: int | None = None
@@ -57,9 +59,12 @@ class PlayedShape:
         """Whether it has survived until now only what it must survive."""
         if any(self.kind not in change.keeps for change in self.changes):
             return False
-        # A new column together with new files, between two looks at the catalog, may have a value for old rows.
-        is_doubtful = any(each.adds_column for each in self.changes) and any(each.truncates for each in self.changes)
-        return self.kind in SELECTING or not is_doubtful
+        # A column that is new or altered together with new files, between two looks at the catalog, may have other
+        # values in old rows.
+        if not any(each.truncates for each in self.changes):
+            return True
+        is_altered = any(each.alters_column for each in self.changes)
+        return not is_altered and (self.kind in SELECTING or not any(each.adds_column for each in self.changes))
 
 
 class SchemaJudge:
@@ -78,6 +83,7 @@ class SchemaJudge:
         self._publication = rig.settings["postgres"]["publication"]
         self._options = rig.server.options
         self._tables: dict[tuple[str, int], TableBinding] = {}
+        self._partitions: dict[tuple[str, int], dict[int, PartitionEntry]] = {}
         self._items: dict[str, dict[LogOffset, LogItem]] = {}
         self._xids: dict[str, dict[int, int]] = {}
         self._resent: dict[str, str] = {}
@@ -116,7 +122,8 @@ class SchemaJudge:
     def take_snapshot(self, shape: PlayedShape) -> None:
         """Take the shape's snapshot as the snapshots' job does, if that would, and once its start is visible."""
         entry = self.entries[shape.id]
-        bound = self._tables.get((entry.source, entry.table_oid))
+        name = entry.source, entry.table_oid
+        bound = self._tables.get(name)
         if shape.snapshot is not None or not entry.starts_visible or entry.removed_at is not None or bound is None:
             return
         definition = entry.definition
@@ -130,7 +137,9 @@ class SchemaJudge:
         )
         try:
             with table as (session, exported):
-                if reason_to_end(Shape(definition).used_columns, bound, exported.binding) is None:
+                bound = bound_now(bound, self._partitions.get(name, {}).values())
+                used = Shape(definition).used_columns
+                if reason_to_end(used, bound, exported.binding, definition.primary_key) is None:
                     shape.first = self.rows_of(shape, session)
                     shape.snapshot = ShapeSnapshot(0, exported.visible, exported.lsn, exported.next_xid)
         except FlushtrackerError:
@@ -154,6 +163,8 @@ class SchemaJudge:
             return f"is live, but {error}"
         if shape.has_snapshot and shape.snapshot is None:
             return "has no snapshot" if entry.starts_visible else "has a start that does not become visible"
+        if shape.begins_unseen and not shape.has_snapshot:
+            return None
         try:
             fold = fold_items([items[offset] for offset in sorted(items) if self._follows(shape, offset)], shape.first)
         except AssertionError as error:
@@ -221,6 +232,8 @@ class SchemaJudge:
             self.entries[entry.definition.id] = entry
         elif isinstance(entry, TableEntry):
             self._tables[entry.source, entry.binding.oid] = entry.binding
+        elif isinstance(entry, PartitionEntry):
+            self._partitions.setdefault((entry.source, entry.table_oid), {})[entry.binding.oid] = entry
 
 
 _READERS: Final = {

@@ -24,6 +24,11 @@ class HistorySessions:
         self._open: dict[int, tuple[Connection, list[Change]]] = {}
         """By number, the others and what their transactions have done; nothing if one has failed."""
 
+    @property
+    def are_open(self) -> bool:
+        """Whether a transaction stays open."""
+        return bool(self._open)
+
     def run(self, step: Step) -> None:
         """Run a step's changes, in one transaction or each statement in its own."""
         if step.how:

@@ -50,11 +50,9 @@ KEYED: Final[frozenset[Kind]] = frozenset({"all", "listed", "low", "chosen"})
 SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
 NONE: Final[frozenset[Kind]] = frozenset()
 _HELD_LAYOUTS: Final[dict[str, str]] = {
-    **dict.fromkeys(("deferrable", "keyless", "partial", "nullable", "expression", "keyless halves"), "B1"),
     **dict.fromkeys(("names",), "B2"),
     **dict.fromkeys(("collated",), "B3"),
     **dict.fromkeys(("virtual",), "B4"),
-    **dict.fromkeys(("indexed",), "B1"),
 }
 _HELD_KINDS: Final[dict[str, str]] = {"leaf": "A3", "branch": "A3"}
 
@@ -101,6 +99,11 @@ class Change:
     @property
     def adds_column(self) -> bool:
         return any(" ADD n" in text for text in self.statements)
+
+    @property
+    def alters_column(self) -> bool:
+        """Whether it writes a column's row in the catalog, without a change of its values."""
+        return any(" SET STATISTICS" in text for text in self.statements)
 
     @property
     def truncates(self) -> bool:
