@@ -1,6 +1,7 @@
 """What the partitions of a table cost capture: new ones, those known to it after a restart, and the start of shapes.
 
-A PostgreSQL server and a broker run on this machine; times are wall-clock time. A row is written to each partition in
+The first table is CPU time, with a scripted catalog and publisher. For the others a PostgreSQL server and a broker run
+on this machine; times are wall-clock time. A row is written to each partition in
 one transaction. The time runs from its commit, or from the start of capture, until the transaction's commit is
 published.
 """
@@ -10,13 +11,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
-from tests.bench.measure import Table
+from flushtracker.shapes.definition import ShapeDefinition
+from tests.bench.measure import Table, seconds
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
 from tests.support.waiting import wait_until
+from tests.unit import test_subscriptions as scripted
 
 _DEADLINE_S = 600.0
 _ROOT = "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)"
@@ -30,6 +35,11 @@ _ROW_EACH = "INSERT INTO t SELECT n * 10 + {number}, 'v' FROM generate_series(1,
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
+    yield Table(
+        "Registration of new partitions that are all found with the first change, without a server",
+        ["partitions", "shapes", "CPU s", "bytes published"],
+        [_registration(count, shapes) for count, shapes in ((100, 10), (400, 10), (400, 1))],
+    )
     new, starts = ([10], [(5, 10)]) if quick else ([100, 400], [(300, 200)])
     with tempfile.TemporaryDirectory(prefix="flushtracker-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -52,6 +62,26 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
                 ["shapes", "partitions", "until all are registered"],
                 [_start(broker, folder, shapes, partitions) for shapes, partitions in starts],
             )
+
+
+def _registration(count: int, shapes: int) -> list[str]:
+    source = scripted.Source()
+    source.define(*(ShapeDefinition(f"s{number}", scripted.NAME, snapshot=False) for number in range(shapes)))
+    new = [scripted.partition(number) for number in range(3, 3 + count)]
+    source.tables.table = replace(scripted.TABLE, partitions=(scripted.partition(1), *new))
+    before = _published_bytes(source)
+
+    def change_each() -> None:
+        for number, each in enumerate(new):
+            transaction = TransactionIdentity(scripted.LSN + number, 800, "t")
+            source.subscriptions.handle_relation(scripted.relation(each), transaction)
+
+    took = seconds(change_each)
+    return [f"{count:,}", f"{shapes:,}", f"{took:.3f}", f"{_published_bytes(source) - before:,}"]
+
+
+def _published_bytes(source: scripted.Source) -> int:
+    return sum(len(value) for _, value in source.publisher.values)
 
 
 def _new_partitions(broker: LocalBroker, folder: Path, count: int, shapes: int) -> list[str]:
