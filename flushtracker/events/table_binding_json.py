@@ -61,6 +61,7 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             }
             for key in binding.keys
         ],
+        **_toast_json(binding),
     }
 
 
@@ -75,7 +76,17 @@ def partition_binding_json(binding: PartitionBinding) -> dict[str, object]:
         "logged": binding.is_logged,
         "filtered": binding.is_filtered,
         "published_by": binding.published_by,
+        **_toast_json(binding),
     }
+
+
+def _toast_json(binding: TableBinding | PartitionBinding) -> dict[str, object]:
+    # Entries of earlier releases have no such key.
+    return {} if binding.toast is None else {"toast": binding.toast}
+
+
+def _toast(fields: dict[str, Any]) -> int | None:
+    return integer_field(fields, "toast", 0) if "toast" in fields else None
 
 
 def _type_json(binding: TypeBinding) -> dict[str, object]:
@@ -109,6 +120,7 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         is_filtered=typed_field(fields, "filtered", bool),
         types=tuple(_type(each) for each in objects_field(fields, "types")),
         keys=tuple(_key(key) for key in objects_field(fields, "keys")) if "keys" in fields else (),
+        toast=_toast(fields),
     )
 
 
@@ -134,6 +146,7 @@ def parse_partition_binding(fields: dict[str, Any]) -> PartitionBinding:
         is_logged=typed_field(fields, "logged", bool),
         published_by=strings_field(fields, "published_by"),
         is_filtered=typed_field(fields, "filtered", bool),
+        toast=_toast(fields),
     )
 
 

@@ -20,47 +20,72 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
 # is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
 # Unless all tables are published, it must also have been created as a partition, and not attached by ATTACH, which
-# updates the rows of all columns: what was written before was not sent.
+# updates the rows of all columns: what was written before was not sent. And its file must be its first, which has its
+# OID as number: it may have been rewritten, or filled while it was unlogged.
+#
+# `above` are the table and its ancestors, with the transactions that attached each to the next: what publishes a table
+# through an ancestor counts as another way to publish it once one of them was detached and attached again.
 _MEMBERS: Final = """
 WITH RECURSIVE members AS (
-  SELECT w.oid AS root, w.oid AS relid, '' AS attached, true AS is_fresh FROM unnest(%(oids)s::oid[]) AS w(oid)
+  SELECT w.oid AS root, w.oid AS relid, '' AS attached, true AS is_fresh, ARRAY[w.oid] AS path
+  FROM unnest(%(oids)s::oid[]) AS w(oid)
   UNION ALL
   SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text AND (
     EXISTS (
       SELECT FROM pg_attribute c
       WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
     ) OR EXISTS (SELECT FROM pg_publication WHERE pubname = %(publication)s AND puballtables)
-  )
+  ), m.path || i.inhrelid
   FROM members m
   JOIN pg_inherits i ON i.inhparent = m.relid
   JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
+), above AS (
+  SELECT w.oid AS root, w.oid AS relid, '' AS links FROM unnest(%(oids)s::oid[]) AS w(oid)
+  UNION ALL
+  SELECT a.root, i.inhparent, a.links || '/' || i.xmin
+  FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid JOIN pg_class t ON t.oid = i.inhparent AND t.relkind = 'p'
 )
-SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfilenode::bigint, m.attached, m.is_fresh,
-  c.relpersistence = 'p' AND c.relkind <> 'f', p.puballtables,
-  ARRAY(SELECT 'table ' || r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(x.oids)),
+SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfilenode::bigint, m.attached,
+  m.is_fresh AND c.relfilenode = c.oid, c.relpersistence = 'p' AND c.relkind <> 'f', p.puballtables,
+  ARRAY(
+    SELECT concat('table ', r.oid, x.links) FROM unnest(ways.relids, ways.links) AS x(relid, links)
+    JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = x.relid
+  ),
   {schemas},
   EXISTS (
-    SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(x.oids)
-    AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL)
+    SELECT FROM unnest(ways.relids, ways.links) AS x(relid, links)
+    JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = x.relid
+    WHERE to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL
   ),
   c.relnatts,
   coalesce((
     SELECT d.xmin::text::bigint FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
     AND d.objsubid = 0 AND d.refclassid = 'pg_namespace'::regclass
-  ), 0)
+  ), 0),
+  c.reltoastrelid::bigint,
+  EXISTS (
+    SELECT FROM pg_index i JOIN pg_class k ON k.oid = i.indexrelid
+    WHERE i.indrelid = c.oid AND k.relfilenode::bigint - c.relfilenode::bigint IN (1, 2)
+  )
 FROM members m
 JOIN pg_class c ON c.oid = m.relid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_publication p ON p.pubname = %(publication)s
 CROSS JOIN LATERAL (
-  SELECT array_agg(a.relid::oid) || c.oid AS oids FROM pg_partition_ancestors(c.oid) AS a(relid)
-) x
+  SELECT array_agg(w.relid) AS relids, array_agg(w.links) AS links FROM (
+    SELECT a.relid, a.links FROM above a WHERE a.root = m.root
+    UNION ALL SELECT b.relid, '' FROM unnest(m.path) AS b(relid) WHERE b.relid <> m.root
+  ) w
+) ways
 """
-# Whole schemas can be published since PostgreSQL 15.
+# Whole schemas can be published since PostgreSQL 15. Where the table and the member are, `schema_since` tells.
 _SCHEMAS: Final = """
   ARRAY(
-    SELECT 'schema ' || s.oid FROM pg_publication_namespace s WHERE s.pnpubid = p.oid
-    AND s.pnnspid IN (SELECT relnamespace FROM pg_class WHERE oid = ANY(x.oids))
+    SELECT DISTINCT concat('schema ', s.oid, x.links, CASE WHEN x.relid NOT IN (m.root, m.relid) THEN '@' || d.xmin END)
+    FROM unnest(ways.relids, ways.links) AS x(relid, links)
+    JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = x.relid AND d.objsubid = 0
+      AND d.refclassid = 'pg_namespace'::regclass
+    JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = d.refobjid
   )
 """
 _NO_SCHEMAS: Final = "ARRAY[]::text[]"
@@ -223,6 +248,8 @@ def _binding(
         is_filtered=root[12],
         types=made_of([column.type_oid for column in columns], types),
         keys=keys,
+        toast=root[15],
+        is_truncated=root[16],
     )
 
 
@@ -237,6 +264,8 @@ def _partition(member: tuple[Any, ...]) -> PartitionBinding:
         published_by=_published_by(member),
         is_filtered=member[12],
         may_have_rows=not member[7],
+        toast=member[15],
+        is_truncated=member[16],
     )
 
 

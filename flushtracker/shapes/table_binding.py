@@ -7,7 +7,12 @@ one. A shape survives a difference only if folding its changes still equals its 
 says what happened to which table or column.
 
 Catalog rows carry the transaction that wrote them. A column whose row has another one was altered in between, even if
-it looks the same, and a storage file that was replaced at the same time means that the rows were rewritten.
+it looks the same.
+
+``ALTER TABLE`` may rewrite the rows themselves. Then they may have other values, or the table may have been unlogged
+for a time, and changed without a trace in the stream. Like VACUUM FULL, CLUSTER and TRUNCATE, which do no harm, it
+replaces the storage file; but it alone also replaces the TOAST table. A table without one shows only a TRUNCATE, which
+gives the index the file number next to the table's, where the others use up some for their transient table.
 """
 
 from collections.abc import Collection, Iterable
@@ -43,7 +48,8 @@ class PartitionBinding:
 
     ``storage`` changes when the rows are rewritten or truncated, ``attached`` when the partition, or one above it, is
     detached and attached again. ``may_have_rows``: it was attached with rows in it, which were never sent as the
-    root's. ``schema_since``: the transaction that put it into its schema.
+    root's. ``schema_since``: the transaction that put it into its schema. ``toast`` is the OID of its TOAST table, 0
+    without one; ``None`` in entries of earlier releases. ``is_truncated``: ``storage`` is that of a TRUNCATE.
     """
 
     oid: int
@@ -55,6 +61,8 @@ class PartitionBinding:
     published_by: tuple[str, ...] = ()
     is_filtered: bool = False
     may_have_rows: bool = field(default=False, compare=False)
+    toast: int | None = None
+    is_truncated: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class TableBinding:
     that it ever had, with dropped and generated ones. ``schema_since``: the transaction that put it into its schema.
     ``published_by`` are the catalog rows that put the table into the publication; ``is_filtered``: the publication
     leaves out rows or columns of it. ``types`` are those of its columns that are not built in, and what they are made
-    of.
+    of. ``storage``, ``toast`` and ``is_truncated`` are as of a partition.
     """
 
     oid: int
@@ -85,6 +93,8 @@ class TableBinding:
     is_filtered: bool = False
     types: tuple[TypeBinding, ...] = ()
     keys: tuple[KeyBinding, ...] = ()
+    toast: int | None = None
+    is_truncated: bool = field(default=False, compare=False)
 
     @property
     def unique_keys(self) -> tuple[KeyBinding, ...]:
@@ -111,15 +121,29 @@ def reason_to_end(
         or _collation_reason(filtered, now)
         or _partition_reason(bound, now)
         or publication_reason(bound, now)
+        or _rewrite_reason(bound, now)
     )
 
 
-def rewritten(bound: TableBinding, now: TableBinding) -> bool:
-    """Whether the storage of the table, or of one of its partitions, was replaced: rewritten, or only truncated."""
-    before = {partition.oid: partition.storage for partition in bound.partitions}
-    return bound.storage != now.storage or any(
-        before.get(partition.oid, partition.storage) != partition.storage for partition in now.partitions
-    )
+def rewritten(bound: TableBinding, now: TableBinding) -> TableName | None:
+    """The table or the partition whose rows ``ALTER TABLE`` has rewritten, or may have; ``None`` if there is none."""
+    known_ones: tuple[TableBinding | PartitionBinding, ...] = (bound, *bound.partitions)
+    members: tuple[TableBinding | PartitionBinding, ...] = (now, *now.partitions)
+    before = {each.oid: each for each in known_ones}
+    for member in members:
+        known = before.get(member.oid, member)
+        if known.storage == member.storage or (known.toast and known.toast == member.toast):
+            continue
+        if not (known.toast == member.toast == 0 and member.is_truncated):
+            return member.table
+    return None
+
+
+def _rewrite_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    table = rewritten(bound, now)
+    if table is None:
+        return None
+    return f"the rows of table {dotted(table)} were rewritten; it may have been unlogged then, or have other values now"
 
 
 def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
@@ -146,7 +170,7 @@ def _key_reason(key: Collection[str], bound: TableBinding, now: TableBinding) ->
 
 def _column_reason(used: Collection[str] | None, bound: TableBinding, now: TableBinding) -> str | None:
     table, by_number = dotted(bound.table), {column.number: column for column in now.columns}
-    is_rewritten = rewritten(bound, now)
+    is_rewritten = rewritten(bound, now) is not None
     for column in bound.columns:
         if used is None or column.name in used:
             reason = _altered_reason(bound.table, column, by_number.get(column.number), is_rewritten=is_rewritten)
@@ -244,7 +268,7 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
         if not member.published_by:
             return f"table {table} is not in the publication"
         if not set(before.get(member.oid, member.published_by)) & set(member.published_by):
-            return f"table {table} was removed from the publication for a time: its changes were not sent"
+            return f"table {table} was not in the publication for a time: its changes were not sent"
         if member.is_filtered:
             return f"the publication has a row filter or a column list for table {table}: it omits changes"
     return None

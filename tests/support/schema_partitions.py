@@ -169,7 +169,6 @@ PARTITIONS: Final = (
         ),
         NONE,
         PARTITIONED,
-        held="A4",
     ),
     # The first partitions of a root.
     *each(
@@ -196,7 +195,6 @@ PARTITIONS: Final = (
         ),
         NONE,
         ("bare",),
-        held="A4",
     ),
 )
 """What changes the partitions of a table, with rows in between."""

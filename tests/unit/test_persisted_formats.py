@@ -116,14 +116,15 @@ TABLE_ENTRY = (
     '"filtered":false,"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,'
     '"type_modifier":-1,"version":9,"fills_old_rows":false,"deterministic":true,"altered":true}],"partitions":[{'
     '"oid":8,"table":["public","p"],"storage":5,'
-    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"]}],"types":[{'
-    '"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
-    '"ok","version":9}]}],"keys":[{"oid":6,"columns":["id"],"index":5,"version":9,"storage":3,"primary":true}]}}'
+    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"],"toast":0}],"types":['
+    '{"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
+    '"ok","version":9}]}],"keys":[{"oid":6,"columns":["id"],"index":5,"version":9,"storage":3,"primary":true}],'
+    '"toast":11}}'
 )
 PARTITION_ENTRY = (
     '{"v":2,"source":"s","type":"partition","table_oid":7,"binding":{"oid":8,"table":["public","p"],"storage":5,'
-    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"]},"joined":150,'
-    '"left_at":null}'
+    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"],"toast":12},'
+    '"joined":150,"left_at":null}'
 )
 
 
@@ -331,26 +332,28 @@ def test_table_entry_is_read_and_written_unchanged() -> None:
     """It decides whether a shape survives a schema change, also one made while capture was down."""
     column = ColumnBinding(1, "id", 16_400, -1, 9, is_altered=True)
     mood = TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),))
-    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",))
+    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",), toast=0)
     bound = TableBinding(7, ("public", "t"), ("id",), (column,), (partition,), 6, 4, 1, 800, types=(mood,))
-    bound = replace(bound, keys=(KeyBinding(6, ("id",), 5, 9, 3, is_primary=True),))
+    bound = replace(bound, keys=(KeyBinding(6, ("id",), 5, 9, 3, is_primary=True),), toast=11)
     entry = TableEntry("s", replace(bound, published_by=("all tables",)))
     assert parse_registry_entry(TABLE_ENTRY) == entry
     assert entry.to_json() == TABLE_ENTRY
 
 
 def test_table_entry_of_an_earlier_release_is_read() -> None:
-    """It has one key, of which it says less."""
-    text = re.sub(r',"keys":.*', "}}", TABLE_ENTRY.replace(',"deterministic":true,"altered":true', ""))
+    """It has one key, of which it says less, and no TOAST table."""
+    earlier = TABLE_ENTRY.replace(',"deterministic":true,"altered":true', "").replace(',"toast":0', "")
+    text = re.sub(r',"keys":.*', "}}", earlier)
     entry = parse_registry_entry(text)
     assert isinstance(entry, TableEntry)
+    assert (entry.binding.toast, entry.binding.partitions[0].toast) == (None, None)
     assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
     assert entry.binding.columns == (ColumnBinding(1, "id", 16_400, -1, 9),)
 
 
 def test_partition_entry_is_read_and_written_unchanged() -> None:
     """It decides from which transaction on a TRUNCATE of all other partitions leaves rows."""
-    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",))
+    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",), toast=12)
     entry = PartitionEntry("s", 7, partition, 150)
     assert parse_registry_entry(PARTITION_ENTRY) == entry
     assert entry.to_json() == PARTITION_ENTRY

@@ -67,6 +67,7 @@ TABLE = TableEntry(
             TypeBinding(16_402, "public", "pair", "composite", parts=(23, 16_400), attributes=3),
         ),
         keys=(KeyBinding(6, ("id",), 5, 700, 4, is_primary=True), KeyBinding(9, ("pair", "id"))),
+        toast=11,
     ),
 )
 

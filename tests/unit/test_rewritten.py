@@ -1,0 +1,82 @@
+"""Which tables count as rewritten, and which shapes that ends."""
+
+from dataclasses import replace
+
+import pytest
+
+from flushtracker.shapes.table_binding import (
+    ColumnBinding,
+    PartitionBinding,
+    TableBinding,
+    publication_reason,
+    reason_to_end,
+    rewritten,
+)
+
+LEAF = PartitionBinding(8, ("public", "p"), 50, "/9", published_by=("all tables",), toast=51)
+COLUMNS = (ColumnBinding(1, "id", 23, -1, 5), ColumnBinding(2, "v", 25, -1, 5))
+TABLE = TableBinding(
+    7, ("public", "t"), ("id",), COLUMNS, storage=40, toast=41, published_by=("all tables",), key_oid=6
+)
+ROOT = replace(TABLE, storage=0, toast=0, is_partitioned=True, partitions=(LEAF,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_rewritten"),
+    [
+        ((40, 41, False), (40, 41, False), False),
+        ((40, 41, False), (60, 41, False), False),
+        ((40, 41, False), (60, 61, False), True),
+        ((40, 41, False), (60, 61, True), True),
+        ((40, 0, False), (40, 41, False), False),
+        ((40, 0, False), (60, 61, False), True),
+        ((40, 41, False), (60, 0, True), True),
+        ((40, 0, False), (60, 0, True), False),
+        ((40, 0, True), (60, 0, False), True),
+        ((40, None, False), (40, 41, False), False),
+        ((40, None, False), (60, 41, False), True),
+        ((40, None, False), (60, 0, True), True),
+    ],
+    ids=str,
+)
+def test_only_alter_table_rewrites_rows(
+    before: tuple[int, int | None, bool], after: tuple[int, int | None, bool], *, is_rewritten: bool
+) -> None:
+    """VACUUM FULL, CLUSTER and TRUNCATE keep the TOAST table; without one, only a TRUNCATE is told apart.
+
+    What an entry of an earlier release does not say may have been.
+    """
+    bound, now = (
+        replace(TABLE, storage=storage, toast=toast, is_truncated=is_truncated)
+        for storage, toast, is_truncated in (before, after)
+    )
+    assert rewritten(bound, now) == (TABLE.table if is_rewritten else None)
+    reason = reason_to_end({"id"}, bound, now)
+    assert (reason is not None) == is_rewritten
+    assert not is_rewritten or "the rows of table public.t were rewritten" in str(reason)
+    old, new = (
+        replace(ROOT, partitions=(replace(LEAF, storage=storage, toast=toast, is_truncated=is_truncated),))
+        for storage, toast, is_truncated in (before, after)
+    )
+    assert rewritten(old, new) == (LEAF.table if is_rewritten else None)
+    assert rewritten(ROOT, replace(ROOT, partitions=())) is None
+    assert rewritten(replace(ROOT, partitions=()), ROOT) is None
+
+
+def test_a_rewrite_that_a_column_explains_names_the_column() -> None:
+    """It ends a shape that does not use the column, too: the table may have been unlogged before."""
+    altered = replace(COLUMNS[1], version=9)
+    now = replace(TABLE, storage=60, toast=61, columns=(COLUMNS[0], altered))
+    assert "column v of table public.t was altered, and its rows" in str(reason_to_end(None, TABLE, now))
+    assert "the rows of table public.t were rewritten" in str(reason_to_end({"id"}, TABLE, now))
+    vacuumed = replace(now, toast=41)
+    assert reason_to_end(None, TABLE, vacuumed) is None
+
+
+def test_a_link_to_the_ancestor_that_publishes_a_table_is_part_of_how_it_is_published() -> None:
+    """Another way that was there all the time is enough."""
+    bound = replace(TABLE, published_by=("table 5/745",))
+    again = replace(TABLE, published_by=("table 5/790",))
+    assert "was not in the publication for a time" in str(publication_reason(bound, again))
+    before, after = (replace(each, published_by=(*each.published_by, "table 9")) for each in (bound, again))
+    assert publication_reason(before, after) is None
