@@ -143,7 +143,6 @@ SCHEMAS: Final = (
             (*_SWAP, "DELETE FROM {t} WHERE v = 'n'", *_SWAP),
         ),
         NONE,
-        held="B5",
     ),
     # Keys: dropped and created again, of other columns, or no longer unique.
     *each(

@@ -97,6 +97,5 @@ DELICATE: Final = (
         ),
         NONE,
         since=18,
-        held="B4",
     ),
 )

@@ -49,11 +49,6 @@ EVERY: Final[frozenset[Kind]] = frozenset(KINDS)
 KEYED: Final[frozenset[Kind]] = frozenset({"all", "listed", "low", "chosen"})
 SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
 NONE: Final[frozenset[Kind]] = frozenset()
-_HELD_LAYOUTS: Final[dict[str, str]] = {
-    **dict.fromkeys(("names",), "B2"),
-    **dict.fromkeys(("collated",), "B3"),
-    **dict.fromkeys(("virtual",), "B4"),
-}
 _HELD_KINDS: Final[dict[str, str]] = {"leaf": "A3", "branch": "A3"}
 
 
@@ -123,7 +118,7 @@ def layouts(version: int) -> list[Layout]:
     """The layouts that a version has; partitions more often, as they have more changes of their own."""
     found = [layout for layout in sorted(PLAIN) if _SINCE.get(layout, 0) <= version]
     found += [*sorted(PARTITIONED), "plain", "full", "halves", "halves", "full halves", "tree"]
-    return [layout for layout in found if is_played(_HELD_LAYOUTS.get(layout, ""))]
+    return found
 
 
 def publications(version: int) -> tuple[str, ...]:
