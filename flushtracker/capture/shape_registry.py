@@ -6,15 +6,19 @@ An id stands for one definition permanently. Whatever decides which changes a sh
 flush policy and its dependencies can.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Final
 
 from flushtracker.errors import ShapeError, listed
 from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.status.capture_status import Eviction
+from flushtracker.wal.log_offset import LogOffset
+
+_NO_TABLE: Final = ("", "")
+"""Of a condensed entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,17 @@ class SourceEntries:
         bound = {entry.binding.oid for entry in self.tables}
         live = (entry for entry in self.shapes if entry.removed_at is None)
         return sorted(entry.definition.id for entry in live if entry.table_oid not in bound)
+
+
+def condensed(entry: ShapeEntry) -> ShapeEntry:
+    """A shape's entry as it is kept in memory: of a removed shape only its id, and until where it was routed to.
+
+    An ended shape stays as it is: it may still be defined, and is compared with what it was.
+    """
+    if entry.removed_at is None or entry.ended_because is not None or entry.definition.table is _NO_TABLE:
+        return entry
+    nothing = LogOffset.before_all()
+    return ShapeEntry(entry.source, ShapeDefinition(entry.definition.id, _NO_TABLE), 0, nothing, entry.removed_at)
 
 
 def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
@@ -66,66 +81,71 @@ class ShapeRegistry:
     """The entries of one source by shape id; the caller publishes each before it is put here."""
 
     def __init__(self, entries: Iterable[ShapeEntry] = ()) -> None:
-        self._entries: dict[str, ShapeEntry] = {}
+        self._live: dict[str, ShapeEntry] = {}
+        self._removed: dict[str, ShapeEntry] = {}
         self._by_oid: dict[int, set[str]] = {}
-        self._live_oids: Counter[int] = Counter()
+        """The live shapes on each table that has any."""
         # The live shapes that depend on others. Most depend on none.
         self._dependent: set[str] = set()
         for entry in entries:
             self.put(entry)
 
     def __getitem__(self, shape_id: str) -> ShapeEntry:
-        return self._entries[shape_id]
+        return self._live[shape_id] if shape_id in self._live else self._removed[shape_id]
 
     def put(self, entry: ShapeEntry) -> None:
         """Store an entry, in place of the last one of the same shape."""
-        definition = entry.definition
-        last = self._entries.get(definition.id)
-        if last is not None and last.removed_at is None:
-            self._live_oids[last.table_oid] -= 1
-            if not self._live_oids[last.table_oid]:
-                del self._live_oids[last.table_oid]
-        if entry.removed_at is None:
-            self._live_oids[entry.table_oid] += 1
-        self._entries[definition.id] = entry
-        if definition.depends_on and entry.removed_at is None:
-            self._dependent.add(definition.id)
-        else:
-            self._dependent.discard(definition.id)
-        self._by_oid.setdefault(entry.table_oid, set()).add(definition.id)
+        shape_id = entry.definition.id
+        self._unlist(shape_id)
+        if entry.removed_at is not None:
+            self._live.pop(shape_id, None)
+            self._removed[shape_id] = condensed(entry)
+            return
+        self._removed.pop(shape_id, None)
+        self._live[shape_id] = entry
+        self._by_oid.setdefault(entry.table_oid, set()).add(shape_id)
+        if entry.definition.depends_on:
+            self._dependent.add(shape_id)
+
+    def _unlist(self, shape_id: str) -> None:
+        self._dependent.discard(shape_id)
+        last = self._live.get(shape_id)
+        if last is not None:
+            shapes = self._by_oid[last.table_oid]
+            shapes.discard(shape_id)
+            if not shapes:
+                del self._by_oid[last.table_oid]
 
     def live_on(self, table_oid: int) -> tuple[ShapeEntry, ...]:
-        """The live shapes on the table with this OID. O(those that it ever had)."""
-        entries = (self._entries[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
-        return tuple(entry for entry in entries if entry.removed_at is None)
+        """The live shapes on the table with this OID. O(those shapes)."""
+        return tuple(self._live[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
 
     def is_live(self, shape_id: str) -> bool:
         """Whether there is such a shape, to which changes are routed."""
-        entry = self._entries.get(shape_id)
-        return entry is not None and entry.removed_at is None
+        return shape_id in self._live
 
     @property
     def dependencies(self) -> Mapping[str, tuple[str, ...]]:
         """The live shapes that depend on others, each with those of them that are live. O(these shapes)."""
         return {
-            shape_id: tuple(filter(self.is_live, self._entries[shape_id].definition.depends_on))
+            shape_id: tuple(filter(self.is_live, self._live[shape_id].definition.depends_on))
             for shape_id in self._dependent
         }
 
     @property
     def table_oids(self) -> Set[int]:
         """The OIDs of the tables that have live shapes."""
-        return self._live_oids.keys()
+        return self._by_oid.keys()
 
     @property
     def live(self) -> tuple[ShapeEntry, ...]:
         """The shapes that changes are routed to."""
-        return tuple(entry for entry in self._entries.values() if entry.removed_at is None)
+        return tuple(self._live.values())
 
     @property
     def removed(self) -> tuple[ShapeEntry, ...]:
         """The shapes that were removed or ended, permanently."""
-        return tuple(entry for entry in self._entries.values() if entry.removed_at is not None)
+        return tuple(self._removed.values())
 
     def compare(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> RegistryDiff:
         """Compare the registry with ``definitions``; changes nothing.
@@ -137,7 +157,7 @@ class ShapeRegistry:
         added, updated, ended = [], [], []
         defined = {definition.id: definition for definition in definitions}
         for shape_id, definition in defined.items():
-            entry = self._entries.get(shape_id)
+            entry = self._live.get(shape_id) or self._removed.get(shape_id)
             if entry is None:
                 added.append(definition)
                 continue

@@ -19,6 +19,7 @@ from tests.bench import (
     memory,
     partitions,
     pending,
+    removed,
     routing,
     shape_log,
     stalled,
@@ -32,6 +33,7 @@ from tests.bench.measure import Table
 Bench = Callable[..., Iterable[Table]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "beam": beam.tables,
+    "removed": removed.tables,
     "routing": routing.tables,
     "shape_log": shape_log.tables,
     "stalled": stalled.tables,

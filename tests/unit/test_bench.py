@@ -16,6 +16,7 @@ def test_every_bench_runs_and_prints_its_tables() -> None:
     """Runs the smallest sizes: otherwise nobody notices a broken bench until it is needed."""
     done = bench("--quick")
     assert done.returncode == 0, done.stderr
+    assert "A start of capture after shapes were removed" in done.stdout
     assert "Routing, µs per change" in done.stdout
     assert "3 x 10, one flush" in done.stdout
     assert "10 pending, c" in done.stdout
@@ -27,4 +28,4 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     """The name comes from the command line, so it may be wrong."""
     done = bench("rooting")
     assert done.returncode == 2
-    assert "unknown benchmark rooting; choose from beam, routing, shape_log, stalled, throughput, " in done.stderr
+    assert "unknown benchmark rooting; choose from beam, removed, routing, shape_log, stalled, " in done.stderr
