@@ -59,7 +59,7 @@ def unpack_ints(packed: bytes, start: int, columns: int) -> tuple[Ints, int]:
     """The ``columns`` as the rows of an array, and where they end.
 
     Raises:
-        StateError: the bytes are cut off.
+        StateError: the bytes are cut off or damaged.
     """
     try:
         (count,) = _COUNT.unpack_from(packed, start)
@@ -68,11 +68,13 @@ def unpack_ints(packed: bytes, start: int, columns: int) -> tuple[Ints, int]:
         for column in found if count else ():
             least, width = _COLUMN.unpack_from(packed, start)
             start += _COLUMN.size
+            if width not in _WIDTHS:
+                raise cut_off()
             column.fill(least)
             if width:
                 np.add(column, np.frombuffer(packed, f"<u{width}", count, start).astype(np.int64), out=column)
             start += count * width
-    except (error, ValueError) as cause:
+    except (error, ValueError, MemoryError) as cause:
         raise cut_off() from cause
     return found, start
 
@@ -95,7 +97,10 @@ def unpack_texts(packed: bytes, start: int) -> tuple[list[str], int]:
         raise cut_off() from cause
     start += _TEXTS.size
     end = start + size
-    texts = packed[start:end].decode("utf-8", "surrogatepass").split(_END) if count else []
+    try:
+        texts = packed[start:end].decode("utf-8", "surrogatepass").split(_END) if count else []
+    except UnicodeDecodeError as cause:
+        raise cut_off() from cause
     if end > len(packed) or len(texts) != count:
         raise cut_off()
     return texts, end
@@ -132,5 +137,5 @@ class LabelledColumns:
 
 
 def cut_off() -> StateError:
-    """The error for packed state that ends too early or too late."""
-    return StateError(f"the checkpoint's state is cut off; restore it, or {START_OVER}")
+    """The error for packed state that ends too early or too late, or whose parts do not fit."""
+    return StateError(f"the checkpoint's state is cut off or damaged; restore it, or {START_OVER}")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import repeat
-from struct import Struct
+from struct import Struct, error
 from typing import Final
 
 import numpy as np
@@ -153,15 +153,25 @@ class ShapeGroup:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
-        """Read the output of :meth:`pack`; raises ``StateError`` on another version."""
+        """Read the output of :meth:`pack`; raises ``StateError`` on another version, or if it is damaged."""
         check_group_version(packed)
+        try:
+            return cls._unpack(packed)
+        except (ValueError, IndexError, error) as cause:  # of parts that do not fit each other
+            raise cut_off() from cause
+
+    @classmethod
+    def _unpack(cls, packed: bytes) -> "ShapeGroup":
         group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))
         shape_ids, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
         group._names += shape_ids
         group._indexes, group._is_unpacked = None, True
+        stored, start = unpack_ints(packed, start, STORED_ROWS)
+        if stored.shape[1] != len(shape_ids):
+            raise cut_off()
         group._shapes = np.empty((ROWS, len(shape_ids)), np.int64)
-        group._shapes[:STORED_ROWS], start = unpack_ints(packed, start, STORED_ROWS)
-        group._txns, end = TxnStore.unpack(packed, start)
+        group._shapes[:STORED_ROWS] = stored
+        group._txns, end = TxnStore.unpack(packed, start, len(shape_ids))
         derive(group._shapes, group._txns.heads(len(shape_ids)))
         if end != len(packed):
             raise cut_off()

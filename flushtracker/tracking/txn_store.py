@@ -127,14 +127,22 @@ class TxnStore:
         return b"".join([pack_ints([counts]), _pack_columns(sorted_by_shape(joined)), queues, *packed])
 
     @classmethod
-    def unpack(cls, packed: bytes, start: int) -> tuple["TxnStore", int]:
-        """Read the output of :meth:`pack`, which is at ``start``; also return where it ends."""
+    def unpack(cls, packed: bytes, start: int, shapes: int) -> tuple["TxnStore", int]:
+        """Read the output of :meth:`pack`, which is at ``start``, for so many shapes; also return where it ends.
+
+        Raises:
+            StateError: the bytes are damaged.
+        """
         store = cls()
         (counts,), start = unpack_ints(packed, start, 1)
         columns, start = _unpack_columns(packed, start)
+        if len(counts) > shapes or (counts < 0).any() or counts.sum() != columns.shape[1]:
+            raise cut_off()
         store._runs = [np.concatenate([np.repeat(np.arange(len(counts)), counts)[np.newaxis], columns])]
         queues, end = unpack_ints(packed, start, _QUEUE_ROWS)
         for index, first_tx, sent_tx, sent_op, length, size in queues.T.tolist():
+            if not 0 <= index < shapes or size < 0:
+                raise cut_off()
             start, end = end, end + size
             store._apart[index] = _Queue(first_tx, sent_tx, sent_op, length, packed[start:end])
         if end > len(packed):

@@ -1,6 +1,7 @@
 """A shape group: its row for the driver, its packed state, its cursor, and how much it keeps."""
 
 import re
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -200,10 +201,24 @@ def test_a_cut_off_state_is_refused() -> None:
     """Wherever it is cut, also between two shapes: without a shape, an ack could pass what it has yet to flush."""
     packed = group_with(*(commit(shape, lsn) for lsn in (100, 200, 90_000) for shape in ("users", "orders"))).pack()
     for size in range(17, len(packed)):
-        with pytest.raises(StateError, match=r"state is cut off; restore it, or restart capture"):
+        with pytest.raises(StateError, match=r"state is cut off or damaged; restore it, or restart capture"):
             ShapeGroup.unpack(packed[:size])
     with pytest.raises(StateError, match="cut off"):
         ShapeGroup.unpack(packed + b"x")
+
+
+def test_a_damaged_state_is_refused_or_read() -> None:
+    """Whichever byte differs: no other error, whose message would not say what to do."""
+    stalled = [commit("orders", 1000 + 100 * number) for number in range(40)]
+    packed = group_with(*stalled, commit("users", 6000)).pack()
+    # Not the zeros: a number of millions would only take long.
+    for at, byte in enumerate(packed):
+        if at == 0 or byte == 0:
+            continue
+        damaged = bytearray(packed)
+        damaged[at] ^= 1
+        with suppress(StateError):
+            ShapeGroup.unpack(bytes(damaged))
 
 
 def test_an_open_transaction_does_not_count_for_the_limit() -> None:
