@@ -21,6 +21,7 @@ from tests.bench import (
     pending,
     removed,
     routing,
+    shape_changes,
     shape_log,
     stalled,
     status,
@@ -45,6 +46,7 @@ BENCHES: Final[Mapping[str, Bench]] = {
 JOB_BENCHES: Final[Mapping[str, Bench]] = {
     "partitions": partitions.tables,
     "pending": pending.tables,
+    "shape_changes": shape_changes.tables,
     "tracking": tracking.tables,
 }
 """With Spark or PostgreSQL, and Kafka; wall-clock time."""
