@@ -171,11 +171,21 @@ class BoundTables:
         )
         return replace(now, partitions=partitions)
 
-    def record(self, now: TableBinding, *, has_shapes: bool) -> None:
-        """Bind shapes to the table as it is now, in place of what was recorded of it.
+    def record(self, bindings: Iterable[TableBinding], *, has_shapes: bool) -> None:
+        """Bind shapes to the tables as they are now, in place of what was recorded of them.
 
-        Without shapes that were bound before, its partitions are those that it has now, which may have rows.
+        Without shapes that were bound before, a table's partitions are those that it has now, which may have rows.
         """
+        found = {now.oid: self._recorded(now, has_shapes=has_shapes) for now in bindings}
+        self._outbox.publish_entries([entry for entries, _ in found.values() for entry in entries])
+        for oid, (_, bound) in found.items():
+            for partition in tuple(self._map.of(oid)):
+                self._map.discard(oid, partition)
+            self._tables[oid] = bound
+            self._map_all(oid)
+
+    def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], _BoundTable]:
+        """The entries that record a table as it is now, and the table with them."""
         table = self._tables.get(now.oid)
         if table is not None and has_shapes:
             base, changed = replace(now, partitions=table.base.partitions), self._changed_partitions(table, now)
@@ -184,13 +194,8 @@ class BoundTables:
         entries: list[RegistryEntry] = [*changed]
         if table is None or base != table.base:
             entries.insert(0, TableEntry(self._source, base))
-        self._outbox.publish_entries(entries)
-        known = {} if table is None else table.entries
-        known.update({entry.binding.oid: entry for entry in changed})
-        for partition in tuple(self._map.of(now.oid)):
-            self._map.discard(now.oid, partition)
-        self._tables[now.oid] = _BoundTable(base, known, None if table is None else table.read_at)
-        self._map_all(now.oid)
+        known = {**({} if table is None else table.entries), **{entry.binding.oid: entry for entry in changed}}
+        return entries, _BoundTable(base, known, None if table is None else table.read_at)
 
     def join(self, table: int, partition: int, lsn: int) -> bool:
         """Route changes of a partition as the table's from the transaction that commits at ``lsn`` on.

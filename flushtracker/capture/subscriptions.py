@@ -23,6 +23,7 @@ knows it, and routes resent transactions to the same shapes as the first time.
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
@@ -45,6 +46,9 @@ from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
+
+_MOST_LOGGED: Final = 100
+"""Of more shapes that are added or removed at once, only a few are logged; the registry has all."""
 
 
 class Subscriptions:
@@ -116,6 +120,8 @@ class Subscriptions:
         """
         defined = tuple(definitions)
         diff = self._registry.compare(defined, allow_removing)
+        if len(diff.added) + len(diff.removed) > _MOST_LOGGED:
+            logger.info("changing shapes added=%d removed=%d", len(diff.added), len(diff.removed))
         for entry in diff.ended:
             logger.warning(
                 "shape already ended shape_id=%s removed_at=%s reason=%s",
@@ -138,7 +144,7 @@ class Subscriptions:
             self._remove(removed)
             for entry in added:
                 self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
-                logger.info("shape added shape_id=%s starts_after=%s", entry.definition.id, entry.starts_after)
+            _log_changed("added", added)
             self._wait_for_starts(added)
         self._arrange_layers()
 
@@ -272,7 +278,7 @@ class Subscriptions:
             if reason := reason_to_end(used, bound, now, key, filtered):
                 reasons[shape_id] = reason
         self.end_shapes(reasons)
-        self._record(since_first_bound(bound, now))
+        self._record([since_first_bound(bound, now)], has_shapes=now.oid in self._registry.table_oids)
 
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
@@ -282,22 +288,25 @@ class Subscriptions:
 
     def _bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
-        for oid, binding in {binding.oid: binding for binding in bindings}.items():
-            if oid not in self._registry.table_oids:
-                self._record(binding)
-            elif self._bound[oid] != binding:
-                self._rebind(binding)
+        by_oid = {binding.oid: binding for binding in bindings}
+        has_shapes = by_oid.keys() & self._registry.table_oids
+        self._record([binding for oid, binding in by_oid.items() if oid not in has_shapes], has_shapes=False)
+        for oid in sorted(has_shapes):
+            if self._bound[oid] != by_oid[oid]:
+                self._rebind(by_oid[oid])
 
-    def _record(self, binding: TableBinding) -> None:
-        self._bound.record(binding, has_shapes=binding.oid in self._registry.table_oids)
-        self.router.set_types(user_types(binding.types))
+    def _record(self, bindings: Collection[TableBinding], *, has_shapes: bool) -> None:
+        if bindings:
+            self._bound.record(bindings, has_shapes=has_shapes)
+        for binding in bindings:
+            self.router.set_types(user_types(binding.types))
 
-    def _remove(self, entries: Iterable[ShapeEntry]) -> None:
+    def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:
             self.router.remove_shape(entry.definition.id)
             self.starts.forget(entry.definition.id)
             self._publish_removal(entry)
-            logger.info("shape removed shape_id=%s removed_at=%s", entry.definition.id, entry.removed_at)
+        _log_changed("removed", entries)
 
     def _wait_for_starts(self, entries: Iterable[ShapeEntry]) -> None:
         waiting = [entry for entry in entries if entry.definition.snapshot and not entry.starts_visible]
@@ -316,3 +325,14 @@ class Subscriptions:
 
     def _arrange_layers(self) -> None:
         self._outbox.layers = dependency_layers(self._registry.dependencies)
+
+
+def _log_changed(what: str, entries: Collection[ShapeEntry]) -> None:
+    """Log that shapes were added or removed, with where they start or end."""
+    if len(entries) > _MOST_LOGGED:
+        ids = listed([entry.definition.id for entry in entries])
+        logger.info("shapes %s count=%d shape_ids=%s", what, len(entries), ids)
+        return
+    for entry in entries:
+        place = f"starts_after={entry.starts_after}" if what == "added" else f"removed_at={entry.removed_at}"
+        logger.info("shape %s shape_id=%s %s", what, entry.definition.id, place)

@@ -1,16 +1,19 @@
 """When a changed shapes file is taken, and which changes are refused; each check is one call, without a clock."""
 
 import os
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from flushtracker.capture import shapes_file_reader
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.capture.shapes_file_reader import STEADY_CHECKS, ShapesFileReader
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 from flushtracker.wal.log_offset import LogOffset
 
 INTERVAL_S = 2.0
@@ -55,6 +58,25 @@ def text_of(*ids: str, head: str = "") -> str:
     """A file with a line for each shape, after ``head``."""
     lines = [f"  - {{id: {shape_id}, table: public.users}}\n" for shape_id in ids]
     return head + "shapes:" + ("\n" + "".join(lines) if lines else " []\n")
+
+
+class SlowReads:
+    """Reads files only after :meth:`finish`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._may_end = threading.Event()
+        monkeypatch.setattr(shapes_file_reader, "read_shapes", self._read)
+        monkeypatch.setattr(shapes_file_reader, "_SHORT_S", 0.01)
+
+    def _read(self, path: Path) -> ShapesFile:
+        assert self._may_end.wait(30)
+        return read_shapes(path)
+
+    def finish(self) -> None:
+        self._may_end.set()
+        for thread in threading.enumerate():
+            if thread.name == "shapes file":
+                thread.join(30)
 
 
 @pytest.fixture
@@ -251,3 +273,45 @@ def test_the_refusal_names_some_of_the_shapes() -> None:
     """There may be many thousands."""
     with pytest.raises(ShapeError, match=r"permanently: 'a', 'b', 'c' and 3 more\. Complete the file; or, "):
         registry(*"abcdef").compare([])
+
+
+def test_a_large_file_is_read_while_capture_goes_on(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand shapes take half a minute to read, in which nothing was published."""
+    reads = SlowReads(monkeypatch)
+    watched.write(text_of("a", "b"))
+    watched.check(STEADY_CHECKS + 3)
+    assert watched.applied == []
+    reads.finish()
+    watched.check()
+    watched.check(3)
+    assert watched.applied == [["a", "b"]]
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read may be half of either content."""
+    reads = SlowReads(monkeypatch)
+    watched.write(text_of("a", "b"))
+    watched.check(STEADY_CHECKS)
+    watched.write(text_of("a", "c"))
+    reads.finish()
+    watched.check()
+    assert watched.applied == []
+    watched.check(STEADY_CHECKS)
+    reads.finish()
+    watched.check()
+    assert watched.applied == [["a", "c"]]
+
+
+def test_a_large_file_that_is_wrong_is_reported_once(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a small one; the shapes stay as they are."""
+    reads = SlowReads(monkeypatch)
+    watched.write("shapes: 7\n")
+    watched.check(STEADY_CHECKS)
+    reads.finish()
+    for _ in range(3):
+        watched.check()
+        reads.finish()
+    assert watched.applied == []
+    assert len([record for record in caplog.records if "shapes not applied" in record.getMessage()]) == 1
