@@ -15,7 +15,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 
 _TABLES: Final = (
     "CREATE TABLE plain (id int PRIMARY KEY, n int NOT NULL, s text)",
-    "CREATE TABLE whole (b text, a int, PRIMARY KEY (a, b))",
+    "CREATE TABLE whole (b text NOT NULL UNIQUE, a int, PRIMARY KEY (a, b))",
     "ALTER TABLE whole REPLICA IDENTITY FULL",
     "CREATE TABLE root (id int, part int, s text, PRIMARY KEY (part, id)) PARTITION BY LIST (part)",
     "CREATE TABLE root_1 PARTITION OF root FOR VALUES IN (1)",
@@ -45,6 +45,7 @@ _GOOD: Final = (
 _REFUSED: Final = (
     ShapeDefinition("other literal", PLAIN, where="id = 'x'"),
     ShapeDefinition("other range", PLAIN, where="id BETWEEN '1' AND 'z'"),
+    ShapeDefinition("no unique key", WHOLE, where="b = 'x'", primary_key=("a",)),
     ShapeDefinition("no key column", PLAIN, where="n = 1"),
     ShapeDefinition("no column", PLAIN, columns=("id", "z")),
     ShapeDefinition("no table", ("public", "none")),
