@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from flushtracker.capture.bound_tables import Tables
+from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
@@ -112,7 +113,9 @@ def _yaml(number: int) -> str:
 
 def _source(catalog: Tables, publisher: CountingPublisher, entries: SourceEntries) -> Subscriptions:
     topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-    return Subscriptions("7/1/s", entries, Outbox(publisher, topics, lambda _: None), catalog, 1000)
+    return Subscriptions(
+        "7/1/s", entries, Outbox(publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20)), catalog, 1000
+    )
 
 
 def _ended(sizes: Sequence[int]) -> Table:
