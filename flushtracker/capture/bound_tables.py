@@ -50,6 +50,9 @@ class Tables(Transactions, PublishedTables, Protocol):
     def has_rows(self, oid: int) -> bool:
         """Whether a table has, or has had, rows; never ``False`` for one that was attached with rows in it."""
 
+    def emit_transaction(self) -> None:
+        """Have the server send a transaction that commits from now on; a standby may do nothing."""
+
     def check_publication(self) -> str:
         """The publication's version; raises ``PostgresError`` if it does not publish everything."""
 
@@ -95,14 +98,35 @@ class BoundTables:
             by_table[entry.table_oid][entry.binding.oid] = entry
         bindings = [entry.binding for entry in entries]
         self._tables = {binding.oid: _BoundTable(binding, by_table[binding.oid]) for binding in bindings}
-        for oid in self._tables:
-            self._map_all(oid)
+        # By table and partition: those that have left, and of which the connection may send changes from before that;
+        # and of these the ones whose changes may still come.
+        self._left: set[tuple[int, int]] = set()
+        self._leaving: dict[tuple[int, int], PartitionEntry] = {}
 
-    def connect(self, server: Tables) -> None:
-        """Continue with queries over a new connection."""
+    def connect(self, server: Tables, confirmed_lsn: int) -> None:
+        """Continue with queries over a new connection, which sends from ``confirmed_lsn`` on."""
         self._server = server
-        for table in self._tables.values():
+        for key in self._leaving:
+            self._map.discard(*key)
+        self._left.clear()
+        self._leaving.clear()
+        for oid, table in self._tables.items():
             table.read_at = None
+            for entry in table.entries.values():
+                if entry.left_at is not None and (entry.lost_with is None or entry.lost_with >= confirmed_lsn):
+                    self._leave(entry)
+            self._map_all(oid)
+        self._request_transaction()
+
+    def _request_transaction(self) -> None:
+        """Have the server send the transaction with which tables lose partitions, if some have yet to."""
+        if any(entry.lost_with is None for entry in self._leaving.values()):
+            self._server.emit_transaction()
+
+    def _leave(self, entry: PartitionEntry) -> None:
+        key = entry.table_oid, entry.binding.oid
+        self._left.add(key)
+        self._leaving[key] = entry
 
     def __getitem__(self, oid: int) -> TableBinding:
         return self._tables[oid].now
@@ -171,6 +195,29 @@ class BoundTables:
         )
         return replace(now, partitions=partitions)
 
+    def returned(self, now: TableBinding) -> list[TableName]:
+        """The partitions that ``now`` has again, although what shapes get may still depend on that they had left."""
+        return [each.table for each in now.partitions if (now.oid, each.oid) in self._left]
+
+    def handle_begin(self, lsn: int) -> list[tuple[int, int]]:
+        """A transaction that commits at ``lsn`` begins: the lost partitions, by table, that it cannot have changed."""
+        past = [key for key, entry in self._leaving.items() if entry.lost_with is not None and entry.lost_with < lsn]
+        for key in past:
+            del self._leaving[key]
+        return past
+
+    def lose(self, lsn: int) -> list[PartitionEntry]:
+        """The partitions that tables lose with the transaction that commits at ``lsn``.
+
+        That is the first one after each was found to have left: every change of it as the table's partition committed
+        earlier. Its entry may be lost until the transaction is confirmed: then the server sends the transaction again.
+        """
+        for key, entry in self._leaving.items():
+            if entry.lost_with is None and entry.left_at is not None and entry.left_at <= lsn:
+                lost = self._leaving[key] = self._tables[key[0]].entries[key[1]] = replace(entry, lost_with=lsn)
+                self._outbox.publish_entry(lost)
+        return [entry for _, entry in sorted(self._leaving.items()) if entry.lost_with == lsn]
+
     def record(self, bindings: Iterable[TableBinding], *, has_shapes: bool) -> None:
         """Bind shapes to the tables as they are now, in place of what was recorded of them.
 
@@ -178,11 +225,19 @@ class BoundTables:
         """
         found = {now.oid: self._recorded(now, has_shapes=has_shapes) for now in bindings}
         self._outbox.publish_entries([entry for entries, _ in found.values() for entry in entries])
+        changed = [entry for entries, _ in found.values() for entry in entries if isinstance(entry, PartitionEntry)]
+        for entry in changed:
+            self._leaving.pop((entry.table_oid, entry.binding.oid), None)
+            self._left.discard((entry.table_oid, entry.binding.oid))
+            if entry.left_at is not None and has_shapes:
+                self._leave(entry)
         for oid, (_, bound) in found.items():
             for partition in tuple(self._map.of(oid)):
                 self._map.discard(oid, partition)
             self._tables[oid] = bound
             self._map_all(oid)
+        if has_shapes and any(entry.left_at is not None for entry in changed):
+            self._request_transaction()
 
     def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], _BoundTable]:
         """The entries that record a table as it is now, and the table with them."""
@@ -243,3 +298,6 @@ class BoundTables:
         for partition in table.partitions:
             if (joined := table.joined(partition)) is not None:
                 self._map.add(oid, partition, joined)
+        for (root, partition), entry in self._leaving.items():
+            if root == oid and entry.joined is not None:
+                self._map.add(oid, partition, entry.joined)

@@ -13,7 +13,7 @@ when its relation was described again since.
 A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
@@ -25,7 +25,7 @@ from flushtracker.wal.changes import Commit, Relation, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.pgoutput import Begin, RelationMessage, RowMessage, decode
+from flushtracker.wal.pgoutput import Begin, CommitMessage, RelationMessage, RowMessage, decode
 
 
 class ChangeCounts:
@@ -133,7 +133,14 @@ class Collector:
             self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
             self._handle_relation(message.relation)
+        elif isinstance(message, CommitMessage):
+            return (*self._lose_partitions(), *self._converter.handle(message))
         return self._converter.handle(message)
+
+    def _lose_partitions(self) -> Iterator[TransactionFragment]:
+        """Add the partitions that tables lose with the open transaction, as its last changes."""
+        for table_oid, partition in self.subscriptions.lost_partitions(self._open.lsn) if self._open else ():
+            yield from self._converter.lose_partition(table_oid, partition)
 
     def _is_unwanted(self, relation_id: int) -> bool:
         """Whether no shape is on the table; the converter refuses a relation that was not described."""
@@ -150,6 +157,7 @@ class Collector:
         self._narrowed.clear()
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
+        self.subscriptions.handle_begin(transaction.lsn)
         self.subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction

@@ -21,7 +21,7 @@ knows it, and routes resent transactions to the same shapes as the first time.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -42,7 +42,7 @@ from flushtracker.shapes.routing_version import routing_version
 from flushtracker.shapes.sent_relation import conflict_for, conflicts, since_first_bound
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.wal.changes import Relation
+from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Subscriptions:
     def connect(self, tables: Tables, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
         self._server = tables
-        self._bound.connect(tables)
+        self._bound.connect(tables, confirmed_lsn)
         self.starts = StartVisibility(tables, confirmed_lsn)
         self._delayed.connect(tables)
         self._wait_for_starts(self._registry.live)
@@ -231,6 +231,23 @@ class Subscriptions:
             map(self._registry.is_live, shape_ids)
         )
 
+    def handle_begin(self, lsn: int) -> None:
+        """A transaction begins that commits at ``lsn``."""
+        for table, partition in self._bound.handle_begin(lsn):
+            self.router.drop_partition(table, partition)
+
+    def lost_partitions(self, lsn: int) -> Iterator[tuple[int, Relation]]:
+        """The partitions that tables lose with the transaction that commits at ``lsn``, each with the table's OID.
+
+        The server does not send DROP and DETACH, so the shapes lose the rows with the first transaction after these
+        were noticed. Every transaction that may have changed the partition as one of the table's is before it.
+        """
+        for entry in self._bound.lose(lsn):
+            table, partition = self._bound[entry.table_oid], entry.binding
+            logger.info("partition lost table_oid=%s partition=%s", table.oid, ".".join(partition.table))
+            columns = tuple(Column(column.name, column.type_oid) for column in table.columns)
+            yield table.oid, Relation(partition.oid, *partition.table, "nothing", columns)
+
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
         """``transaction`` is about to change ``relation``.
 
@@ -271,12 +288,17 @@ class Subscriptions:
     def _rebind(self, now: TableBinding) -> None:
         """Record a table that was altered, and end the shapes that do not survive the difference."""
         bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
+        returned = [".".join(name) for name in self._bound.returned(now)]
         reasons = {}
         for entry in self._registry.live_on(now.oid):
-            shape_id, key = entry.definition.id, entry.definition.primary_key
-            used, filtered = self.router.used_columns(shape_id), self.router.filtered_columns(shape_id)
-            if reason := reason_to_end(used, bound, now, key, filtered):
-                reasons[shape_id] = reason
+            definition, used = entry.definition, self.router.used_columns(entry.definition.id)
+            filtered, can_lose = self.router.filtered_columns(definition.id), definition.keys_have_partitions
+            reason = reason_to_end(used, bound, now, definition.primary_key, filtered, can_lose_partitions=can_lose)
+            if reason is None and returned:
+                name = ".".join(bound.table)
+                reason = f"partition {listed(returned)} of table {name} was detached and attached again"
+            if reason is not None:
+                reasons[definition.id] = reason
         self.end_shapes(reasons)
         self._record([since_first_bound(bound, now)], has_shapes=now.oid in self._registry.table_oids)
 

@@ -108,7 +108,8 @@ class PartitionEntry:
 
     ``joined``: the commit LSN of the first transaction that changed the partition, before which it had no rows; 0 if it
     may have had rows from the start; ``None`` if nothing has changed it yet. ``left_at``: the end of the WAL when it
-    was found to be dropped or detached.
+    was found to be dropped or detached. ``lost_with``: the commit LSN of the first transaction from there on, with
+    which the table's shapes lose its rows; ``None`` if that has yet to arrive.
     """
 
     source: str
@@ -116,8 +117,11 @@ class PartitionEntry:
     binding: PartitionBinding
     joined: int | None
     left_at: int | None = None
+    lost_with: int | None = None
 
     def to_json(self) -> str:
+        # Only the entry of a partition that has left has the key.
+        lost_with = {} if self.lost_with is None else {"lost_with": self.lost_with}
         return dump_event(
             self.source,
             version=_PARTITIONS_VERSION,
@@ -126,6 +130,7 @@ class PartitionEntry:
             binding=partition_binding_json(self.binding),
             joined=self.joined,
             left_at=self.left_at,
+            **lost_with,
         )
 
 
@@ -182,6 +187,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             parse_partition_binding(typed_field(fields, "binding", dict)),
             joined=_optional_integer(fields, "joined", 0),
             left_at=_optional_integer(fields, "left_at", 0),
+            lost_with=_optional_integer({"lost_with": None, **fields}, "lost_with", 0),
         )
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":

@@ -64,7 +64,8 @@ class ReplicationStream:
             names = quote_ident(publication, cursor).replace("'", "''")
             cursor.start_replication_expert(  # type: ignore[attr-defined]  # a replication cursor
                 f"START_REPLICATION SLOT {quote_ident(slot, cursor)} LOGICAL 0/0 "
-                f"(proto_version '1', publication_names '{names}')"
+                # Messages are not published, but a transaction that has one is sent, even without other changes.
+                f"(proto_version '1', publication_names '{names}', messages 'true')"
             )
         self._stream = CopyStream(self._connection)
 

@@ -59,6 +59,10 @@ _FLUSH_COMMITS: Final = """
 SELECT CASE WHEN NOT pg_is_in_recovery()
 THEN concat(set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'flushtracker', '')) END
 """
+_TRANSACTION: Final = """
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL
+ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_message(true, 'flushtracker', '')) END
+"""
 _HEARTBEAT: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN false
 ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
@@ -171,6 +175,10 @@ class ServerTables:
         """Whether the table's file has anything in it. This locks the table, in the weakest mode."""
         ((size,),) = rows(self._connection, "SELECT coalesce(pg_relation_size(%s::oid::regclass), 1)", (oid,))
         return bool(size)
+
+    def emit_transaction(self) -> None:
+        """Commit a transaction that changes nothing, and that the server sends; a standby cannot."""
+        rows(self._connection, _TRANSACTION)
 
     def emit_heartbeat(self) -> bool:
         """Write a few bytes of WAL that change nothing, so that the slot can advance; ``False``: a standby cannot."""

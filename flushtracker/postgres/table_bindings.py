@@ -21,7 +21,8 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 # is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
 # Unless all tables are published, it must also have been created as a partition, and not attached by ATTACH, which
 # updates the rows of all columns: what was written before was not sent. And its file must be its first, which has its
-# OID as number: it may have been rewritten, or filled while it was unlogged.
+# OID as number: it may have been rewritten, or filled while it was unlogged. DETACH CONCURRENTLY has taken effect for
+# queries as soon as it is pending, which pg_inherits says since PostgreSQL 14.
 #
 # `above` are the table and its ancestors, with the transactions that attached each to the next: what publishes a table
 # through an ancestor counts as another way to publish it once one of them was detached and attached again.
@@ -37,7 +38,7 @@ WITH RECURSIVE members AS (
     ) OR EXISTS (SELECT FROM pg_publication WHERE pubname = %(publication)s AND puballtables)
   ), m.path || i.inhrelid
   FROM members m
-  JOIN pg_inherits i ON i.inhparent = m.relid
+  JOIN pg_inherits i ON i.inhparent = m.relid AND coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'
   JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
 ), above AS (
   SELECT w.oid AS root, w.oid AS relid, '' AS links FROM unnest(%(oids)s::oid[]) AS w(oid)

@@ -235,7 +235,7 @@ class EventRouter:
         for change in fragment.changes:
             if change.relation is not relation:
                 relation = change.relation
-                routes = self._tables.routes(relation)
+                routes = self._tables.routes(change)
             for route in routes:
                 for candidate in route.index.candidates(change, fragment.lsn):
                     if candidate.shape_id in failures:
@@ -250,6 +250,10 @@ class EventRouter:
                         part.items.extend(items)
                         part.change_count += 1
         return collected, truncations.maps[0]
+
+    def drop_partition(self, table: int, partition: int) -> None:
+        """Route changes of a partition as the table's no longer."""
+        self._tables.drop_partition(table, partition)
 
     def _items(
         self, bound: BoundShape, change: Change, route: Route, truncations: MutableMapping[str, Truncation]

@@ -13,7 +13,7 @@ from flushtracker.shapes.partition_map import PartitionMap, TableKey
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.shapes.table_shapes import TableShapes
-from flushtracker.wal.changes import Relation, UserType
+from flushtracker.wal.changes import Change, Truncate, UserType
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,21 @@ class RoutedTables:
             found |= shapes.columns_read
         return found
 
-    def routes(self, relation: Relation) -> list[Route]:
-        """The tables with shapes that changes of ``relation`` concern, each with its index for them."""
+    def drop_partition(self, table: TableKey, partition: int) -> None:
+        """A relation is no longer a partition of the table."""
+        self.partitions.discard(table, partition)
+        if table in self._tables:
+            self._tables[table].forget(partition)
+
+    def routes(self, change: Change) -> list[Route]:
+        """The tables with shapes that changes such as ``change`` concern, each with its index for them."""
+        relation = change.relation
         key = relation.relation_id if self._by_oid else relation.table
-        return [Route(table, key, shapes.index_for(relation)) for table, shapes in self._concerned(key)]
+        concerned = self._concerned(key)
+        if isinstance(change, Truncate) and change.lost_by is not None:
+            shapes = self._tables.get(change.lost_by)
+            concerned = iter([] if shapes is None else [(change.lost_by, shapes)])
+        return [Route(table, key, shapes.index_for(relation)) for table, shapes in concerned]
 
     def _concerned(self, key: TableKey) -> Iterator[tuple[TableKey, TableShapes]]:
         for table in (key, *self.partitions.tables_of(key)):

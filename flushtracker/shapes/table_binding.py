@@ -108,10 +108,14 @@ def reason_to_end(
     now: TableBinding,
     key: Collection[str] | None = None,
     filtered: Collection[str] = (),
+    *,
+    can_lose_partitions: bool = False,
 ) -> str | None:
     """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does.
 
     ``key`` is the shape's; ``None``: that of the table. ``filtered`` are the columns that its ``where`` reads.
+    ``can_lose_partitions``: its rows say which partition they are in, so those of one that has left the table can be
+    removed.
     """
     return (
         _table_reason(bound, now)
@@ -119,6 +123,7 @@ def reason_to_end(
         or _column_reason(used, bound, now)
         or _values_reason(used, bound, now)
         or _collation_reason(filtered, now)
+        or (None if can_lose_partitions else _lost_partition_reason(bound, now))
         or _partition_reason(bound, now)
         or publication_reason(bound, now)
         or _rewrite_reason(bound, now)
@@ -232,12 +237,21 @@ def _collation_reason(filtered: Collection[str], now: TableBinding) -> str | Non
     return None
 
 
+def _lost_partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
+    current = {partition.oid for partition in now.partitions}
+    for partition in bound.partitions:
+        if partition.oid not in current:
+            name, root = dotted(partition.table), dotted(bound.table)
+            return f"partition {name} of table {root} was dropped or detached: its rows are no longer the table's"
+    return None
+
+
 def _partition_reason(bound: TableBinding, now: TableBinding) -> str | None:
     root, current = dotted(bound.table), {partition.oid: partition for partition in now.partitions}
     for partition in bound.partitions:
         name, found = dotted(partition.table), current.get(partition.oid)
         if found is None:
-            return f"partition {name} of table {root} was dropped or detached: its rows are no longer the table's"
+            continue
         if found.table != partition.table:
             return f"partition {name} of table {root} was renamed to {dotted(found.table)}"
         if found.attached != partition.attached:

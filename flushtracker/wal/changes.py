@@ -130,10 +130,15 @@ class Delete:
 
 @value(frozen=True, slots=True)
 class Truncate:
-    """One truncated relation; a TRUNCATE of several relations becomes one ``Truncate`` for each."""
+    """One truncated relation; a TRUNCATE of several relations becomes one ``Truncate`` for each.
+
+    With ``lost_by``, a table's OID, the relation is a partition that has left that table: only for the table, its rows
+    are gone.
+    """
 
     relation: Relation
     offset: LogOffset
+    lost_by: int | None = None
 
 
 Change: TypeAlias = Insert | Update | Delete | Truncate

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
-from flushtracker.wal.changes import Change, Commit, TransactionFragment, Truncate, change_bytes
+from flushtracker.wal.changes import Change, Commit, Relation, TransactionFragment, Truncate, change_bytes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.pgoutput import Begin, CommitMessage, Message, RelationMessage, RowMessage, TruncateMessage
@@ -128,6 +128,16 @@ class FragmentConverter:
         """
         self._reader(relation_id).read_only(columns)
 
+    def lose_partition(self, table_oid: int, partition: Relation) -> tuple[TransactionFragment, ...]:
+        """Add to the open transaction that a table has lost a partition, which the server does not send.
+
+        It does not count towards ``max_tx_size``. Returns the fragments that it completes, as :meth:`handle` does.
+        """
+        transaction = self._open_transaction("Truncate")
+        truncate = Truncate(partition, transaction.next_offset(), table_oid)
+        transaction.change_count += 1
+        return self._buffer(transaction, truncate, change_bytes(truncate))
+
     def skip_row(self) -> None:
         """Count a row that no shape needs without putting it into a fragment; call it instead of :meth:`handle`.
 
@@ -181,6 +191,9 @@ class FragmentConverter:
 
     def _add(self, transaction: _TransactionBuffer, change: Change, size: int) -> tuple[TransactionFragment, ...]:
         self._count_change(transaction)
+        return self._buffer(transaction, change, size)
+
+    def _buffer(self, transaction: _TransactionBuffer, change: Change, size: int) -> tuple[TransactionFragment, ...]:
         buffered = len(transaction.changes)
         too_large = buffered > 0 and transaction.byte_count + size > self._max_batch_bytes
         full = too_large or buffered >= self._max_batch_size

@@ -242,17 +242,17 @@ STORIES: Final = (
         "column g of table",
         create=("CREATE TABLE {t} (id int PRIMARY KEY, v text, g int GENERATED ALWAYS AS (id * 2) STORED)",),
     ),
-    Story("partition dropped", ("DROP TABLE {t}_a",), "was dropped or detached", create=_PARTITIONED),
+    Story("partition dropped", ("DROP TABLE {t}_a",), None, create=_PARTITIONED),
     Story(
         "dropped partition's name reused",
         ("DROP TABLE {t}_a", "CREATE TABLE {t}_a (id int PRIMARY KEY, v text)", "INSERT INTO {t}_a VALUES (5, 'x')"),
-        "was dropped or detached",
+        None,
         create=_PARTITIONED,
     ),
     Story(
         "partition detached",
         ("ALTER TABLE {t} DETACH PARTITION {t}_a", "INSERT INTO {t}_a VALUES (5, 'x')"),
-        "was dropped or detached",
+        None,
         create=_PARTITIONED,
     ),
     Story(

@@ -104,7 +104,13 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
 
 def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     """Without end: entries of ``shapes``, with the stream's name."""
-    entries: list[RegistryEntry] = [FULL, PLAIN, TABLE, PARTITION, replace(PARTITION, joined=None, left_at=7)]
+    entries: list[RegistryEntry] = [
+        FULL,
+        PLAIN,
+        TABLE,
+        PARTITION,
+        replace(PARTITION, joined=None, left_at=7, lost_with=9),
+    ]
     entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe", 2)]
     while True:
         yield "shapes", rng.choice(entries).to_json()

@@ -250,6 +250,9 @@ class FakeWorld:
     def flush_wal(self, lsn: int) -> None:
         assert lsn >= 0
 
+    def emit_transaction(self) -> None:
+        raise AssertionError("no partition is lost here")
+
     def wal_end(self) -> int:
         return self.wal_ends_at
 

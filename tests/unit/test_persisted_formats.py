@@ -357,6 +357,9 @@ def test_partition_entry_is_read_and_written_unchanged() -> None:
     entry = PartitionEntry("s", 7, partition, 150)
     assert parse_registry_entry(PARTITION_ENTRY) == entry
     assert entry.to_json() == PARTITION_ENTRY
+    lost = replace(entry, left_at=160, lost_with=170)
+    assert lost.to_json() == PARTITION_ENTRY.replace('"left_at":null', '"left_at":160,"lost_with":170')
+    assert parse_registry_entry(lost.to_json()) == lost
     assert record_of(entry).key == '["s","","7","8"]'
 
 

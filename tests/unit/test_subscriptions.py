@@ -129,6 +129,9 @@ class ScriptedTables:
     def flush_wal(self, lsn: int) -> None:
         assert lsn >= 0
 
+    def emit_transaction(self) -> None:
+        pass
+
 
 class Source:
     """A source with shapes on one partitioned table."""

@@ -163,7 +163,11 @@ def _readable(group: TableShapes, exported: ExportedTable, outcome: Outcome) -> 
 
 def _reads(entry: ShapeEntry, bound: TableBinding, exported: ExportedTable) -> ShapeReads:
     shape, key = Shape(entry.definition), entry.definition.primary_key
-    if reason := reason_to_end(shape.used_columns, bound, exported.binding, key, shape.filtered_columns):
+    can_lose = entry.definition.keys_have_partitions
+    reason = reason_to_end(
+        shape.used_columns, bound, exported.binding, key, shape.filtered_columns, can_lose_partitions=can_lose
+    )
+    if reason is not None:
         raise ShapeError(f"shape {entry.definition.id!r}: {reason}; capture ends it, so define it under a new id")
     tables = []
     for leaf in exported.leaves:

@@ -1,0 +1,305 @@
+"""Shapes lose the rows of partitions that are dropped or detached, which the server does not send."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import pytest
+
+from flushtracker.capture.collector import Collector
+from flushtracker.capture.event_limit import EventLimit
+from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.prior_state import last_entries
+from flushtracker.capture.shape_registry import SourceEntries
+from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.kafka_config import Topics
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.item_key import key_values, partition_prefix
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.fake_publisher import FakePublisher
+from tests.support.fold import fold_items
+from tests.support.partitioned_server import FIRST_LSN, NAME, Leaf, PartitionedServer
+
+TOPICS = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
+
+
+class Broker(FakePublisher):
+    """Of what it has not confirmed, a crash of capture may lose any last records."""
+
+    durable = 0
+
+    def confirm(self) -> None:
+        super().confirm()
+        self.durable = len(self.values)
+
+    def lose(self, rng: Random) -> None:
+        self.durable = rng.randint(self.durable, len(self.values))
+        del self.values[self.durable :]
+        self.unconfirmed.clear()
+
+
+class Play:
+    """A server, and capture with a shape of all rows and one that excludes most."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = Random(seed)  # noqa: S311  reproducible
+        self.server = PartitionedServer()
+        self.publisher = Broker()
+        self.confirmed_lsn = FIRST_LSN
+        self.published: list[int] = []
+        self.keys = 0
+        self.server.create()
+        self._begin(SourceEntries())
+        definitions = ShapeDefinition("all", NAME), ShapeDefinition("one", NAME, where="id IN ('k3', 'k7')")
+        self.subscriptions.apply_definitions(definitions)
+        self.subscriptions.begin_source()
+        self.publisher.confirm()
+        self.connect()
+
+    def _begin(self, entries: SourceEntries) -> None:
+        self.outbox = Outbox(self.publisher, TOPICS, self.published.append, EventLimit(1 << 20, 1 << 20))
+        self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.server, self.confirmed_lsn)
+
+    def connect(self) -> None:
+        """Connect again, after an ack of any transaction that was published."""
+        confirmed = [lsn + 1 for lsn in self.published if lsn >= self.confirmed_lsn]
+        self.confirmed_lsn = self.rng.choice([self.confirmed_lsn, *confirmed])
+        self.subscriptions.connect(self.server, self.confirmed_lsn)
+        self.subscriptions.check_tables()
+        self.collector = Collector(
+            "7/1/s", self.confirmed_lsn, self.subscriptions, self.outbox, FragmentConverter(2), None
+        )
+        self.next = 0
+        self.rest: list[bytes] = []
+
+    def restart(self) -> None:
+        """Kill capture, and start another process with what the topics have."""
+        self.publisher.lose(self.rng)
+        entries = last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
+        found = SourceEntries(
+            next(entry for entry in entries if isinstance(entry, SourceEntry)),
+            tuple(entry for entry in entries if isinstance(entry, ShapeEntry)),
+            tuple(entry for entry in entries if isinstance(entry, TableEntry)),
+            tuple(entry for entry in entries if isinstance(entry, PartitionEntry)),
+        )
+        self._begin(found)
+        self.connect()
+
+    def receive(self, messages: int = 1_000_000) -> None:
+        """Receive the next messages of the stream, as far as there are any."""
+        for _ in range(messages):
+            if not self.rest:
+                while self.next < len(self.server.sent) and self.server.sent[self.next].lsn < self.confirmed_lsn:
+                    self.next += 1
+                if self.next == len(self.server.sent):
+                    return
+                self.rest = list(self.server.sent[self.next].messages)
+                self.next += 1
+            self.collector.handle_message(0, self.rest.pop(0))
+            self.subscriptions.router.check_invariants()
+
+    def settle(self) -> None:
+        """Capture looks at the catalog, and receives everything."""
+        self.receive()
+        self.subscriptions.check_tables()
+        self.receive()
+        self.publisher.confirm()
+
+    def insert(self, leaf: Leaf) -> str:
+        self.keys += 1
+        self.server.insert((leaf, f"k{self.keys}"))
+        return f"k{self.keys}"
+
+    def reason(self, shape_id: str = "all") -> str | None:
+        entries = last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
+        (entry,) = (each for each in entries if isinstance(each, ShapeEntry) and each.definition.id == shape_id)
+        return entry.ended_because
+
+    def items(self, shape_id: str) -> list[LogItem]:
+        """A shape's items, each once; a resend must be the same, and there are no gaps."""
+        found: dict[LogOffset, LogItem] = {}
+        cursor: LogOffset | None = None
+        for topic, value in self.publisher.values:
+            event = ShapeChangesEvent.from_json(value) if topic == "c" else None
+            if event is None or event.shape_id != shape_id:
+                continue
+            position = chain_position(event, cursor)
+            assert position != "gap"
+            for item in event.items:
+                assert found.setdefault(item.offset, item) == item
+            cursor = cursor_after(event) if position == "next" else cursor
+        return [found[offset] for offset in sorted(found)]
+
+    def check(self) -> None:
+        """Compare both shapes with the table's partitions."""
+        for shape_id in ("all", "one"):
+            assert self.reason(shape_id) is None
+            expected = {
+                partition_prefix(NAME, leaf.oid) + key_values([key]): {"id": key}
+                for leaf in self.server.partitions
+                for key in leaf.rows
+                if shape_id == "all" or key in {"k3", "k7"}
+            }
+            assert fold_items(self.items(shape_id)) == expected
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+@pytest.mark.parametrize("how", ["running", "reconnected", "restarted"])
+def test_shapes_lose_the_rows_of_a_partition_that_has_left(how: str, *, detaches: bool) -> None:
+    """Also one that excludes them; also without any further change of a published table."""
+    play = Play()
+    (old,) = play.server.partitions
+    new = play.server.create()
+    for leaf in (old, new, old, new):
+        play.insert(leaf)
+    play.receive()
+    (play.server.detach if detaches else play.server.drop)(old)
+    if how != "running":
+        (play.connect if how == "reconnected" else play.restart)()
+    play.settle()
+    play.check()
+    assert [item.operation for item in play.items("all")] == ["insert"] * 4 + ["truncate_partition"]
+    assert [item.operation for item in play.items("one")] == ["insert", "truncate_partition"]
+    play.insert(new)
+    play.settle()
+    play.check()
+    assert not play.subscriptions.router.has_shapes_on(old.oid)
+
+
+def test_a_partition_that_has_left_is_lost_with_the_same_transaction_after_a_crash() -> None:
+    """Between the record and that transaction; after it, unconfirmed; and after it was confirmed."""
+    play = Play()
+    (old,) = play.server.partitions
+    new = play.server.create()
+    play.insert(old)
+    play.receive()
+    play.publisher.confirm()
+    play.server.drop(old)
+    play.subscriptions.check_tables()
+    play.restart()
+    play.settle()
+    items = play.items("all")
+    for _ in range(3):
+        play.restart()
+        play.receive()
+        assert play.items("all") == items
+        play.publisher.confirm()
+    play.insert(new)
+    play.settle()
+    play.check()
+    assert [item.operation for item in play.items("all")].count("truncate_partition") == 1
+
+
+def test_changes_of_a_detached_table_do_not_stay_in_the_shape() -> None:
+    """Neither those from before capture looks, nor later ones; and a key of it may be in another partition by then."""
+    play = Play()
+    (old,) = play.server.partitions
+    key = play.insert(old)
+    play.server.detach(old)
+    new = play.server.create()
+    play.server.insert((new, key))
+    play.server.insert((old, "k3"), (old, "k9"))
+    play.settle()
+    play.check()
+    play.server.insert((old, "k7"))
+    play.insert(new)
+    play.settle()
+    play.check()
+
+
+def test_rows_of_a_partition_that_had_yet_to_join_are_lost() -> None:
+    """A snapshot of the shape may have them, although no change of them is ever routed."""
+    play = Play()
+    new = play.server.create()
+    play.subscriptions.check_tables()
+    play.server.insert((new, "k3"))
+    play.server.drop(new)
+    play.settle()
+    play.check()
+    assert [item.operation for item in play.items("one")] == ["truncate_partition"]
+
+
+def test_a_partition_that_returns_before_it_was_lost_ends_the_shapes() -> None:
+    """Otherwise the rows that it gets then would be lost with it. Later, it is a partition like any other."""
+    play = Play()
+    (old,) = play.server.partitions
+    play.insert(old)
+    play.receive()
+    play.server.detach(old)
+    play.subscriptions.check_tables()
+    play.server.truncate(old)
+    play.server.attach(old)
+    play.settle()
+    assert play.reason() == "partition public.t_71 of table public.t was detached and attached again"
+    play = Play()
+    (old,) = play.server.partitions
+    play.insert(old)
+    play.server.detach(old)
+    play.settle()
+    play.confirmed_lsn = play.server.wal_end()
+    play.connect()
+    play.server.truncate(old)
+    play.server.attach(old)
+    play.settle()
+    play.insert(old)
+    play.settle()
+    play.check()
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_rotations_with_crashes_at_any_moment(seed: int) -> None:
+    """Partitions come and go, in and out of capture's sight; at the end, each shape has the rows of the table."""
+    play = Play(seed)
+    actions = [*_SERVER, *_CAPTURE]
+    for _ in range(play.rng.randint(5, 60)):
+        play.rng.choice(actions)(play)
+    play.settle()
+    play.check()
+
+
+def _drop(play: Play) -> None:
+    if leaves := list(play.server.leaves.values()):
+        play.server.drop(play.rng.choice(leaves))
+
+
+def _detach(play: Play) -> None:
+    if leaves := play.server.partitions:
+        play.server.detach(play.rng.choice(leaves))
+
+
+def _truncate(play: Play) -> None:
+    if leaves := list(play.server.leaves.values()):
+        play.server.truncate(play.rng.choice(leaves))
+
+
+def _insert(play: Play) -> None:
+    """Insert rows into partitions and into detached tables; a key is unique in all partitions."""
+    leaves, taken = list(play.server.leaves.values()), {key for leaf in play.server.partitions for key in leaf.rows}
+    rows = []
+    for key in play.rng.sample([f"k{number}" for number in range(10)], play.rng.randint(1, 3)):
+        leaf = play.rng.choice(leaves) if leaves else None
+        if leaf is not None and key not in (taken | leaf.rows if leaf.is_attached else leaf.rows):
+            rows.append((leaf, key))
+    if rows:
+        play.server.insert(*rows)
+
+
+_SERVER: Final[tuple[Callable[[Play], object], ...]] = (
+    lambda play: play.server.create(),
+    _drop,
+    _detach,
+    _truncate,
+    *[_insert] * 4,
+)
+_CAPTURE: Final[tuple[Callable[[Play], object], ...]] = (
+    *[lambda play: play.receive(play.rng.randint(1, 12))] * 4,
+    lambda play: play.subscriptions.check_tables(),
+    lambda play: play.publisher.confirm(),
+    Play.connect,
+    Play.restart,
+)
