@@ -65,7 +65,7 @@ def test_a_new_shape_gets_what_commits_after_a_crash_that_lost_wal(rig: CaptureR
     rig.server.execute(
         "SET synchronous_commit = off; INSERT INTO other SELECT repeat('x', 100) FROM generate_series(1, 2000)"
     )
-    rig.define(shape("users"), shape("new", "public.users", snapshot=False))
+    rig.define(shape("users"), shape("new", "public.users"))
     rig.wait(lambda: "new" in rig.registry(), "the new shape")
     lost = rig.commit_lsn()
     rig.server.kill()
