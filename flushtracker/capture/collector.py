@@ -20,7 +20,7 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
-from flushtracker.shapes.routed_fragment import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.wal.changes import Commit, Relation, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
@@ -170,15 +170,18 @@ class Collector:
         self._narrowed.discard(relation.relation_id)
 
     def _publish(self, fragment: TransactionFragment) -> None:
-        routed = self._route(fragment)
-        self._outbox.publish_fragment(self._sequencer.sequence(fragment, routed))
+        rest: TransactionFragment | None = fragment
+        while rest is not None:
+            routed = self._route(rest)
+            self._outbox.publish_fragment(self._sequencer.sequence(routed.fragment, routed.parts))
+            self.counts.handle_fragment(routed.parts)
+            rest = routed.rest
         self._published_lsn = fragment.lsn
-        self.counts.handle_fragment(routed)
         if fragment.commit is not None:
             self.counts.handle_commit(self._converter.committed_changes)
 
-    def _route(self, fragment: TransactionFragment) -> tuple[RoutedFragment, ...]:
-        """Route to the shapes; those that cannot be kept are ended together, and the others continue."""
+    def _route(self, fragment: TransactionFragment) -> RoutedFragments:
+        """Route as much as may be in memory; shapes that cannot be kept are ended together, and the others continue."""
         check = self._outbox.limit.check_of(self._source, fragment)
         routed = None
         while routed is None:
@@ -187,10 +190,10 @@ class Collector:
 
     def _try_route(
         self, fragment: TransactionFragment, check: Callable[[RoutedFragment], None]
-    ) -> tuple[RoutedFragment, ...] | None:
+    ) -> RoutedFragments | None:
         """Return ``None`` if shapes were ended, or their tables were recorded again: then route again."""
         try:
-            return self.subscriptions.router.route(fragment, check=check)
+            return self.subscriptions.router.route_some(fragment, self._outbox.limit.max_items_bytes, check=check)
         except (ShapeError, DecodeError) as error:
             if not error.shape_errors:
                 raise

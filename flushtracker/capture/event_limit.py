@@ -21,6 +21,9 @@ from flushtracker.wal.value import value
 _KEY_BYTES: Final = 4_096
 """For the record's key and Kafka's framing, which count as well."""
 
+_ITEMS_FOR_CHANGES: Final = 8
+"""Bytes in memory for the shapes' items, for each byte of changes: fewer would make many small events."""
+
 _LONGEST_LINK: Final = LogOffset(MAX_BIGINT, MAX_BIGINT)
 """What the event follows is not known yet."""
 
@@ -36,6 +39,11 @@ class EventLimit:
     def max_event_bytes(self) -> int:
         """The limit of an event's JSON."""
         return self.max_record_bytes - _KEY_BYTES
+
+    @property
+    def max_items_bytes(self) -> int:
+        """The limit of what a fragment becomes for all shapes together, unless that is of one change."""
+        return _ITEMS_FOR_CHANGES * self.max_batch_bytes
 
     def check_of(self, source: str, fragment: TransactionFragment) -> Callable[[RoutedFragment], None]:
         """The check of the fragment's parts, to be used however often the fragment is routed.

@@ -24,19 +24,23 @@ The cost of a change is a lookup by table, a lookup by the row's values, and a t
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
 from flushtracker.shapes.partition_map import TableKey
-from flushtracker.shapes.routed_fragment import RoutedFragment
+from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.shapes.routed_tables import Route, RoutedTables
 from flushtracker.shapes.shape import BoundShape, Shape
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.shapes.truncation import Truncation, partial_truncation, truncated
-from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, UserType
+from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, UserType, change_bytes
 from flushtracker.wal.log_offset import LogOffset
+
+FEW_SHAPES: Final = 16
+"""Measuring a change would cost more than a few percent of routing it to fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +188,28 @@ class EventRouter:
                 truncated without the others.
             DecodeError: a row lacks a column that routing needs, or has a value that is not of its column's type.
         """
+        return self.route_some(fragment, None, check=check).parts
+
+    def route_some(
+        self,
+        fragment: TransactionFragment,
+        most_bytes: int | None,
+        *,
+        check: Callable[[RoutedFragment], None] | None = None,
+    ) -> RoutedFragments:
+        """Route so many of the changes that their items, for all shapes, reach ``most_bytes``: at least one change.
+
+        Bytes are those of the changes, once for each shape. A change for fewer than :data:`FEW_SHAPES` is not counted.
+        """
         transaction = continued_transaction(self._open, fragment, self._routed_up_to)
         if transaction is None:
             self._advance(fragment.last_log_offset)
-            return ()
+            return RoutedFragments(fragment, ())
         failures: dict[str, FlushtrackerError] = {}
-        collected, truncations = self._collect(transaction, fragment, failures)
+        collected, truncations, count = self._collect(transaction, fragment, most_bytes, failures)
+        rest = None
+        if count < len(fragment.changes):
+            fragment, rest = fragment.cut(count)
         if fragment.commit is not None:
             self._refuse_partial_truncations({**transaction.truncations, **truncations}, failures)
         recipients = collected.keys() if fragment.commit is None else transaction.shapes | collected.keys()
@@ -222,17 +242,26 @@ class EventRouter:
         for part in routed:
             if part.items and part.items[-1].offset.op_offset > fragment.last_log_offset.op_offset:
                 self._advance(part.items[-1].offset)
-        return routed
+        return RoutedFragments(fragment, routed, rest)
 
     def _collect(
-        self, transaction: OpenTransaction, fragment: TransactionFragment, failures: dict[str, FlushtrackerError]
-    ) -> tuple[dict[str, _ShapePart], Mapping[str, Truncation]]:
-        """Each shape's part of the fragment, and the updated truncations; changes no state but ``failures``."""
+        self,
+        transaction: OpenTransaction,
+        fragment: TransactionFragment,
+        most_bytes: int | None,
+        failures: dict[str, FlushtrackerError],
+    ) -> tuple[dict[str, _ShapePart], Mapping[str, Truncation], int]:
+        """Each shape's part of the first changes, the updated truncations, and the number of these changes.
+
+        Changes no state but ``failures``.
+        """
         collected: dict[str, _ShapePart] = {}
         truncations = ChainMap({}, transaction.truncations)
         relation: Relation | None = None
         routes: Sequence[Route] = ()
-        for change in fragment.changes:
+        items_bytes = 0
+        for count, change in enumerate(fragment.changes, 1):
+            shapes = 0
             if change.relation is not relation:
                 relation = change.relation
                 routes = self._tables.routes(change)
@@ -249,7 +278,12 @@ class EventRouter:
                         part = collected.setdefault(candidate.shape_id, _ShapePart())
                         part.items.extend(items)
                         part.change_count += 1
-        return collected, truncations.maps[0]
+                        shapes += 1
+            if most_bytes is not None and shapes >= FEW_SHAPES:
+                items_bytes += shapes * change_bytes(change)
+                if items_bytes >= most_bytes:
+                    return collected, truncations.maps[0], count
+        return collected, truncations.maps[0], len(fragment.changes)
 
     def drop_partition(self, table: int, partition: int) -> None:
         """Route changes of a partition as the table's no longer."""

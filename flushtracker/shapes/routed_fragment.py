@@ -1,6 +1,6 @@
 """``RoutedFragment``: what the router returns for each shape of a fragment."""
 
-from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.value import value
 
@@ -27,3 +27,12 @@ class RoutedFragment:
     def last_offset(self) -> LogOffset | None:
         """The offset of the last item, ``None`` without items; past ``last_log_offset`` if the last update is split."""
         return self.items[-1].offset if self.items else None
+
+
+@value(frozen=True, slots=True)
+class RoutedFragments:
+    """The parts of ``fragment`` by shape, and the ``rest`` of the fragment that was given, to be routed after it."""
+
+    fragment: TransactionFragment
+    parts: tuple[RoutedFragment, ...]
+    rest: TransactionFragment | None = None

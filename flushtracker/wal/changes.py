@@ -206,6 +206,11 @@ class TransactionFragment:
     def change_count(self) -> int:
         return len(self.changes)
 
+    def cut(self, count: int) -> "tuple[TransactionFragment, TransactionFragment]":
+        """The fragment of its first ``count`` changes, and that of the others; neither may be empty."""
+        first = replace(self, last_log_offset=self.changes[count - 1].offset, commit=None, changes=self.changes[:count])
+        return first, replace(self, has_begin=False, changes=self.changes[count:])
+
     @property
     def affected_relations(self) -> frozenset[TableName]:
         return frozenset(change.relation.table for change in self.changes)

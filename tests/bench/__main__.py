@@ -14,6 +14,7 @@ from tests.bench import (
     beam,
     catch_up,
     cluster,
+    fan_out,
     latency,
     lifetime,
     memory,
@@ -34,6 +35,7 @@ from tests.bench.measure import Table
 Bench = Callable[..., Iterable[Table]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "beam": beam.tables,
+    "fan_out": fan_out.tables,
     "removed": removed.tables,
     "routing": routing.tables,
     "shape_log": shape_log.tables,

@@ -227,14 +227,14 @@ def test_shapes_that_fail_on_the_same_rows_end_together() -> None:
     tables.tables[USERS] = TableBinding(USERS, users, ("id",), (column,), published_by=("all tables",))
     capture = Capture(*bad, good, tables=tables)
     calls = 0
-    route = capture.subscriptions.router.route
+    route = capture.subscriptions.router.route_some
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
         nonlocal calls
         calls += 1
         return route(*arguments, **keywords)
 
-    capture.subscriptions.router.route = counted  # type: ignore[method-assign]
+    capture.subscriptions.router.route_some = counted  # type: ignore[method-assign]
     capture.collector._converter = FragmentConverter(100)
     capture.handle(begin(LSN, 742), relation(USERS, "users", 20))
     capture.handle(*(insert(USERS, str(n).encode()) for n in range(20)))
