@@ -209,8 +209,12 @@ def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int,
         if row[9] is None:
             raise PostgresError(f"there is no publication {publication}")
         members[row[0]].append(row)
-    roots = {row[1]: oid for oid, found in members.items() for row in found}
-    filled = {(roots[oid], name) for oid, name in rows(connection, _FILLED, (list(roots),))}
+    # A partition may be one of these tables itself, and also a member of others.
+    roots = defaultdict[int, list[int]](list)
+    for oid, found in members.items():
+        for row in found:
+            roots[row[1]].append(oid)
+    filled = {(root, name) for oid, name in rows(connection, _FILLED, (list(roots),)) for root in roots[oid]}
     columns: dict[int, list[ColumnBinding]] = defaultdict(list)
     for oid, number, name, type_oid, modifier, version, is_deterministic in rows(connection, _COLUMNS, wanted):
         fills = (oid, name) in filled

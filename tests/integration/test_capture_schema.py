@@ -468,3 +468,18 @@ def test_partition_that_is_sent_again_under_an_earlier_name_does_not_join(rig: C
     emptied = ["truncate_partition"] * 2
     rig.wait(lambda: rig.operations("after") == [*emptied, "insert", "insert"], "the last row")
     assert rig.registry()["after"].removed_at is None
+
+
+def test_default_of_a_new_column_ends_shapes_on_a_partition_and_on_its_root(rig: CaptureRig) -> None:
+    """Both tables are compared with the catalog at once, and old rows of the partition are rows of both."""
+    rig.server.execute(
+        "CREATE TABLE events (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE events_a PARTITION OF events FOR VALUES FROM (0) TO (10)",
+    )
+    rig.define(shape("root", "public.events"), shape("leaf", "public.events_a"))
+    rig.start()
+    rig.wait(lambda: {"root", "leaf"} <= rig.registry().keys(), "both shapes")
+    rig.server.execute("INSERT INTO events VALUES (1)", "ALTER TABLE events ADD n int DEFAULT 17")
+    rig.wait(lambda: {"root", "leaf"} <= rig.removals().keys(), "the end of both shapes")
+    for entry in rig.registry().values():
+        assert "column n was added" in (entry.ended_because or "")
