@@ -14,7 +14,7 @@ from tests.support.controlled_capture import ControlledCapture
 from tests.support.schema_history import TABLES
 from tests.support.schema_judge import PlayedShape, SchemaJudge
 from tests.support.schema_sessions import HistorySessions
-from tests.support.schema_statements import LISTED, PART, SELECTING, WHERE, played_kinds
+from tests.support.schema_statements import KINDS, LISTED, PART, SELECTING, WHERE
 
 _PAUSE_S: Final = 0.01
 _PROGRESS_S: Final = 40.0
@@ -77,9 +77,9 @@ class PlayedFile:
         self._judge.read()
         live = {(each.table, each.kind) for each in self.shapes.values() if self.is_live(each)}
         tables = [f"t{number}" for number in range(TABLES)]
-        parts = [f"{table}{PART.get(kind, '')}" for table in tables for kind in played_kinds()]
+        parts = [f"{table}{PART.get(kind, '')}" for table in tables for kind in KINDS]
         fit = dict(rows(self._sessions.main, _FIT, (parts,)))
-        for table, kind in product(tables, played_kinds()):
+        for table, kind in product(tables, KINDS):
             is_full = fit.get(f"{table}{PART.get(kind, '')}")
             if (table, kind) not in live and is_full is not None and (kind != "text" or is_full):
                 shape_id = f"{table}-{kind}-{self._defined}"

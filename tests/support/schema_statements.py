@@ -4,7 +4,6 @@
 without such a change is a failure, too.
 """
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -49,17 +48,6 @@ EVERY: Final[frozenset[Kind]] = frozenset(KINDS)
 KEYED: Final[frozenset[Kind]] = frozenset({"all", "listed", "low", "chosen"})
 SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
 NONE: Final[frozenset[Kind]] = frozenset()
-_HELD_KINDS: Final[dict[str, str]] = {"leaf": "A3", "branch": "A3"}
-
-
-def is_played(held: str) -> bool:
-    """Whether something is played: all but what is held back until capture keeps the rule, unless it is asked for."""
-    return not held or held in os.environ.get("FLUSHTRACKER_SCHEMA_HELD", "").split(",")
-
-
-def played_kinds() -> list[Kind]:
-    """The kinds of shapes that are defined."""
-    return [kind for kind in KINDS if is_played(_HELD_KINDS.get(kind, ""))]
 
 
 _OF_ROWS: Final = ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
@@ -80,7 +68,6 @@ class Change:
     since: int = 0
     table: str = ""
     template: str = ""
-    held: str = ""
 
     @property
     def changes_schema(self) -> bool:
@@ -106,7 +93,7 @@ class Change:
         return any(text.startswith(("TRUNCATE", "VACUUM FULL", "CLUSTER")) for text in self.statements)
 
     def suits(self, name: str, version: int) -> bool:
-        return (not self.only or name in self.only) and version >= self.since and is_played(self.held)
+        return (not self.only or name in self.only) and version >= self.since
 
     def on(self, table: str, number: int) -> "Change":
         """The change of one table."""
@@ -189,12 +176,10 @@ def each(
     only: Iterable[str] = (),
     *,
     since: int = 0,
-    held: str = "",
 ) -> tuple[Change, ...]:
     """A change for each of the statements, or of the statements that belong together."""
     return tuple(
-        Change((one,) if isinstance(one, str) else one, keeps, frozenset(only), since=since, held=held)
-        for one in statements
+        Change((one,) if isinstance(one, str) else one, keeps, frozenset(only), since=since) for one in statements
     )
 
 
