@@ -25,7 +25,7 @@ _flush: Final = re.compile(
 
 # `\2` is the fragment's LSN.
 _fragment: Final = re.compile(
-    rf'\{{"v":1,"source":{_NAME},"xid":{_UNUSED},"lsn":{_NUMBER},'
+    rf'\{{"v":[12],"source":{_NAME},"xid":{_UNUSED},"lsn":{_NUMBER},'
     rf'"follows":\{{"tx_offset":(-1|0|[1-9][0-9]{{0,17}}),"op_offset":{_NUMBER}\}},'
     rf'"last_log_offset":\{{"tx_offset":\2,"op_offset":{_NUMBER}\}},'
     rf'"start":(true|false),"has_begin":(?:true|false),"commit":(?:null|({_COMMIT})),"shapes":\[(.*)\]\}}'

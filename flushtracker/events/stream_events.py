@@ -25,7 +25,7 @@ from flushtracker.events.strict_json import (
 )
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.shape_list import lists_in_order
+from flushtracker.wal.shape_list import is_list, lists_in_order
 from flushtracker.wal.value import value
 
 _OPERATIONS: Final[dict[str, Operation]] = {
@@ -37,6 +37,8 @@ _OPERATIONS: Final[dict[str, Operation]] = {
 }
 _PARTITIONS_VERSION: Final = 2
 """Of shape changes that truncate a partition."""
+_LISTS_VERSION: Final = 2
+"""Of list parts, past which an earlier tracker would take a resend in other parts as done."""
 
 
 @value(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class FragmentEvent:
         ]
         return dump_event(
             self.source,
+            version=_LISTS_VERSION if is_list(self.last_log_offset.op_offset) else VERSION,
             xid=self.xid,
             lsn=self.lsn,
             follows=offset_json(self.follows),
@@ -86,7 +89,7 @@ class FragmentEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "FragmentEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "fragment")
+        fields = load_event(text, "fragment", _LISTS_VERSION)
         lsn = integer_field(fields, "lsn", 0)
         event = cls(
             source=name_field(fields, "source"),

@@ -182,12 +182,12 @@ def test_event_of_a_newer_version_stops_the_job_until_it_is_upgraded(
     job.write([source.transaction(3000, "users"), source.flushed("users", 3000)])
     file = tmp_path / stream / "000001.jsonl"
     readable = file.read_text()
-    file.write_text(readable.replace('"v":1', '"v":2'))
+    file.write_text(readable.replace('"v":1', '"v":3'))
     message = _stop_message(job, spark, NewerEventError)
-    what = "fragment" if stream == FRAGMENTS else "flush notification"
+    what, versions = ("fragment", "1 to 2") if stream == FRAGMENTS else ("flush notification", "1")
     assert message == (
-        f"file:{file}: {what} has v 2, this program reads v 1; upgrade this program, then start it again on its "
-        f"checkpoint"
+        f"file:{file}: {what} has v 3, this program reads v {versions}; upgrade this program, then start it again on "
+        f"its checkpoint"
     )
     assert job.ack_lsns(source.name) == {0: 1998}
     assert not (tmp_path / "dead_letters").exists()

@@ -10,7 +10,7 @@ from tests.support.ack_rows import AckRows
 from tests.support.sample_source import SampleSource
 from tests.support.simulated_job import Record, SimulatedJob, Unreadable
 
-NEWER = '{"v":2,"source":"7301/1/shapes","up_to":[2000,0]}'
+NEWER = '{"v":3,"source":"7301/1/shapes","up_to":[2000,0]}'
 
 
 @pytest.mark.parametrize("is_fragment", [False, True])
@@ -23,7 +23,8 @@ def test_an_event_of_a_newer_version_stops_the_job_and_is_not_consumed(*, is_fra
     batch: list[Record] = [*malformed, Unreadable(NEWER, is_fragment=is_fragment), source.flushed("users", 2000)]
     Random(3).shuffle(batch)  # noqa: S311  reproducible
     what = "fragment" if is_fragment else "flush notification"
-    message = rf"^a.jsonl:1: {what} has v 2, this program reads v 1; upgrade this program, then start it again"
+    readable = "1 to 2" if is_fragment else "1"
+    message = rf"^a.jsonl:1: {what} has v 3, this program reads v {readable}; upgrade this program, then start it again"
     with pytest.raises(NewerEventError, match=message):
         job.run_batch(batch)
     assert (job.checkpoint, job.ack_lsn(source.name), job.dead_letters.count) == (before, 1998, 0)
@@ -36,7 +37,7 @@ def test_an_event_of_a_newer_version_stops_the_job_and_is_not_consumed(*, is_fra
 @pytest.mark.parametrize("version", ["0", "-1", "2.0", '"2"', "true", "null", "[2]"])
 def test_only_a_greater_number_is_a_newer_version(version: str) -> None:
     """Anything else is malformed: a flush becomes a dead letter."""
-    text = NEWER.replace('"v":2', f'"v":{version}')
+    text = NEWER.replace('"v":3', f'"v":{version}')
     for read in (FragmentEvent.from_json, FlushNotification.from_json):
         with pytest.raises(DecodeError) as caught:
             read(text)

@@ -219,7 +219,7 @@ def test_anything_but_an_event_is_refused(
 ) -> None:
     """It is not JSON, not an object, or not of this version."""
     assert event
-    # Shape changes have two versions.
+    # Fragments and shape changes have two versions.
     with pytest.raises(DecodeError, match=f"{re.escape(message)}( to 2)?$"):
         read(text)
 
