@@ -1,5 +1,7 @@
 """The replication slot and the publication: read, check and create them."""
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +12,11 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 
+logger = logging.getLogger(__name__)
+
 PLUGIN: Final = "pgoutput"
+_KEEPS_ADDED_TABLES: Final[Mapping[int, int]] = {14: 18, 15: 13, 16: 9, 17: 5}
+"""By major version, the first minor one whose decoder learns of a changed publication inside a transaction, too."""
 # The columns depend on the server's version; as JSON, missing ones are no error.
 _SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
 # A standby's slot retains what it has received, and decodes what it has replayed.
@@ -50,6 +56,13 @@ def check_server(connection: Connection) -> None:
     ((role, may_replicate),) = rows(connection, f"SELECT current_user, ({_MAY_REPLICATE})")
     if not may_replicate:
         raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role, connection)} REPLICATION")
+    major, minor = divmod(connection.server_version, 10_000)
+    if minor < _KEEPS_ADDED_TABLES.get(major, 0):
+        logger.warning(
+            "server may omit changes of a table that is added to the publication while it is changed "
+            "server_version=%d.%d upgrade_to=%d.%d",
+            *(major, minor, major, _KEEPS_ADDED_TABLES[major]),
+        )
 
 
 def check_publication(connection: Connection, publication: str) -> str:

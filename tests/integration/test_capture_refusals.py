@@ -1,11 +1,14 @@
 """What keeps capture from starting, or stops it: each case gives one message that states what to do."""
 
 from collections.abc import Callable
+from contextlib import closing
 from time import sleep
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
+from flushtracker.postgres.slot import check_server
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 
 
@@ -178,3 +181,14 @@ def test_a_shapes_file_may_remove_as_many_shapes_as_it_says(rig: CaptureRig) -> 
     rig.wait(lambda: len(rig.removals()) == len(SHAPES), "the removals")
     capture.stop()
     assert live(rig) == set()
+
+
+@pytest.mark.parametrize(("version", "is_warned"), [(150012, True), (150013, False), (170004, True), (180000, False)])
+def test_a_server_that_may_omit_changes_of_added_tables_is_warned_of(
+    rig: CaptureRig, caplog: pytest.LogCaptureFixture, version: int, *, is_warned: bool
+) -> None:
+    """Such a server cannot be had here: its version is the only thing that is not real."""
+    with closing(rig.server.connect()) as connection:
+        older = Mock(wraps=connection, server_version=version)
+        check_server(older)
+    assert ("server may omit changes of a table" in caplog.text) is is_warned
