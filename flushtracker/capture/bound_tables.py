@@ -47,8 +47,8 @@ class Tables(Transactions, PublishedTables, Protocol):
     def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
         """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
 
-    def has_rows(self, oid: int) -> bool:
-        """Whether a table has, or has had, rows; never ``False`` for one that was attached with rows in it."""
+    def empty_at(self, oid: int) -> int | None:
+        """The end of the WAL, flushed or not, at a moment when the table was empty; ``None``: it has or had rows."""
 
     def emit_transaction(self) -> None:
         """Have the server send a transaction that commits from now on; a standby may do nothing."""
@@ -186,14 +186,15 @@ class BoundTables:
     def without_empty_arrivals(self, now: TableBinding) -> TableBinding:
         """``now``, in which each new partition that is empty counts as attached without rows."""
         bound, known = self[now.oid], self._tables[now.oid].partitions
-        partitions = tuple(
-            replace(partition, may_have_rows=self._server.has_rows(partition.oid))
-            if partition.oid not in known
-            and (partition.may_have_rows or not set(partition.published_by) & set(bound.published_by))
-            else partition
-            for partition in now.partitions
-        )
-        return replace(now, partitions=partitions)
+        partitions = []
+        for partition in now.partitions:
+            is_published = set(partition.published_by) & set(bound.published_by)
+            if partition.oid not in known and (partition.may_have_rows or not is_published):
+                empty_at = self._server.empty_at(partition.oid)
+                partitions.append(replace(partition, may_have_rows=empty_at is None, empty_at=empty_at))
+            else:
+                partitions.append(partition)
+        return replace(now, partitions=tuple(partitions))
 
     def returned(self, now: TableBinding) -> list[TableName]:
         """The partitions that ``now`` has again, although what shapes get may still depend on that they had left."""
@@ -252,6 +253,15 @@ class BoundTables:
         known = {**({} if table is None else table.entries), **{entry.binding.oid: entry for entry in changed}}
         return entries, _BoundTable(base, known, None if table is None else table.read_at)
 
+    def is_unclear(self, table: int, partition: int, lsn: int) -> bool:
+        """Whether the transaction that commits at ``lsn`` may have changed a partition before it was the table's.
+
+        The partition was a table of its own, and its rows were gone by the time it was found. If the transaction has
+        changed it earlier than that, its rows were removed again: most likely it is from before the ATTACH.
+        """
+        entry = self._tables[table].entries.get(partition)
+        return entry is not None and entry.joined is None and entry.empty_at is not None and lsn < entry.empty_at
+
     def join(self, table: int, partition: int, lsn: int) -> bool:
         """Route changes of a partition as the table's from the transaction that commits at ``lsn`` on.
 
@@ -274,7 +284,9 @@ class BoundTables:
             known = table.partitions.get(partition.oid)
             if known != partition:
                 joined = None if known is None else table.joined(partition.oid)
-                changed.append(PartitionEntry(self._source, now.oid, partition, joined))
+                entry = table.entries.get(partition.oid)
+                empty_at = partition.empty_at if known is None or entry is None else entry.empty_at
+                changed.append(PartitionEntry(self._source, now.oid, partition, joined, empty_at=empty_at))
         left = table.partitions.keys() - {partition.oid for partition in now.partitions}
         left_at = self._server.wal_end() if left else None
         for oid in sorted(left):

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from flushtracker.capture.bound_tables import Tables
+from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
@@ -38,6 +39,7 @@ class CapturedSource:
         self.stuck_ack = StuckAck()
         self.outbox = Outbox(publisher, topics, self._handle_published, limit)
         self.subscriptions: Subscriptions | None = None
+        self._delayed = DelayedShapes()
         self._has_begun = False
         self._published_lsn = -1
 
@@ -94,7 +96,9 @@ class CapturedSource:
         """
         subscriptions = self.subscriptions
         if subscriptions is None:
-            subscriptions = Subscriptions(self.name, self._prior.entries, self.outbox, tables, confirmed_lsn)
+            subscriptions = Subscriptions(
+                self.name, self._prior.entries, self.outbox, tables, confirmed_lsn, self._delayed
+            )
         else:
             subscriptions.connect(tables, confirmed_lsn)
         subscriptions.check_routing()

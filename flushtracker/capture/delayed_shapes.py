@@ -6,7 +6,7 @@ after their commits.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,11 @@ class DelayedShapes:
 
     def __init__(self) -> None:
         self._delays: dict[str, _Delay] = {}
+
+    @property
+    def shape_ids(self) -> Set[str]:
+        """The shapes that are delayed."""
+        return self._delays.keys()
 
     def connect(self, server: PublishedTables) -> None:
         """Continue over a new connection."""

@@ -65,10 +65,14 @@ class ShapesFileReader:
         self._applied = content
         return shapes
 
-    def apply_file(self, apply: Callable[[Iterable[ShapeDefinition], int], None], *, again: bool = False) -> None:
+    def apply_file(
+        self,
+        apply: Callable[[Iterable[ShapeDefinition], int], None],
+        add_delayed: Callable[[Iterable[ShapeDefinition]], None] | None = None,
+    ) -> None:
         """Check the file, and pass its definitions and ``allow_removing`` to ``apply`` once a change is steady.
 
-        With ``again``, also if it has not changed.
+        If it has not changed, pass the definitions to ``add_delayed``, if that is given.
 
         Raises:
             PostgresUnavailableError: ``apply`` could not reach the server; the file counts as not applied.
@@ -76,7 +80,7 @@ class ShapesFileReader:
         content = self._content()
         is_steady = self._is_steady(content)
         is_applied = content == self._applied
-        if is_applied and not again:
+        if is_applied and add_delayed is None:
             self._last_error = ""
             return
         if not is_steady and not is_applied:
@@ -92,7 +96,10 @@ class ShapesFileReader:
             if self._content() != content:
                 # It changed between the hash and the reading.
                 return
-            apply(shapes.definitions, shapes.allow_removing)
+            if is_applied and add_delayed is not None:
+                add_delayed(shapes.definitions)
+            else:
+                apply(shapes.definitions, shapes.allow_removing)
             self._applied, self._last_error = content, ""
         except PostgresUnavailableError:
             raise

@@ -55,10 +55,18 @@ class Subscriptions:
     """The shapes of one source. After a reconnect, call :meth:`connect` and then :meth:`check_tables`.
 
     ``confirmed_lsn`` is the slot's: where shapes may start until the source has begun. The caller reports what arrives
-    to ``starts``.
+    to ``starts``. ``delayed`` outlives this object where the process reads the registry again.
     """
 
-    def __init__(self, source: str, entries: SourceEntries, outbox: Outbox, tables: Tables, confirmed_lsn: int) -> None:
+    def __init__(
+        self,
+        source: str,
+        entries: SourceEntries,
+        outbox: Outbox,
+        tables: Tables,
+        confirmed_lsn: int,
+        delayed: DelayedShapes | None = None,
+    ) -> None:
         self.router = EventRouter(by_oid=True)
         self._source = source
         self._outbox = outbox
@@ -73,7 +81,7 @@ class Subscriptions:
         self._registry = ShapeRegistry(entries.shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
-        self._delayed = DelayedShapes()
+        self._delayed = DelayedShapes() if delayed is None else delayed
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
         # The previous process may have been killed after it published the entry, and before this. Once the slot is
@@ -113,7 +121,7 @@ class Subscriptions:
     def apply_definitions(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> None:
         """Add, update and remove shapes to match ``definitions``; if one is refused, nothing changes.
 
-        Some may be delayed: call it again when :meth:`can_add_delayed`.
+        Some may be delayed: call :meth:`add_delayed` when :meth:`can_add_delayed`.
 
         Raises:
             ShapeError: a definition is refused, or too many shapes would be removed.
@@ -148,8 +156,14 @@ class Subscriptions:
             self._wait_for_starts(added)
         self._arrange_layers()
 
+    def add_delayed(self, definitions: Iterable[ShapeDefinition]) -> None:
+        """Of definitions that were applied, add the delayed ones; what another process has changed since stays so."""
+        live = {entry.definition.id: entry.definition for entry in self._registry.live}
+        delayed = [each for each in definitions if each.id in self._delayed.shape_ids and each.id not in live]
+        self.apply_definitions([*live.values(), *delayed])
+
     def can_add_delayed(self) -> bool:
-        """Whether what a delayed shape waits for has ended, so that its definition should be applied again."""
+        """Whether what a delayed shape waits for has ended."""
         return self._delayed.is_any_ready()
 
     def check_starts(self, now_s: float) -> None:
@@ -258,9 +272,18 @@ class Subscriptions:
         live = self._registry.table_oids
         self._check(table for table in live & oids if not self._bound.has_seen(table, transaction.xid))
         for table in sorted(live & oids):
-            if self._bound.join(table, oid, transaction.lsn):
+            if self._bound.is_unclear(table, oid, transaction.lsn):
+                self._end_unclear(table, relation, transaction)
+            elif self._bound.join(table, oid, transaction.lsn):
                 logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
             self._end_conflicting(table, relation, transaction)
+
+    def _end_unclear(self, table: int, partition: Relation, transaction: TransactionIdentity) -> None:
+        """End the shapes on a table for which it is not known whether ``transaction`` changed its partition as such."""
+        name, root = ".".join(partition.table), ".".join(self._bound[table].table)
+        reason = f"partition {name} was changed by {transaction}, before or after it was attached to {root}"
+        live = [each for each in self._registry.live_on(table) if each.starts_after.tx_offset < transaction.lsn]
+        self.end_shapes({entry.definition.id: reason for entry in live})
 
     def _end_conflicting(self, table: int, relation: Relation, transaction: TransactionIdentity) -> None:
         """End the shapes on a table that rows of ``relation`` do not fit, which is the table or a partition of it."""

@@ -109,7 +109,9 @@ class PartitionEntry:
     ``joined``: the commit LSN of the first transaction that changed the partition, before which it had no rows; 0 if it
     may have had rows from the start; ``None`` if nothing has changed it yet. ``left_at``: the end of the WAL when it
     was found to be dropped or detached. ``lost_with``: the commit LSN of the first transaction from there on, with
-    which the table's shapes lose its rows; ``None`` if that has yet to arrive.
+    which the table's shapes lose its rows; ``None`` if that has yet to arrive. ``empty_at``: the end of the WAL when it
+    was found to be empty, if it was a table of its own before: whether an earlier transaction has changed it as the
+    table's partition is not known.
     """
 
     source: str
@@ -118,10 +120,11 @@ class PartitionEntry:
     joined: int | None
     left_at: int | None = None
     lost_with: int | None = None
+    empty_at: int | None = None
 
     def to_json(self) -> str:
-        # Only the entry of a partition that has left has the key.
         lost_with = {} if self.lost_with is None else {"lost_with": self.lost_with}
+        empty_at = {} if self.empty_at is None else {"empty_at": self.empty_at}
         return dump_event(
             self.source,
             version=_PARTITIONS_VERSION,
@@ -131,6 +134,7 @@ class PartitionEntry:
             joined=self.joined,
             left_at=self.left_at,
             **lost_with,
+            **empty_at,
         )
 
 
@@ -188,6 +192,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             joined=_optional_integer(fields, "joined", 0),
             left_at=_optional_integer(fields, "left_at", 0),
             lost_with=_optional_integer({"lost_with": None, **fields}, "lost_with", 0),
+            empty_at=_optional_integer({"empty_at": None, **fields}, "empty_at", 0),
         )
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":

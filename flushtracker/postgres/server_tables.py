@@ -16,6 +16,10 @@ from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
+_EMPTY_AT: Final = """
+SELECT coalesce(pg_relation_size(%s::oid::regclass), 1),
+  CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+"""
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
@@ -171,10 +175,13 @@ class ServerTables:
         """The tables with these OIDs as they are now; one that was dropped is left out. Locks no table."""
         return read_bindings(self._connection, self._publication, oids)
 
-    def has_rows(self, oid: int) -> bool:
-        """Whether the table's file has anything in it. This locks the table, in the weakest mode."""
-        ((size,),) = rows(self._connection, "SELECT coalesce(pg_relation_size(%s::oid::regclass), 1)", (oid,))
-        return bool(size)
+    def empty_at(self, oid: int) -> int | None:
+        """The end of the WAL, flushed or not, at a moment when the table's file had nothing in it; else ``None``.
+
+        This locks the table, in the weakest mode.
+        """
+        ((size, wal_end),) = rows(self._connection, _EMPTY_AT, (oid,))
+        return None if size else parse_lsn(wal_end)
 
     def emit_transaction(self) -> None:
         """Commit a transaction that changes nothing, and that the server sends; a standby cannot."""

@@ -264,7 +264,7 @@ class EventRouter:
             shapes = 0
             if change.relation is not relation:
                 relation = change.relation
-                routes = self._tables.routes(change)
+                routes = self._tables.routes(change, fragment.lsn)
             for route in routes:
                 for candidate in route.index.candidates(change, fragment.lsn):
                     if candidate.shape_id in failures:

@@ -98,19 +98,23 @@ class RoutedTables:
         if table in self._tables:
             self._tables[table].forget(partition)
 
-    def routes(self, change: Change) -> list[Route]:
-        """The tables with shapes that changes such as ``change`` concern, each with its index for them."""
+    def routes(self, change: Change, lsn: int) -> list[Route]:
+        """The tables with shapes that changes such as ``change`` concern, each with its index for them.
+
+        Changes of a partition that commit, at ``lsn``, before it joined a table are not changes of that table.
+        """
         relation = change.relation
         key = relation.relation_id if self._by_oid else relation.table
-        concerned = self._concerned(key)
+        concerned = self._concerned(key, lsn)
         if isinstance(change, Truncate) and change.lost_by is not None:
             shapes = self._tables.get(change.lost_by)
             concerned = iter([] if shapes is None else [(change.lost_by, shapes)])
         return [Route(table, key, shapes.index_for(relation)) for table, shapes in concerned]
 
-    def _concerned(self, key: TableKey) -> Iterator[tuple[TableKey, TableShapes]]:
+    def _concerned(self, key: TableKey, lsn: int | None = None) -> Iterator[tuple[TableKey, TableShapes]]:
+        """The tables with shapes that ``key`` is or is a partition of, at ``lsn`` or ever."""
         for table in (key, *self.partitions.tables_of(key)):
-            if table in self._tables:
+            if table in self._tables and (lsn is None or table == key or self.partitions.of(table)[key] <= lsn):
                 yield table, self._tables[table]
 
     def check_invariants(self) -> set[tuple[TableKey, str]]:

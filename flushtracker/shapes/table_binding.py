@@ -50,6 +50,7 @@ class PartitionBinding:
     detached and attached again. ``may_have_rows``: it was attached with rows in it, which were never sent as the
     root's. ``schema_since``: the transaction that put it into its schema. ``toast`` is the OID of its TOAST table, 0
     without one; ``None`` in entries of earlier releases. ``is_truncated``: ``storage`` is that of a TRUNCATE.
+    ``empty_at``: the end of the WAL when it was found to be empty, if it was a table of its own before.
     """
 
     oid: int
@@ -63,6 +64,7 @@ class PartitionBinding:
     may_have_rows: bool = field(default=False, compare=False)
     toast: int | None = None
     is_truncated: bool = field(default=False, compare=False)
+    empty_at: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

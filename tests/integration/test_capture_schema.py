@@ -288,6 +288,18 @@ STORIES: Final = (
         create=_PARTITIONED,
     ),
     Story(
+        "table attached as a partition after its rows were removed",
+        (
+            "CREATE TABLE {t}_c (id int PRIMARY KEY, v text)",
+            "INSERT INTO {t}_c VALUES (21, 'c')",
+            "UPDATE {t}_c SET v = 'd'",
+            "TRUNCATE {t}_c",
+            "ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (20) TO (30)",
+        ),
+        "before or after it was attached",
+        create=_PARTITIONED,
+    ),
+    Story(
         "new partition",
         ("CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)", "INSERT INTO {t} VALUES (21, 'c')"),
         None,

@@ -109,7 +109,7 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
         PLAIN,
         TABLE,
         PARTITION,
-        replace(PARTITION, joined=None, left_at=7, lost_with=9),
+        replace(PARTITION, joined=None, left_at=7, lost_with=9, empty_at=8),
     ]
     entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe", 2)]
     while True:

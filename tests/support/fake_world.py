@@ -217,7 +217,7 @@ class FakeWorld:
         assert set(oids) <= {USERS_OID}
         return dict.fromkeys(oids, USERS)
 
-    def has_rows(self, oid: int) -> bool:
+    def empty_at(self, oid: int) -> int | None:
         raise AssertionError(oid)
 
     def require_open(self) -> None:

@@ -117,8 +117,8 @@ class PartitionedServer:
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         return dict.fromkeys(oids, replace(_TABLE, partitions=tuple(leaf.binding for leaf in self.partitions)))
 
-    def has_rows(self, oid: int) -> bool:
-        return bool(self.leaves[oid].rows)
+    def empty_at(self, oid: int) -> int | None:
+        return None if self.leaves[oid].rows else self.wal_end()
 
     def check_publication(self) -> str:
         return "1/1"

@@ -43,8 +43,9 @@ class World:
         made = relation(name, self.rng.choice(_LAYOUTS))
         self.relations[oid] = replace(made, relation_id=oid, schema=schema)
 
-    def tables_of(self, oid: int) -> set[int]:
-        return {oid, *(table for table, leaves in self.parts.items() if oid in leaves)}
+    def tables_of(self, oid: int, lsn: int) -> set[int]:
+        """The tables that a change of ``oid`` concerns, which commits at ``lsn``."""
+        return {oid, *(table for table, leaves in self.parts.items() if leaves.get(oid, lsn + 1) <= lsn)}
 
     def expected(self, fragment: TransactionFragment) -> dict[str, list[tuple[str, int]]] | str:
         """What each shape gets, as operations with their offsets; or the shape that ends, by a partial TRUNCATE."""
@@ -56,7 +57,7 @@ class World:
             leaves = {leaf for leaf, joined in self.parts.get(table, {}).items() if joined <= fragment.lsn}
             for change in fragment.changes:
                 oid = change.relation.relation_id
-                if table not in self.tables_of(oid) or (day is not None and not _has_day(change, day)):
+                if table not in self.tables_of(oid, fragment.lsn) or (day is not None and not _has_day(change, day)):
                     continue
                 if not isinstance(change, Truncate):
                     empty.discard(oid)

@@ -244,6 +244,7 @@ def test_a_partition_that_returns_before_it_was_lost_ends_the_shapes() -> None:
     play.confirmed_lsn = play.server.wal_end()
     play.connect()
     play.server.truncate(old)
+    play.settle()
     play.server.attach(old)
     play.settle()
     play.insert(old)

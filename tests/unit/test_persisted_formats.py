@@ -357,6 +357,9 @@ def test_partition_entry_is_read_and_written_unchanged() -> None:
     entry = PartitionEntry("s", 7, partition, 150)
     assert parse_registry_entry(PARTITION_ENTRY) == entry
     assert entry.to_json() == PARTITION_ENTRY
+    assert "empty_at" not in PARTITION_ENTRY, "most entries have no such key"
+    empty = replace(entry, empty_at=150)
+    assert empty.to_json() == PARTITION_ENTRY.replace('"left_at":null', '"left_at":null,"empty_at":150')
     lost = replace(entry, left_at=160, lost_with=170)
     assert lost.to_json() == PARTITION_ENTRY.replace('"left_at":null', '"left_at":160,"lost_with":170')
     assert parse_registry_entry(lost.to_json()) == lost

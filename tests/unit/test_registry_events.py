@@ -81,6 +81,7 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
         *(FULL, PLAIN, TABLE, PARTITION, SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3)),
         replace(PARTITION, joined=None, left_at=7),
         replace(PARTITION, left_at=7, lost_with=9),
+        replace(PARTITION, joined=None, empty_at=7),
     ],
 )
 def test_an_entry_is_read_as_it_was_written(entry: RegistryEntry) -> None:

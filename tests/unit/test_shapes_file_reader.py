@@ -40,7 +40,7 @@ class Watched:
 
     def check(self, times: int = 1, *, again: bool = False) -> None:
         for _ in range(times):
-            self.reader.apply_file(self._apply, again=again)
+            self.reader.apply_file(self._apply, (lambda definitions: self._apply(definitions, 0)) if again else None)
 
     def _apply(self, definitions: Iterable[ShapeDefinition], allow_removing: int) -> None:
         assert allow_removing >= 0

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import pytest
+
+from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
@@ -71,6 +74,7 @@ class ScriptedTables:
         self.reads = 0
         self.xmax = 1_000_000
         self.standby = False
+        self.emptied_at: int | None = None
         self.open = frozenset[int]()
         self.written: dict[int, frozenset[int]] = {}
         self.flushes = 0
@@ -95,9 +99,9 @@ class ScriptedTables:
         self.reads += 1
         return dict.fromkeys(oids, self.table)
 
-    def has_rows(self, oid: int) -> bool:
+    def empty_at(self, oid: int) -> int | None:
         assert oid == partition(2).oid
-        return True
+        return self.emptied_at
 
     def check_publication(self) -> str:
         return "1/1"
@@ -142,11 +146,11 @@ class Source:
         self.resume(SourceEntries(), LSN)
         self.subscriptions.begin_source()
 
-    def resume(self, entries: SourceEntries, confirmed_lsn: int) -> None:
-        """Continue from these entries, as another process."""
+    def resume(self, entries: SourceEntries, confirmed_lsn: int, delayed: DelayedShapes | None = None) -> None:
+        """Continue from these entries, as another process, or as the same one with its delayed shapes."""
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
         self.outbox = Outbox(self.publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20))
-        self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.tables, confirmed_lsn)
+        self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.tables, confirmed_lsn, delayed)
 
     def define(self, *definitions: ShapeDefinition) -> None:
         self.subscriptions.apply_definitions(definitions, allow_removing=1)
@@ -333,6 +337,35 @@ def test_a_table_of_the_same_name_does_not_concern_the_shapes_of_another() -> No
     assert source.published("a").removed_at is None
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_change_from_before_its_table_was_attached_ends_the_shapes(*, is_restarted: bool) -> None:
+    """It was a table of its own, and empty when found: a change from before that may be the table's, or its own."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    arrived = replace(partition(2), may_have_rows=True)
+    source.tables.table, source.tables.emptied_at = replace(TABLE, partitions=(partition(1), arrived)), LSN + 700
+    source.subscriptions.check_tables()
+    if is_restarted:
+        source.resume(source.registered(), LSN)
+    source.subscriptions.handle_relation(relation(arrived), TransactionIdentity(LSN + 699, 700, "t"))
+    reason = source.published("a").ended_because
+    assert reason is not None
+    assert reason.startswith(f"partition public.t_2 was changed by transaction 700 at 0/{LSN + 699:X} (t), before or")
+    assert source.joined() == {71: 0}
+
+
+def test_an_attached_empty_table_joins_with_its_first_change_since() -> None:
+    """It was seen before its first row."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    arrived = replace(partition(2), may_have_rows=True)
+    source.tables.table, source.tables.emptied_at = replace(TABLE, partitions=(partition(1), arrived)), LSN + 700
+    source.subscriptions.check_tables()
+    source.subscriptions.handle_relation(relation(arrived), TransactionIdentity(LSN + 700, 700, "t"))
+    assert source.published("a").removed_at is None
+    assert source.joined() == {71: 0, 72: LSN + 700}
+
+
 def test_partitions_that_an_earlier_release_recorded_with_each_shape_are_taken_over() -> None:
     """Literal entries: one shape is older than partition 72, and neither has got a change of partition 73."""
     source = Source()
@@ -412,6 +445,24 @@ def test_a_start_that_was_invisible_is_waited_for_by_the_next_process() -> None:
     second.resume(first.subscriptions.entries, LSN + 500)
     second.subscriptions.check_starts(0.0)
     assert second.published("a") == replace(first.published("a"), starts_visible=True)
+
+
+def test_a_delayed_shape_is_not_forgotten_when_the_registry_is_read_again() -> None:
+    """Another process has changed the registry during a reconnect: what it has added stays, though not in this file."""
+    source, delayed = Source(), DelayedShapes()
+    source.resume(source.registered(), LSN, delayed)
+    source.tables.open = frozenset({700})
+    source.subscriptions.connect(source.tables, LSN)
+    source.tables.written = {ROOT: frozenset({700})}
+    source.define(ShapeDefinition("a", NAME))
+    source.tables.open, source.tables.written = frozenset(), {}
+    source.resume(source.registered(), LSN)
+    source.define(ShapeDefinition("other", NAME))
+    source.resume(source.registered(), LSN, delayed)
+    assert source.subscriptions.can_add_delayed()
+    source.subscriptions.add_delayed([ShapeDefinition("a", NAME)])
+    assert source.subscriptions.router.shape_ids == {"a", "other"}
+    assert not source.subscriptions.can_add_delayed()
 
 
 def test_a_delayed_shape_is_added_when_the_file_is_applied_again() -> None:
