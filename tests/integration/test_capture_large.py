@@ -56,6 +56,7 @@ def test_a_transaction_of_large_rows_goes_through(rig: CaptureRig) -> None:
     """100 rows of 800 kB fit into one fragment by their number, but its event would be over the topics' limit."""
     rig.define(shape("users"), shape("ids", columns=["id"]))
     capture = rig.start()
+    rig.wait(lambda: rig.registry().keys() == {"users", "ids"}, "the shapes")
     lsn = rig.commit_lsn("INSERT INTO users SELECT g, repeat(chr(96 + g % 20), 800000) FROM generate_series(1, 100) g")
     rig.wait_for_commits(lsn)
     capture.stop()

@@ -93,7 +93,7 @@ def test_the_broker_reports_every_setting_that_the_rules_need(config: KafkaConfi
     facts = TopicAdmin(config).facts(["fragments"])["fragments"]
     assert facts is not None
     faults = {role: topic_faults(role, facts, retention_ms=604_800_001) for role in ROLES}
-    assert [len(faults[role]) for role in ROLES] == [2, 1, 1, 2]
+    assert [len(faults[role]) for role in ROLES] == [1, 1, 1, 1]
     assert "unknown" not in str(faults)
 
 

@@ -63,7 +63,7 @@ def test_event_of_a_newer_version_asks_for_an_upgrade_and_not_for_its_deletion(
 ) -> None:
     """A release that knows the version reads it, so deleting the record would lose it."""
     _, event = next(samples(Random(7)))  # noqa: S311  a sample
-    newer = json.dumps({**json.loads(event), "v": 2}).encode()
+    newer = json.dumps({**json.loads(event), "v": 3}).encode()
     (row,) = handled([(stream, newer, "file 7")], NO_SHAPE)
     assert (row["kind"], row["report"]) == ("error", "NewerEventError")
     assert row["reason"].startswith("file 7: ")
@@ -81,7 +81,10 @@ def test_mutated_events_end_as_rows_or_as_one_decode_error_with_their_place() ->
         for row in rows:
             kinds[row["kind"]] = kinds.get(row["kind"], 0) + 1
             if row["kind"] == "error":
-                assert (len(rows), row["report"]) == (1, "DecodeError")
+                # A mutated version may be a greater one.
+                is_newer = row["report"] == "NewerEventError" and "this program reads v" in row["reason"]
+                assert len(rows) == 1
+                assert is_newer or row["report"] == "DecodeError"
                 assert row["reason"].isprintable()
     assert min(kinds.get(kind, 0) for kind in ("error", "shape", "entry", "log_row")) > 100, kinds
 
