@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from flushtracker.disk_sync import make_folder, sync
 from flushtracker.errors import ConfigError, FlushtrackerError
 
 _NAME: Final = re.compile(r"(?P<number>[0-9]{12,})\.jsonl", re.ASCII)
@@ -56,7 +57,7 @@ class StreamWriter:
         self._last_number = -1
         self._last_ms = 0
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
             files = stream_files(directory)
             if files:
                 self._last_number = max(_number(file) for file in files)
@@ -99,11 +100,7 @@ class StreamWriter:
             os.fsync(stream.fileno())
         hidden.rename(file)
         # The name is durable only when the directory is.
-        directory = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync(self.directory)
 
 
 def _number(file: Path) -> int:

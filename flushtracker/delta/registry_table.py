@@ -5,6 +5,7 @@ clock does. Only changed entries are appended, and few ever change, so the table
 """
 
 import logging
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.compaction import compact
+from flushtracker.delta.data_file import write_file
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import DecodeError, SinkError
@@ -33,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 COMPACT_EVERY: Final = 100
 """Versions of the table between two compactions."""
+
+_COMPACTED_BYTES: Final = 64 << 20
 
 SCHEMA: Final = pa.schema(
     [
@@ -95,13 +102,16 @@ class RegistryTable:
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, *, create: bool = False) -> None:
         """Open the table at ``uri``, or with ``create`` create it; raises ``SinkError`` if there is none."""
         self.uri = uri
+        self._options = dict(storage_options or {})
+        self._commits = Commits()
         self._folder = TableFolder("registry table", "sink.shapes", uri, storage_options)
         try:
             self._table = (
                 self._folder.open_or_create(SCHEMA, CONFIGURATION)
                 if create
-                else DeltaTable(uri, storage_options=dict(storage_options or {}))
+                else DeltaTable(uri, storage_options=self._options)
             )
+            self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
         except TableNotFoundError as error:
             raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
         except (DeltaError, OSError) as error:
@@ -177,7 +187,7 @@ class RegistryTable:
         table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
         before = self._table.version()
         try:
-            write_deltalake(self._table, table, mode="append")
+            self._commits.commit(self._table, [write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", table)])
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {self.uri} cannot be written: {storage_reason(error)}") from error
         if self._table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
@@ -187,9 +197,9 @@ class RegistryTable:
     def _compact(self) -> None:
         """Merge small files, and delete replaced ones past the retention; a failure only costs time later."""
         try:
-            self._table.optimize.compact()
+            compact(self._table, self._commits, self._options, _COMPACTED_BYTES)
             self._folder.delete_old_files(self._table)
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, pa.ArrowException) as error:
             logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
 
 

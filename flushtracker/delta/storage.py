@@ -1,18 +1,16 @@
-"""What all Delta tables share: rows by SQL, column checks, fencing tokens, and a storage error on one line.
+"""What all Delta tables share: rows by SQL, column checks, and a storage error on one line.
 
 Rows are read by the query engine of the deltalake package, not through a pyarrow dataset: a dataset calls back into
 Python from its own threads, and a program that exits at that moment aborts. Of 200 programs that read three rows and
 exited, 12 aborted on a busy machine; with the query engine none did.
 """
 
-import os
 import re
-import socket
 from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake import DeltaTable, QueryBuilder
 
 _NAME: Final = "rows"
 _REASON_LENGTH: Final = 400
@@ -57,16 +55,8 @@ def missing_columns(table: DeltaTable, names: Iterable[str]) -> str:
     return ", ".join(name for name in names if name not in columns)
 
 
-def commit_token(table: DeltaTable, app_id: str, version: int) -> None:
-    """Commit an app transaction without data, with the name of this process; raises ``DeltaError`` or ``OSError``."""
-    properties = CommitProperties(
-        {app_id: f"process {os.getpid()} on {socket.gethostname()}"}, app_transactions=[Transaction(app_id, version)]
-    )
-    table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-
-
 def committer(table: DeltaTable, app_id: str) -> str:
-    """The process that called :func:`commit_token` last, in parentheses; empty if the log has expired its name."""
+    """The process that made the last claim, in parentheses; empty if the log has expired its name."""
     name = next((commit[app_id] for commit in table.history() if app_id in commit), None)
     return "" if name is None else f" ({name})"
 

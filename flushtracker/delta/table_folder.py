@@ -16,14 +16,13 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
+from flushtracker.delta.commits import LOG_FOLDER, NO_HOOKS
 from flushtracker.errors import SinkError, listed, printable
 
 logger = logging.getLogger(__name__)
 
-LOG_FOLDER: Final = "_delta_log"
-
-_OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|append-\d{20}/.+", re.DOTALL)
-"""deltalake's and Spark's data files, those of a shape log's runs, and a batch's files before they are appended."""
+_OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|(?:append|snapshot)-[0-9a-f-]+/.+", re.DOTALL)
+"""deltalake's and Spark's data files, those of a shape log's runs, and Spark's before they are appended."""
 
 
 class TableFolder:
@@ -67,7 +66,7 @@ class TableFolder:
         unused = table.vacuum(dry_run=True, full=True, retention_hours=0, enforce_retention_duration=False)
         foreign = {path for path in unused if not _OURS.fullmatch(path)}
         if not foreign:
-            return len(table.vacuum(dry_run=False, full=True))
+            return len(table.vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS))
         self._log(sorted(foreign - self._logged))
         ours = [path for path in table.vacuum(dry_run=True, full=True) if _OURS.fullmatch(path)]
         # Slower: one request for each file, during which no other thread of this process runs.

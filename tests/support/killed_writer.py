@@ -10,7 +10,8 @@ import sys
 from typing import Final
 
 from flushtracker.cli import main
-from flushtracker.jobs.write.driver import RowFiles, WriteDriver
+from flushtracker.jobs.write.driver import WriteDriver
+from flushtracker.spark.row_files import RowFiles
 from tests.support.kill_points import KillPoints, arm
 
 POINTS: Final[KillPoints] = {

@@ -8,13 +8,15 @@ After each step: the log has each change once; each append is in offset order; n
 In the end the log is complete, chunks never go back, and the last notification of each shape is its end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 import pytest
+from deltalake import Transaction
 
+from flushtracker.delta.commits import Commits
 from flushtracker.delta.log.claim import LogClaim, LogRows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
@@ -90,10 +92,18 @@ class Log:
     def history(self) -> list[dict[str, str]]:
         return []
 
-    def create_write_transaction(self, *_arguments: Any, commit_properties: Any, **_options: Any) -> None:
-        (transaction,) = commit_properties.app_transactions
-        assert transaction.version > self.version
-        self.version = transaction.version
+
+class LogCommits(Commits):
+    """The commits to a log in memory."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def commit(self, table: Any, actions: Any, transactions: Iterable[Transaction] = (), **_options: Any) -> None:  # noqa: ARG002  its names are those of the real one
+        (transaction,) = transactions
+        assert transaction.version > self._log.version
+        self._log.version = transaction.version
 
 
 class Claim(LogClaim):
@@ -101,6 +111,7 @@ class Claim(LogClaim):
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)  # type: ignore[arg-type]
+        self._commits = LogCommits(log)
         self.log = log
 
     def _reaches(self, _source: str, shape_id: str, offset: LogOffset) -> bool:

@@ -30,16 +30,19 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
 
 ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "process": frozenset({"errors"}),
-    "event_files": frozenset({"errors"}),
+    "disk_sync": frozenset(),
+    "event_files": frozenset({"disk_sync", "errors"}),
     "jvm": frozenset({"errors"}),
-    "delta": frozenset({"errors", "events", "shapes"}),
+    "delta": frozenset({"config", "disk_sync", "errors", "events", "shapes"}),
     "delta.acks": frozenset({"delta", "errors", "wal"}),
     "delta.log": frozenset({"delta", "errors", "events", "shape_log", "shapes", "wal"}),
     "tls": frozenset(),
     "postgres": frozenset({"errors", "shapes", "status", "tls", "wal"}),
     "kafka": frozenset({"config", "errors", "events", "tls", "wal"}),
     "monitoring": frozenset({"config", "errors", "process", "status"}),
-    "spark": frozenset({"config", "delta.log", "errors", "jvm", "kafka", "process", "shape_log", "shapes", "wal"}),
+    "spark": frozenset(
+        {"config", "delta", "delta.log", "errors", "jvm", "kafka", "process", "shape_log", "shapes", "wal"}
+    ),
 }
 """Each wraps one outside system. What it imports besides pure rooms is below it: Spark reads the tables of Delta."""
 
@@ -52,7 +55,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),
     "operate.report": frozenset({*PURE, "delta.acks", "event_files"}),
-    "operate.shapes": frozenset({*PURE, "capture", "kafka"}),
+    "operate.shapes": frozenset({*PURE, "capture", "disk_sync", "kafka"}),
     "operate.status": frozenset({*PURE, "capture", "delta.acks", "monitoring", "postgres", "process"}),
     "recordings": frozenset({*PURE, "delta.log", "event_files", "kafka", "process"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
+from flushtracker.delta.commits import Commits
 from flushtracker.delta.log import snapshots
 from flushtracker.delta.log import table as shape_log
 from flushtracker.delta.log import upkeep as shape_log_upkeep
@@ -173,27 +174,32 @@ def test_reader_in_the_middle_keeps_its_version(log: str) -> None:
     assert row_keys(log) == before
 
 
+class _InterruptedCommits(Commits):
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        super().__init__()
+        self._interrupt = interrupt
+
+    def commit(self, *arguments: Any, **named: Any) -> None:
+        self._interrupt()
+        super().commit(*arguments, **named)
+
+
 class _Interrupted(LogFiles):
     """Calls ``meanwhile`` once: when the new files are written, or between the check and the commit."""
 
     def __init__(self, log: str, meanwhile: Callable[[], object], *, checked: bool) -> None:
         super().__init__(DeltaTable(log), {})
-        self._meanwhile, self._checked, self._has_written, self._is_done = meanwhile, checked, False, False
+        self._meanwhile, self._checked, self._is_done = meanwhile, checked, False
+        if checked:
+            self._commits = _InterruptedCommits(self.interrupt)
 
     def write(self, rows: pa.Table, place: RunPart | None) -> AddAction:
         written = super().write(rows, place)
-        self._has_written = True
         if not self._checked:
-            self._interrupt()
+            self.interrupt()
         return written
 
-    def current(self) -> list[LogFile]:
-        found = super().current()
-        if self._checked and self._has_written:
-            self._interrupt()
-        return found
-
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
         if not self._is_done:
             self._is_done = True
             self._meanwhile()

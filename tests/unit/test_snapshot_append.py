@@ -46,7 +46,8 @@ def test_job_whose_jvm_is_lost_has_appended_nothing() -> None:
     """Its error is no Java exception; without it, the snapshot would be reported as taken."""
     spark: Any = LostJvm()
     snapshot = ShapeSnapshot(1, MvccSnapshot.parse("1:1:"), 1, 1)
-    job = AppendJob(spark, "log", ReadPlan({}, "1", 1, (), (), ()), snapshot, 1)
+    nothing: Any = None
+    job = AppendJob(spark, nothing, nothing, ReadPlan({}, "1", 1, (), (), ()), snapshot, 1)
     job.start()
     assert job.wait(10)
     with pytest.raises(Py4JNetworkError):

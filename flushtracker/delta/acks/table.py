@@ -10,23 +10,28 @@ version and ends; if both commit at the same moment, Delta refuses one of them.
 
 Every append adds a small file. The process that takes the table's version past a multiple of ``COMPACT_EVERY`` merges
 the small files, up to about 1 MiB each, and deletes data files that are not part of the table and past the retention.
-A log checkpoint every 100 commits lets the log's own files expire likewise.
+A log checkpoint every 100 commits lets the log's own files expire likewise (:mod:`flushtracker.delta.commits`).
 ``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
 """
 
 import logging
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
 from flushtracker.delta.acks.table_version import PROPERTY, VERSION, require_readable
-from flushtracker.delta.storage import commit_token, committer, missing_columns, storage_reason
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.compaction import compact
+from flushtracker.delta.data_file import write_file
+from flushtracker.delta.storage import committer, missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError, listed
 from flushtracker.wal.lsn import format_lsn
@@ -85,9 +90,11 @@ class AckTable:
         self.uri = uri
         self._options = dict(storage_options or {})
         self._fencing_token = 0
+        self._commits = Commits()
         self._folder = TableFolder("ack table", "sink.acks", uri, storage_options)
         try:
             self._table = self._folder.open_or_create(SCHEMA, CONFIGURATION)
+            self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
         require_readable(self._table, uri)
@@ -113,7 +120,7 @@ class AckTable:
         before = self._table.version()
         token = (self._table.transaction_version(FENCING_APP_ID) or 0) + 1
         try:
-            commit_token(self._table, FENCING_APP_ID, token)
+            self._commits.claim(self._table, FENCING_APP_ID, token)
         except CommitFailedError as error:
             raise SinkError(
                 f"this driver has been fenced: another driver started on ack table {self.uri} at the same moment; let "
@@ -173,11 +180,10 @@ class AckTable:
             return 0
         before = self._table.version()
         transactions = [Transaction(app_id_of(row.source), row.ack_lsn) for row in rows]
-        properties = CommitProperties(
-            app_transactions=[*transactions, Transaction(FENCING_APP_ID, self._fencing_token)]
-        )
+        transactions.append(Transaction(FENCING_APP_ID, self._fencing_token))
         try:
-            write_deltalake(self._table, self._to_arrow(rows), mode="append", commit_properties=properties)
+            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", self._to_arrow(rows))
+            self._commits.commit(self._table, [file], transactions)
         except CommitFailedError as error:
             refused = listed([f"{format_lsn(row.ack_lsn)} of source {row.source}" for row in rows])
             raise SinkError(
@@ -211,7 +217,7 @@ class AckTable:
         not committed yet is younger than the retention. A failure only costs time later, so it is just logged.
         """
         try:
-            self._table.optimize.compact(target_size=_COMPACTED_BYTES)
+            compact(self._table, self._commits, self._options, _COMPACTED_BYTES)
             self._folder.delete_old_files(self._table)
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, pa.ArrowException) as error:
             logger.warning("ack table not compacted uri=%s reason=%s", self.uri, storage_reason(error))

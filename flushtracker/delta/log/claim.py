@@ -13,12 +13,13 @@ of the log, unless another claim follows, or an append of a batch that the check
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from flushtracker.delta.log.files import WrittenFile
-from flushtracker.delta.log.table import unreadable
-from flushtracker.delta.storage import commit_token, committer, literal, query_rows, storage_reason
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.log.table import unreadable, unwritable
+from flushtracker.delta.storage import committer, literal, query_rows
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
 
@@ -38,6 +39,7 @@ class LogClaim:
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
+        self._commits = Commits()
         self._claim = 0
         self._before = 0
 
@@ -57,14 +59,14 @@ class LogClaim:
             )
         self._claim = (last >> _BATCH_BITS) // 2 * 2 + 2
         try:
-            commit_token(self._table, APP_ID, self._claim << _BATCH_BITS)
+            self._commits.claim(self._table, APP_ID, self._claim << _BATCH_BITS)
         except CommitFailedError as error:
             raise SinkError(
                 f"this writer has been fenced: another writer started on shape log {self._table.table_uri}, or wrote "
                 "to it, at the same moment; let only one run, and start this one again if it is the one to keep"
             ) from error
         except (DeltaError, OSError) as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self._table.table_uri, error) from error
         return self._claim
 
     def knows(self, previous: int | None, committed_batch_id: int) -> bool:
@@ -98,21 +100,19 @@ class LogClaim:
             # Either upkeep deleted the log of a removed shape at that moment, or the append was committed after all.
             self.require()
             if self._last_version() == version:
+                self._sync()
                 return
             if not left:
-                raise self._unwritable(refused) from refused
+                raise unwritable(self._table.table_uri, refused) from refused
 
     def _try_append(self, files: Sequence[WrittenFile], version: int) -> CommitFailedError | None:
         """Commit once; returns the error if the commit conflicts with another one."""
-        properties = CommitProperties(app_transactions=[Transaction(APP_ID, version)])
         try:
-            self._table.create_write_transaction(
-                [file.action for file in files], "append", self._table.schema(), commit_properties=properties
-            )
+            self._commits.commit(self._table, [file.action for file in files], [Transaction(APP_ID, version)])
         except CommitFailedError as error:
             return error
         except (DeltaError, OSError) as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self._table.table_uri, error) from error
         return None
 
     def require(self, version: int | None = None) -> None:
@@ -123,6 +123,12 @@ class LogClaim:
                 f"this writer has been fenced: another writer{committer(self._table, APP_ID)} writes to shape log "
                 f"{self._table.table_uri}; let only one run"
             )
+
+    def _sync(self) -> None:
+        try:
+            self._commits.sync(self._table)
+        except OSError as error:
+            raise unwritable(self._table.table_uri, error) from error
 
     def _last_version(self) -> int:
         try:
@@ -145,6 +151,3 @@ class LogClaim:
             return bool(query_rows(self._table, query).num_rows)
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.table_uri, error) from error
-
-    def _unwritable(self, error: Exception) -> SinkError:
-        return SinkError(f"shape log {self._table.table_uri} cannot be written: {storage_reason(error)}")

@@ -74,6 +74,10 @@ def unreadable(uri: str, error: Exception) -> SinkError:
     return SinkError(f"shape log {uri} cannot be read: {storage_reason(error)}")
 
 
+def unwritable(uri: str, error: Exception) -> SinkError:
+    return SinkError(f"shape log {uri} cannot be written: {storage_reason(error)}")
+
+
 def _require_shape_log(table: DeltaTable, uri: str) -> None:
     if missing := missing_columns(table, SCHEMA.names):
         raise SinkError(

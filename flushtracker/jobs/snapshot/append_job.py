@@ -1,26 +1,29 @@
-"""``AppendJob``: the Spark job of one attempt, which appends all rows of a plan to the shape log in one commit."""
+"""``AppendJob``: the Spark job of one attempt, which appends all rows of a plan to the shape log in one commit.
+
+Executors write files, into a folder of the attempt. Once all are written, the driver adds them to the log.
+"""
 
 import logging
+import uuid
 from datetime import datetime, timezone
 from typing import Final
 
 from pyspark import InheritableThread
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import SCHEMA
-from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.errors import FlushtrackerError
 from flushtracker.jobs.snapshot.read_plan import ReadPlan
 from flushtracker.jobs.snapshot.read_ranges import SCHEMA as READ_SCHEMA
 from flushtracker.jobs.snapshot.read_ranges import range_failure, read_function
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, java_text
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_text
+from flushtracker.spark.row_files import RowFiles
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
-
-ROWS_PER_FILE: Final = 100_000
-"""As in the appends of the writers' job: upkeep sorts a file in memory."""
 
 _TYPES: Final = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
 
@@ -37,9 +40,16 @@ class AppendJob:
     """Runs in a thread of its own; ``rows`` is the number of rows, once it has ended."""
 
     def __init__(
-        self, spark: SparkSession, log: str, plan: ReadPlan, snapshot: ShapeSnapshot, connections: int
+        self,
+        spark: SparkSession,
+        log: LogFiles,
+        files: RowFiles,
+        plan: ReadPlan,
+        snapshot: ShapeSnapshot,
+        connections: int,
     ) -> None:
-        self._spark, self._log, self._plan, self._snapshot = spark, log, plan, snapshot
+        self._spark, self._plan, self._snapshot = spark, plan, snapshot
+        self._log, self._files = log, files
         self._connections = connections
         self._group = f"flushtracker snapshot {plan.attempt}"
         self._count = spark.sparkContext.accumulator(0)
@@ -73,12 +83,10 @@ class AppendJob:
         """
         if self._failure is None:
             return
-        if not isinstance(self._failure, JAVA_ERRORS):
-            raise self._failure
-        failure = range_failure(java_text(self._failure))
+        cause = self._failure.__cause__
+        failure = range_failure(java_text(cause)) if isinstance(cause, JAVA_ERRORS) else None
         if failure is None:
-            reason = java_reason(self._failure)
-            raise SinkError(f"shape log {self._log} cannot be written: {reason}") from self._failure
+            raise self._failure
         shape, error = failure
         if shape is None:
             raise error from self._failure
@@ -87,8 +95,11 @@ class AppendJob:
     def _run(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
-            rows = self._items().unionByName(self._ends()).write.format("delta").mode("append")
-            rows.option("maxRecordsPerFile", ROWS_PER_FILE).save(self._log)
+            written = Observation()
+            rows = self._items().unionByName(self._ends()).observe(written, F.count(F.lit(1)).alias("rows"))
+            # Each try of an attempt has a folder of its own.
+            folder = f"snapshot-{self._plan.attempt:020}-{uuid.uuid4().hex}"
+            self._log.append(self._files.write(rows, folder, lambda: int(written.get["rows"])))
         except Exception as error:  # noqa: BLE001  after any error, nothing counts as appended
             self._failure = error
 

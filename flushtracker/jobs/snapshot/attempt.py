@@ -15,7 +15,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
+from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.snapshots import snapshot_attempts
+from flushtracker.delta.log.table import open_shape_log
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.snapshot.append_job import AppendJob, ShapeReadError
@@ -29,6 +31,7 @@ from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from flushtracker.shapes.where.server_text import server_text
 from flushtracker.spark.hadoop_files import spark_path
+from flushtracker.spark.row_files import RowFiles
 from flushtracker.wal.changes import TableName
 
 logger = logging.getLogger(__name__)
@@ -68,20 +71,22 @@ def take_snapshot(spark: SparkSession, config: SnapshotConfig, group: TableShape
         FlushtrackerError: no shape of the group can have a snapshot now.
     """
     started = time.monotonic()
-    postgres, outcome = config.postgres, Outcome()
+    postgres, sink, outcome = config.postgres, config.sink, Outcome()
+    log = LogFiles(open_shape_log(sink.log, sink.storage_options), sink.storage_options)
+    files = RowFiles("shape log", spark_path(sink.log), log.written)
     with exported_table(
         *(postgres.connection, group.source, group.table.table, group.table.oid),
         publication=postgres.publication,
         lock_timeout_s=postgres.lock_timeout_ms / 1000,
     ) as (connection, exported):
         # Read while no other export of the table is possible, so that this is the table's last attempt.
-        attempts = snapshot_attempts(config.sink.log, config.sink.storage_options).values()
+        attempts = snapshot_attempts(sink.log, sink.storage_options).values()
         attempt = max([exported.taken_us, *(number + 1 for number in attempts)])
         shapes = _readable(group, exported, outcome)
         while shapes and not outcome.taken:
             plan = _plan(config, connection, exported, attempt, tuple(shapes.values()))
             snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid)
-            job = AppendJob(spark, spark_path(config.sink.log), plan, snapshot, postgres.connections)
+            job = AppendJob(spark, log, files, plan, snapshot, postgres.connections)
             try:
                 _run(job, connection, Progress(connection, group.table.table, plan), stop)
                 outcome.taken, outcome.rows = list(shapes), job.rows

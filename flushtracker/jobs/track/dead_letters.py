@@ -7,7 +7,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.delta.table_folder import LOG_FOLDER, foreign_names, is_ours, not_empty
+from flushtracker.delta.commits import LOG_FOLDER
+from flushtracker.delta.table_folder import foreign_names, is_ours, not_empty
 from flushtracker.errors import SinkError, listed, printable
 from flushtracker.jobs.track.group_state import DEAD_LETTER
 from flushtracker.spark.hadoop_files import HadoopFiles

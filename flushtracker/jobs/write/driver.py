@@ -14,16 +14,13 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.files import LogFiles, WrittenFile
 from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import SinkError
 from flushtracker.jobs.write.group_state import ENTRY, LOG_ROW, SHAPE
 from flushtracker.jobs.write.notifier import Notifier
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies
-from flushtracker.spark.hadoop_files import HadoopFiles
-from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.row_files import ROWS_PER_FILE, RowFiles
 from flushtracker.spark.workers import raise_first_error
 from flushtracker.wal.log_offset import LogOffset
 
@@ -33,51 +30,6 @@ REMEDIES: Final = Remedies(
     "change it back, or set state.checkpoint to a new path: the log itself says where to continue",
     "set state.checkpoint to a new path: the log itself says where to continue",
 )
-
-_ROWS_PER_FILE: Final = 100_000
-"""A batch has one file for each of as many rows, so that small batches leave few files to compact."""
-
-_PARQUET_OPTIONS: Final = {
-    "compression": "zstd",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
-
-
-class RowFiles:
-    """Writes the rows of a batch as files of the log at ``path``, on executors. Every failure is a ``SinkError``.
-
-    Spark's own Parquet writer writes into a folder of the batch below the log's; the files are then moved out of it. A
-    kill leaves files that no version of the table names, which upkeep deletes.
-    """
-
-    def __init__(self, path: str, files: LogFiles) -> None:
-        self._path = path
-        self._files = files
-
-    def write(self, rows: DataFrame, count: int, version: int) -> list[WrittenFile]:
-        """Write ``count`` rows, for the append of this ``version``; they are durable when this returns."""
-        folder = f"append-{version:020}"
-        write = rows.coalesce(-(-count // _ROWS_PER_FILE)).write.options(**_PARQUET_OPTIONS)
-        try:
-            write.parquet(f"{self._path}/{folder}")
-            names = self._move_out(HadoopFiles(rows.sparkSession, self._path), folder)
-        except JAVA_ERRORS as error:
-            raise SinkError(f"shape log {self._path} cannot be written: {java_reason(error)}") from error
-        found = [self._files.written(name) for name in names]
-        if (written := sum(file.rows for file in found)) != count:
-            raise SinkError(
-                f"shape log {self._path}: {written} of {count} rows of {folder} are there; another program removes its "
-                "files: let only flushtracker write there"
-            )
-        return found
-
-    @staticmethod
-    def _move_out(files: HadoopFiles, folder: str) -> list[str]:
-        names = [name for name in files.names(folder) if name.endswith(".parquet")]
-        for name in names:
-            files.move(f"{folder}/{name}", name)
-        files.delete_folder(folder)
-        return names
 
 
 class WriteDriver(BatchDriver):
@@ -126,8 +78,8 @@ class WriteDriver(BatchDriver):
         version = self._claim.version_of(batch_id)
         timestamp = F.to_timestamp("commit_timestamp").alias("commit_timestamp")
         columns = [timestamp if name == "commit_timestamp" else F.col(name) for name in SCHEMA.names]
-        written = batch.where(F.col("kind") == LOG_ROW).select(*columns)
-        self._claim.append(self._files.write(written, rows, version), version)
+        written = batch.where(F.col("kind") == LOG_ROW).select(*columns).coalesce(-(-rows // ROWS_PER_FILE))
+        self._claim.append(self._files.write(written, f"append-{version:020}", lambda: rows), version)
 
     def notify(self, shapes: Iterable[Row]) -> int:
         """Notify what is durable now; returns the number of shapes. Raises ``BrokerError``."""

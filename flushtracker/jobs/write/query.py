@@ -16,7 +16,7 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, DecodeError, NewerEventError
 from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, SnapshotThread, UpkeepThread
-from flushtracker.jobs.write.driver import REMEDIES, RowFiles, WriteDriver
+from flushtracker.jobs.write.driver import REMEDIES, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
 from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
 from flushtracker.jobs.write.notifier import open_notifier
@@ -29,6 +29,7 @@ from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
+from flushtracker.spark.row_files import RowFiles
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -58,8 +59,6 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
     # A batch is cached for a second: choosing a compression takes longer than reading it back uncompressed.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
-    # Delta knows no other type of timestamp.
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     retry.call(lambda: _run(spark, config, stop, retry))
 
 
@@ -79,7 +78,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         last = durable | {key: end.last_offset for key, end in ends.items()}
         known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
-        files = RowFiles(log, LogFiles(table, dict(config.sink.storage_options)))
+        files = RowFiles("shape log", log, LogFiles(table, dict(config.sink.storage_options)).written)
         driver = WriteDriver(files, claim, registry, notifier, batch_id + 1)
         settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)

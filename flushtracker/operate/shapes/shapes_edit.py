@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
+from flushtracker.disk_sync import sync
 from flushtracker.errors import ConfigError, ShapeError
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
@@ -58,7 +59,9 @@ class ShapesEdit:
         finally:
             with suppress(FileNotFoundError):
                 new.unlink()
-        _sync_directory(self.path.parent)
+        # The rename is durable where the file system can make it so.
+        with suppress(OSError):
+            sync(self.path.parent)
 
     def _read(self, new: Path) -> ShapesFile:
         """Read the new content; errors name the file that it will replace."""
@@ -147,13 +150,3 @@ def _try_lock(file: IO[bytes]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _sync_directory(path: Path) -> None:
-    """Make the rename durable, where the file system can."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

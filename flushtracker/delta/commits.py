@@ -1,0 +1,154 @@
+"""``Commits``: the only way in which a version is added to a table of ours, and what makes it durable.
+
+A version is added by a call that fails if the version exists: on a disk deltalake links the commit to its name, on an
+object store it writes on the condition that there is no such object. Spark's own log store looks first, then renames,
+and so replaces what another process has committed in between. So Spark writes only data files.
+
+deltalake syncs nothing. On a disk of this machine, what a commit names is synced before the commit, and the commit and
+its name after it, with the commits of others that it follows. So a version whose commit has returned is there after a
+power failure, with its rows, and so are all before it. A checkpoint is synced before the commits that it replaces are
+deleted. An object store acknowledges a write when it is durable.
+
+On a network's file system, such as NFS, closing a file sends it to the server, and its links are made there.
+"""
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from flushtracker.config.storage_path import local_folder
+from flushtracker.delta.data_file import now_ms
+from flushtracker.delta.storage import storage_reason
+from flushtracker.disk_sync import sync, sync_files
+
+logger = logging.getLogger(__name__)
+
+LOG_FOLDER: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""deltalake would delete commits right after it has written the checkpoint that replaces them."""
+
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..+")
+_INTERVAL: Final = "delta.checkpointInterval"
+_ATTEMPTS: Final = 20
+
+
+class Commits:
+    """The commits of this process to one table; not thread-safe. Raises ``DeltaError`` or ``OSError``."""
+
+    def __init__(self) -> None:
+        self._durable_version: int | None = None
+
+    def commit(
+        self,
+        table: DeltaTable,
+        actions: Sequence[AddAction | RemoveAction],
+        transactions: Iterable[Transaction] = (),
+        *,
+        note: dict[str, str] | None = None,
+        retries: int | None = None,
+    ) -> None:
+        """Add a version with the actions and app transactions; it is durable when this returns.
+
+        ``retries`` is how often it may follow another commit that was first; deltalake's default is 15.
+
+        Raises:
+            CommitFailedError: it conflicts with another commit.
+        """
+        if folder := local_folder(table.table_uri):
+            sync_files(Path(folder), [action.path for action in actions if isinstance(action, AddAction)])
+        properties = CommitProperties(note, max_commit_retries=retries, app_transactions=list(transactions))
+        table.create_write_transaction(
+            list(actions),
+            "append",
+            table.schema(),
+            commit_properties=properties,
+            post_commithook_properties=NO_HOOKS,
+        )
+        # deltalake leaves the table at the version before.
+        table.update_incremental()
+        self.sync(table)
+        self._checkpoint_if_due(table)
+
+    def claim(self, table: DeltaTable, app_id: str, version: int) -> None:
+        """Commit an app transaction without data, with the name of this process."""
+        note = {app_id: f"process {os.getpid()} on {socket.gethostname()}"}
+        self.commit(table, [], [Transaction(app_id, version)], note=note)
+
+    def replace(
+        self,
+        table: DeltaTable,
+        removed: Sequence[tuple[str, int]],
+        added: Sequence[AddAction],
+        transactions: Sequence[Transaction] = (),
+        *,
+        is_deletion: bool = False,
+    ) -> bool:
+        """Replace files, given by path and size, in one commit; false if another process was first to replace one.
+
+        deltalake does not check whether another commit has removed the same files, which would duplicate their rows. So
+        this commits exactly the version after the one in which all ``removed`` were present, and checks again if
+        another commit was first.
+        """
+        for _ in range(_ATTEMPTS):
+            table.update_incremental()
+            active = set(pa.table(table.get_add_actions())["path"].to_pylist())
+            if any(path not in active for path, _ in removed):
+                return False
+            deleted_ms = now_ms()
+            actions = [RemoveAction(path, is_deletion, deleted_ms, size, {}) for path, size in removed]
+            try:
+                self.commit(table, [*actions, *added], transactions, retries=0)
+            except CommitFailedError:
+                continue
+            return True
+        return False
+
+    def sync(self, table: DeltaTable) -> None:
+        """Make durable what this process has read of the table's log, whoever has committed it."""
+        version = table.version()
+        if (folder := local_folder(table.table_uri)) is None or self._durable_version == version:
+            return
+        log = Path(folder, LOG_FOLDER)
+        first = self._sync_checkpoint(log) if self._durable_version is None else self._durable_version + 1
+        for number in range(first, version + 1):
+            # Another process may have deleted commits that a checkpoint has replaced.
+            with suppress(FileNotFoundError):
+                sync(log / f"{number:020}.json")
+        sync(log)
+        self._durable_version = version
+
+    @staticmethod
+    def _sync_checkpoint(log: Path) -> int:
+        """Sync the newest checkpoint, which another process may have left unsynced; returns its version, or 0."""
+        names = [path.name for path in log.iterdir()]
+        version = max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=0)
+        for name in names:
+            if name == LAST_CHECKPOINT or name.startswith(f"{version:020}.checkpoint."):
+                sync(log / name)
+        return version
+
+    def _checkpoint_if_due(self, table: DeltaTable) -> None:
+        """Write a checkpoint, and delete the expired commits that it replaces; a failure only costs time later."""
+        interval = int(table.metadata().configuration.get(_INTERVAL) or 100)
+        if (table.version() + 1) % interval:
+            return
+        try:
+            table.create_checkpoint()
+            if folder := local_folder(table.table_uri):
+                log = Path(folder, LOG_FOLDER)
+                self._sync_checkpoint(log)
+                sync(log)
+            table.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            logger.warning("no checkpoint of a table's log uri=%s reason=%s", table.table_uri, storage_reason(error))

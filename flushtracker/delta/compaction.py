@@ -1,0 +1,43 @@
+"""Merging the small files of a table into larger ones, for the tables to which each commit adds a small file."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.data_file import read_file, write_file
+
+
+def compact(table: DeltaTable, commits: Commits, storage_options: Mapping[str, str], target_bytes: int) -> None:
+    """Merge files up to about ``target_bytes`` each, in one commit; does nothing if another process does it first.
+
+    deltalake's own compaction commits files that have not been synced. Raises ``DeltaError``, ``OSError`` or
+    ``ArrowException``.
+    """
+    table.update_incremental()
+    storage = DeltaStorageHandler(table.table_uri, dict(storage_options))
+    schema = pa.schema(table.schema())
+    removed, added = [], []
+    for group in _groups(table, target_bytes):
+        rows = pa.concat_tables([read_file(storage, path, schema) for path, _ in group])
+        added.append(write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows, is_change=False))
+        removed += group
+    if removed:
+        commits.replace(table, removed, added)
+
+
+def _groups(table: DeltaTable, target_bytes: int) -> Iterator[list[tuple[str, int]]]:
+    """The files to merge into one each, by path and size, the oldest first."""
+    files = pa.table(table.get_add_actions()).sort_by("modification_time").to_pylist()
+    group: list[tuple[str, int]] = []
+    for file in files:
+        if file["size_bytes"] < target_bytes:
+            group.append((file["path"], file["size_bytes"]))
+        if sum(size for _, size in group) >= target_bytes:
+            yield group
+            group = []
+    if len(group) > 1:
+        yield group

@@ -1,0 +1,35 @@
+"""Making files and names on this machine's disks durable: what a power failure leaves behind.
+
+A file's content is durable once the file has been synced, and its name once its folder has been. Neither brings the
+other with it, and the kernel may write either first.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Make the content of a file durable, or the names in a folder; raises ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_files(folder: Path, names: Iterable[str]) -> None:
+    """Make files below ``folder`` and their names durable; each is synced once. Raises ``OSError``."""
+    found = [folder / name for name in names]
+    for path in found:
+        sync(path)
+    for parent in {parent for path in found for parent in path.parents if parent.is_relative_to(folder)}:
+        sync(parent)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder, and those above it that are missing, durably; raises ``OSError``."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync(folder.parent)
