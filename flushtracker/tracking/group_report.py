@@ -47,6 +47,14 @@ class GroupReport:
             return None
         return Pending(self.last_sent, self.holders[0].last_flushed, self.holders[0].since_ms)
 
+    def after(self, ack_lsn: int) -> "GroupReport":
+        """The report once everything up to ``ack_lsn`` is done.
+
+        It shows no single shape as caught up before the group's next events: a report lists not all transactions.
+        """
+        is_done = self.last_sent is not None and self.last_sent.tx_offset <= ack_lsn
+        return GroupReport(removed=self.removed) if is_done else self
+
     def listed(self, shape_ids: Collection[str]) -> tuple[str, ...]:
         """Those of ``shape_ids`` that are listed."""
         return tuple(shape.shape_id for shape in self.holders if shape.shape_id in shape_ids)

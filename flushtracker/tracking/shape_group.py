@@ -9,10 +9,10 @@ Each shape has an ``index``: that of its name and of its column of state. A micr
 that it reaches into a :class:`ShapeTable`, which knows the rule, with those of their pending transactions that the rule
 needs, and then copies the columns back. Only forgetting shapes and the report go through the columns of all shapes.
 
-The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit. A fragment at or below it
-is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's state is
-never removed. After a list part (:mod:`~flushtracker.wal.shape_list`) the cursor says which shapes of its transaction
-have been listed: these are ignored in all fragments of that transaction, and the others in none.
+The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit or an ack. A fragment at or
+below it is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's
+state is never removed. After a list part (:mod:`~flushtracker.wal.shape_list`) the cursor says which shapes of its
+transaction have been listed: these are ignored in all fragments of that transaction, and the others in none.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,10 @@ from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShap
 from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, at_most, greatest, least
 from flushtracker.tracking.packed_columns import Ints, cut_off, pack_ints, pack_texts, unpack_ints, unpack_texts
 from flushtracker.tracking.packed_state import check_version
-from flushtracker.tracking.shape_events import SENT_WITH_COMMIT, ShapeEvents
+from flushtracker.tracking.shape_events import REMOVED, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.shape_table import (
     ALIGNED,
+    FIRST_TX,
     HEADS,
     NEW_SHAPE,
     OPEN,
@@ -110,6 +111,23 @@ class ShapeGroup:
         self._txns.put(table.txns, indexes)
         # Shapes without events, too: the cursor may have passed the flush or removal that they were kept for.
         self._forget(drop_passed(self._shapes, self.cursor, partial(_listed_at, self._names)))
+
+    def complete(self, ack: LogOffset, *, now_ms: int, max_pending: int) -> None:
+        """Drop what an ``ack``, the end of a transaction, has confirmed: everything up to it is done. O(shapes).
+
+        The state may be older than the ack, and the flushes and removals that allowed it need not be in their topic any
+        more.
+        """
+        self.cursor = max(self.cursor, ack)
+        first_tx, open_tx = self._shapes[FIRST_TX], self._shapes[OPEN.start]
+        is_done = ((first_tx != NO_TX) & (first_tx <= ack.tx_offset)) | (
+            (open_tx != NO_TX) & (open_tx <= ack.tx_offset)
+        )
+        if is_done.any():
+            # A removal completes all transactions up to its own, and concerns no later one.
+            names = [str(self._names[index]) for index in np.flatnonzero(is_done).tolist()]
+            done = ShapeEvents.of(ShapeEvent(name, REMOVED, ack.tx_offset, 0) for name in names)
+            self.apply(done, now_ms=now_ms, max_pending=max_pending)
 
     def report(self) -> GroupReport:
         """Reduce the group to the row for the driver. O(shapes), in passes over columns."""

@@ -70,7 +70,11 @@ class SourceTracker:
         return self._tracker.last_seen_offset
 
     def apply(self, reports: Mapping[str, GroupReport], chain: ChainReport | None) -> int | None:
-        """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved."""
+        """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved.
+
+        What is acknowledged is done, also where a group's report is older than the ack.
+        """
+        reports = {shape_group: report.after(self.ack_lsn) for shape_group, report in reports.items()}
         entries = {shape_group: report.pending for shape_group, report in reports.items()}
         for shape_group, report in reports.items():
             previous = self._reports.pop(shape_group, None)

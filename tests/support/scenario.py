@@ -21,6 +21,7 @@ _WEIGHTS: Final = {
     "repeat_flushes": 3,
     "publish_twice": 3,
     "restart_capture": 6,
+    "forget_removed": 3,
     "restart_driver": 3,
     "replace_driver": 3,
     "restore_old_checkpoint": 2,

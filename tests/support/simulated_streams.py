@@ -4,7 +4,7 @@ A source is one WAL with its slot, its capture process and its shapes' writers. 
 everything unconfirmed in other cuts; it may also lose or garble a record, which is noted as damage.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -28,10 +28,13 @@ class FragmentRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Streams:
-    """The partitions of the topic of fragments, and the topic of flushes."""
+    """The partitions of the topic of fragments, and the topic of flushes.
+
+    Of a flush that was deleted, ``None`` stays: the others keep their Kafka offsets.
+    """
 
     fragments: list[list[FragmentRecord]]
-    flushes: list[FlushNotification | Unreadable] = field(default_factory=list)
+    flushes: list[FlushNotification | Unreadable | None] = field(default_factory=list)
     published: int = 0
 
     def publish(self, partition: int, event: FragmentEvent | Unreadable) -> None:
@@ -54,7 +57,7 @@ class Streams:
                     if source is None or offset < plan.sources.get(source, plan.end):
                         continue
                 yield event
-        yield from self.flushes[first[-1] : ends[-1]]
+        yield from filter(None, self.flushes[first[-1] : ends[-1]])
 
     def source_records(self) -> list[SourceRecords]:
         """What a recovery reads, as ``recovery.read_recovery_plan`` summarizes the topic."""
@@ -69,6 +72,12 @@ class Streams:
                     start = Start(offset, timestamp_ms, event.follows.tx_offset)
                 found[key] = SourceRecords(*key, max(last_lsn, event.lsn), start)
         return list(found.values())
+
+    def delete_flushes(self, source: str, shape_ids: Collection[str]) -> None:
+        """Delete all flushes and removals of these shapes, read or not, as their tombstones do in the end."""
+        for number, flush in enumerate(self.flushes):
+            if isinstance(flush, FlushNotification) and flush.source == source and flush.shape_id in shape_ids:
+                self.flushes[number] = None
 
     def compact(self, above: Mapping[str, int]) -> None:
         """Keep the last flush for each source, shape and type, as compaction of the topic does in the end.
@@ -86,7 +95,10 @@ class Streams:
 
 @dataclass(slots=True)
 class SimulatedSource:
-    """One source. ``damages`` are the Kafka offsets at which its chain may break."""
+    """One source. ``damages`` are the Kafka offsets at which its chain may break.
+
+    Of ``forgotten`` shapes, which were removed, nobody publishes flushes or removals any more.
+    """
 
     history: History
     partition: int
@@ -97,6 +109,7 @@ class SimulatedSource:
     reached: LogOffset = field(default_factory=LogOffset.before_all)
     furthest: dict[str, LogOffset] = field(default_factory=dict)
     damages: list[int] = field(default_factory=list)
+    forgotten: set[str] = field(default_factory=set)
     _last: FragmentEvent | None = None
 
     def __post_init__(self) -> None:
@@ -162,7 +175,7 @@ class SimulatedSource:
     def flush(self, rng: Random) -> None:
         """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed."""
         written = self.history.written_offsets
-        shapes = sorted(written.keys() | self.history.removals.keys())
+        shapes = sorted((written.keys() | self.history.removals.keys()) - self.forgotten)
         if not shapes:
             return
         shape_id = rng.choice(shapes)
@@ -179,12 +192,20 @@ class SimulatedSource:
     def repeat_flushes(self, above: int = -1) -> None:
         """Each writer reports again what it holds, if that is ``above`` an ack."""
         for shape_id, offset in self.furthest.items():
-            if offset.tx_offset > above:
+            if offset.tx_offset > above and shape_id not in self.forgotten:
                 self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
+
+    def forget_removed(self, acked: int) -> bool:
+        """Capture deletes the flushes of removed shapes whose removals are acknowledged; whether there were any."""
+        removals = self.history.removals
+        gone = {shape_id for shape_id, offset in removals.items() if offset.tx_offset <= acked} - self.forgotten
+        self.streams.delete_flushes(self.name, gone)
+        self.forgotten |= gone
+        return bool(gone)
 
     def flush_all(self) -> None:
         """Each writer flushes everything that it is ever sent."""
-        self.streams.flushes += self.history.last_flushes()
+        self.streams.flushes += [each for each in self.history.last_flushes() if each.shape_id not in self.forgotten]
 
     def _publish(self, fragment: FragmentEvent) -> None:
         self.streams.publish(self.partition, fragment)

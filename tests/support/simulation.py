@@ -69,6 +69,15 @@ class Simulation:
         watched = rng.choice(self.sources)
         watched.source.restart_capture(rng, self.table.last_acks.get(watched.name))
 
+    def forget_removed(self, rng: Random) -> None:
+        """Capture deletes the flushes of shapes whose removals are acknowledged, and Kafka's compaction is through.
+
+        The job need not have read them: it may be down, or continue from a checkpoint that is older than the ack.
+        """
+        watched = rng.choice(self.sources)
+        if watched.source.forget_removed(self.table.last_acks.get(watched.name, -1)):
+            watched.has_forgotten = True
+
     def lose_fragment(self, rng: Random) -> None:
         rng.choice(self.sources).source.damage(garbled=False)
 
@@ -223,6 +232,8 @@ class Simulation:
             opened=ObservedTable(self.table.open(), self._called),
         )
         self._rows_at_start = len(self.table.rows)
+        for watched in self.sources:
+            watched.outdated |= watched.has_forgotten
         return job
 
     def _use(self, folder: CheckpointFolder) -> None:

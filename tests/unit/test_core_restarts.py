@@ -3,18 +3,19 @@
 A restart finds the ack table intact, and the checkpoint intact, older, or gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, Case, cases, items_after, random_batches, random_run
+from tests.support.sample_source import SampleSource
 from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
 from tests.support.wal_history import Event
 
@@ -176,6 +177,52 @@ def test_restarts_of_every_kind_in_a_row_end_at_the_last_commit(case: Case, rng:
         done += 1
     watched.assert_one_row_for_each_advance()
     assert watched.ack_lsn == max(fragment.lsn for fragment in case.stream if fragment.commit)
+
+
+@settings(max_examples=150)
+@given(cases().filter(lambda case: bool(case.history.removals)), RANDOMS, SHAPE_GROUPS)
+def test_no_ack_waits_for_a_removed_shape_whose_flushes_were_deleted(
+    case: Case, rng: Random, shape_groups: int
+) -> None:
+    """Once a removal is acknowledged, the shape's flushes and its removal may be deleted, read or not.
+
+    So a job that continues from an older state, or from none, or that repeats a batch, never sees them again. No ack is
+    unsafe, and in the end everything is acknowledged, as if they were still there.
+    """
+    batches = random_batches(rng, [case.stream], case.all_flushed)
+    watched, deleted = WatchedJob(case, shape_groups), set[str]()
+    done = 0
+    while done < len(batches):
+        kind = rng.choice(["run", "run", "before commit", "old checkpoint", "no checkpoint"])
+        if kind == "before commit":
+            with pytest.raises(KilledError):
+                watched.job.run_batch(batches[done], kill=kind)
+            watched.oracle.add(batches[done])
+        elif kind != "run":
+            done = rng.randint(0, done) if kind == "old checkpoint" else 0
+        for shape_id, offset in case.history.removals.items():
+            if offset.tx_offset <= watched.ack_lsn and rng.random() < 0.8:
+                deleted.add(shape_id)
+        batches = [without_flushes_of(deleted, batch) for batch in batches]
+        if kind != "run":
+            del watched.checkpoints[done + 1 :]
+            watched.restart(watched.checkpoints[done])
+        watched.run_batch(batches[done], is_exact=False)
+        done += 1
+    watched.assert_one_row_for_each_advance()
+    last_lsn = max(fragment.lsn for fragment in case.stream if fragment.commit)
+    assert watched.ack_lsn == last_lsn
+    assert all(watched.job.is_caught_up(source) for source in watched.job.trackers)
+    # Nor does one wait where other shapes of the same group are always pending.
+    source, others = SampleSource(case.history.source, last_lsn + 1), [f"other-{number}" for number in range(30)]
+    watched.job.run_batch([source.transaction(last_lsn + 100, *others), source.transaction(last_lsn + 200, *others)])
+    watched.job.run_batch([source.flushed(shape_id, last_lsn + 100) for shape_id in others])
+    assert watched.ack_lsn == last_lsn + 198
+
+
+def without_flushes_of(shape_ids: Collection[str], batch: Sequence[Event]) -> list[Event]:
+    """The batch without the flushes and removals of these shapes."""
+    return [event for event in batch if isinstance(event, FragmentEvent) or event.shape_id not in shape_ids]
 
 
 def in_other_batches(rng: Random, batches: Sequence[Sequence[Event]]) -> list[list[Event]]:

@@ -388,6 +388,59 @@ def test_commit_right_after_a_keepalive_is_not_confirmed_by_it(shape_groups: int
     assert story.batch(story.source.flushed("users", 1151)) == 1151
 
 
+# Flushes of removed shapes that are deleted
+
+
+@EVERY_GROUPING
+def test_removal_that_was_deleted_after_its_ack_is_not_needed_again(shape_groups: int) -> None:
+    """The job is killed between ack and commit. When it runs the batch again, the removal is not in the topic."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(1100, "users")) == 1098
+    keepalive = story.source.keepalive(1200)
+    story.killed("before commit", story.source.removed("users", 1150), keepalive)
+    assert story.ack_lsn == 1200
+    assert story.batch(keepalive) == 1200
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_removal_that_was_deleted_does_not_hold_the_shapes_of_its_group(shape_groups: int) -> None:
+    """Where another shape is pending, the group finds out with its next event."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200, "orders"))
+    story.killed("before commit", story.source.removed("users", 1150))
+    assert story.ack_lsn == 1198
+    assert story.batch(story.source.flushed("orders", 1200)) == 1200
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_transactions_before_the_ack_that_are_read_again_need_no_flush(shape_groups: int) -> None:
+    """An older checkpoint reads them again, and neither the removal nor the flush of the shape that was removed."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1050, "orders"), story.source.flushed("orders", 1050))
+    older = story.job.checkpoint
+    again = story.source.transaction(1100, "users"), story.source.transaction(1200, "orders")
+    assert story.batch(*again, story.source.removed("users", 1150), story.source.flushed("orders", 1200)) == 1200
+    story.restart(older)
+    assert story.batch(*again) == 1200
+    assert story.is_idle
+    assert story.batch(story.source.transaction(1300, "orders")) == 1298
+    assert story.batch(story.source.flushed("orders", 1300)) == 1300
+
+
+@EVERY_GROUPING
+def test_what_a_shape_has_not_flushed_after_the_ack_stays_pending(shape_groups: int) -> None:
+    """An ack completes what is at or below it, and no more: not even of the shapes that it concerns."""
+    story = Story(shape_groups)
+    story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200, "users"))
+    story.killed("before commit", story.source.flushed("users", 1100))
+    assert story.ack_lsn == 1198
+    assert story.batch(story.source.transaction(1300, "orders")) == 1198
+    assert story.batch(story.source.flushed("orders", 1300)) == 1198
+    assert story.batch(story.source.flushed("users", 1200)) == 1300
+
+
 # Stalls
 
 

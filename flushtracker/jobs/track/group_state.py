@@ -70,7 +70,8 @@ _Frames = Iterable[pd.DataFrame]
 class GroupSettings:
     """Settings of all groups. ``last_acks`` has each source's last ack in the ack table when the job started.
 
-    A group without state starts there: what was acknowledged before needs no flush, even if it is resent.
+    Each group continues from there, whatever its state: what was acknowledged needs no flush, even if it is resent, and
+    the flushes of removed shapes may have been deleted since.
     """
 
     shape_groups: int
@@ -112,15 +113,14 @@ def handle_group(
 
 def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
     """Apply events to a shape group; returns its report and the number of flushes."""
-    if state.exists:
-        group = ShapeGroup.unpack(bytes(state.get[0]))
-    else:
-        group = ShapeGroup(settings.start_of(source) or LogOffset.before_all())
+    start, now_ms = settings.start_of(source), state.getCurrentProcessingTimeMs()
+    group = ShapeGroup.unpack(bytes(state.get[0])) if state.exists else ShapeGroup(LogOffset.before_all())
+    if start is not None:
+        group.complete(start, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     parts: list[ShapeEvents] = []
     for frame in frames:
         parts += map(ShapeEvents.unpack, frame["packed"].tolist())
     events = ShapeEvents.joined(parts)
-    now_ms = state.getCurrentProcessingTimeMs()
     group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report()
     gone = events.removed
