@@ -4,6 +4,7 @@ A file's content is durable once the file has been synced, and its name once its
 other with it, and the kernel may write either first.
 """
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,10 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync folders: their names are durable otherwise, or never.
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

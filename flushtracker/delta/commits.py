@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 LOG_FOLDER: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
-NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """deltalake would delete commits right after it has written the checkpoint that replaces them."""
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..+")
@@ -73,7 +73,7 @@ class Commits:
             "append",
             table.schema(),
             commit_properties=properties,
-            post_commithook_properties=NO_HOOKS,
+            post_commithook_properties=_NO_HOOKS,
         )
         # deltalake leaves the table at the version before.
         table.update_incremental()

@@ -1,7 +1,7 @@
 """Merging the small files of a table into larger ones, for the tables to which each commit adds a small file."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -11,7 +11,13 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import read_file, write_file
 
 
-def compact(table: DeltaTable, commits: Commits, storage_options: Mapping[str, str], target_bytes: int) -> None:
+def compact(
+    table: DeltaTable,
+    commits: Commits,
+    storage_options: Mapping[str, str],
+    target_bytes: int,
+    searched: Collection[str] = (),
+) -> None:
     """Merge files up to about ``target_bytes`` each, in one commit; does nothing if another process does it first.
 
     deltalake's own compaction commits files that have not been synced. Raises ``DeltaError``, ``OSError`` or
@@ -23,7 +29,7 @@ def compact(table: DeltaTable, commits: Commits, storage_options: Mapping[str, s
     removed, added = [], []
     for group in _groups(table, target_bytes):
         rows = pa.concat_tables([read_file(storage, path, schema) for path, _ in group])
-        added.append(write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows, is_change=False))
+        added.append(write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows, searched, is_change=False))
         removed += group
     if removed:
         commits.replace(table, removed, added)

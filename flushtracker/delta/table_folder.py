@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -16,7 +17,10 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
-from flushtracker.delta.commits import LOG_FOLDER, NO_HOOKS
+from flushtracker.config.storage_path import local_folder
+from flushtracker.delta.commits import LOG_FOLDER, Commits
+from flushtracker.delta.torn_log import set_torn_end_aside
+from flushtracker.disk_sync import make_folder
 from flushtracker.errors import SinkError, listed, printable
 
 logger = logging.getLogger(__name__)
@@ -36,19 +40,25 @@ class TableFolder:
         self._logged: set[str] = set()
 
     def open_or_create(self, schema: pa.Schema, configuration: Mapping[str, str | None]) -> DeltaTable:
-        """Open the table, or create it in an empty folder.
+        """Open the table to write to it, or create it in an empty folder.
 
         Raises:
             SinkError: there is no table, but something else.
             DeltaError, OSError: the storage fails.
         """
+        local = local_folder(self._uri)
+        log = None if local is None else Path(local, LOG_FOLDER)
+        if log is not None:
+            set_torn_end_aside(log)
         if table := self._table():
             return table
         found = foreign_names(self._names())
         # Another process may have created the table after the first look, and have written to it.
         if found and self._table() is None:
             raise SinkError(not_empty(self._kind, self._key, self._uri, found))
-        return DeltaTable.create(
+        if log is not None:
+            make_folder(log)
+        table = DeltaTable.create(
             self._uri,
             Schema.from_arrow(schema),
             mode="ignore",
@@ -57,19 +67,19 @@ class TableFolder:
             # Ours is none of Delta's.
             raise_if_key_not_exists=False,
         )
+        Commits().sync(table)
+        return table
 
     def delete_old_files(self, table: DeltaTable) -> int:
         """Delete data files that are past the retention and not part of the table; returns their number.
 
         Other files stay, and are logged once. Raises ``DeltaError`` or ``OSError``.
         """
-        unused = table.vacuum(dry_run=True, full=True, retention_hours=0, enforce_retention_duration=False)
-        foreign = {path for path in unused if not _OURS.fullmatch(path)}
-        if not foreign:
-            return len(table.vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS))
-        self._log(sorted(foreign - self._logged))
-        ours = [path for path in table.vacuum(dry_run=True, full=True) if _OURS.fullmatch(path)]
-        # Slower: one request for each file, during which no other thread of this process runs.
+        unused = set(table.vacuum(dry_run=True, full=True))
+        ours = {path for path in unused if _OURS.fullmatch(path)}
+        self._log(sorted(unused - ours - self._logged))
+        # deltalake's own vacuum would delete the others, too, and its commits do not go through ours. One request for
+        # each file, during which no other thread of this process runs.
         storage = DeltaStorageHandler(table.table_uri, self._options)
         for path in ours:
             # Another process may delete it at the same time.

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.acks.app_transactions import app_id_of, sources
 from flushtracker.delta.acks.table_version import require_readable
+from flushtracker.delta.commits import Commits
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.errors import ConfigError, SinkError, listed
 
@@ -62,6 +63,7 @@ class AckReader:
         self._uri = uri
         self._options = dict(storage_options or {})
         self._table: DeltaTable | None = None
+        self._commits = Commits()
         self._last_rows: dict[str, Ack] = {}
 
     @property
@@ -70,11 +72,17 @@ class AckReader:
         return self._table is not None
 
     def last_ack(self, source: str) -> int | None:
-        """The current last ack of a source, or ``None``; raises ``SinkError``.
+        """The current last ack of a source, durable, or ``None``; raises ``SinkError``.
 
-        Reads only the table's log.
+        Reads only the table's log. The job that has written the ack may not have synced it yet, or have been killed
+        before it could; after a power failure, the slot would be past it.
         """
         table = self._current_table()
+        if table is not None:
+            try:
+                self._commits.sync(table)
+            except OSError as error:
+                raise self._unreadable(error) from error
         return None if table is None else table.transaction_version(app_id_of(source))
 
     def last_row(self, source: str) -> Ack | None:

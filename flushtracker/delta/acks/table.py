@@ -64,6 +64,8 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
+SEARCHED: Final = ("source", "ack_lsn")
+
 
 @dataclass(frozen=True, slots=True)
 class AckRow:
@@ -182,7 +184,7 @@ class AckTable:
         transactions = [Transaction(app_id_of(row.source), row.ack_lsn) for row in rows]
         transactions.append(Transaction(FENCING_APP_ID, self._fencing_token))
         try:
-            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", self._to_arrow(rows))
+            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", self._to_arrow(rows), SEARCHED)
             self._commits.commit(self._table, [file], transactions)
         except CommitFailedError as error:
             refused = listed([f"{format_lsn(row.ack_lsn)} of source {row.source}" for row in rows])
@@ -217,7 +219,7 @@ class AckTable:
         not committed yet is younger than the retention. A failure only costs time later, so it is just logged.
         """
         try:
-            compact(self._table, self._commits, self._options, _COMPACTED_BYTES)
+            compact(self._table, self._commits, self._options, _COMPACTED_BYTES, SEARCHED)
             self._folder.delete_old_files(self._table)
         except (DeltaError, OSError, pa.ArrowException) as error:
             logger.warning("ack table not compacted uri=%s reason=%s", self.uri, storage_reason(error))

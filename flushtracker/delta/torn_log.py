@@ -1,0 +1,74 @@
+"""What a power failure may leave at the end of a table's log: versions and checkpoints whose content was not synced.
+
+Nobody has relied on them (:mod:`flushtracker.delta.commits`), but a reader fails on them, or takes an empty commit for
+one without rows. A process that writes the table sets them aside when it opens it. No running process leaves any: what
+deltalake and Spark write gets its name when it is complete.
+"""
+
+import io
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flushtracker.delta.commits import LAST_CHECKPOINT
+
+logger = logging.getLogger(__name__)
+
+_COMMIT: Final = re.compile(r"\d{20}\.json")
+_CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
+_PREFIX: Final = ".torn-"
+"""Readers ignore names with a dot."""
+
+
+def set_torn_end_aside(log: Path) -> list[str]:
+    """Rename what is torn at the end of the log in the folder ``log``; returns the names. Raises ``OSError``.
+
+    Only the newest versions, and the newest checkpoint: anything else is damage, which a person must see.
+    """
+    names = sorted(path.name for path in log.iterdir()) if log.is_dir() else []
+    torn = list[str]()
+    for name in reversed([name for name in names if _COMMIT.fullmatch(name)]):
+        if _is_commit((log / name).read_bytes()):
+            break
+        torn.append(name)
+    checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
+    if checkpoints and not _is_parquet((log / checkpoints[-1]).read_bytes()):
+        torn.append(checkpoints[-1])
+    if LAST_CHECKPOINT in names:
+        hinted = f"{_hint(log):020}.checkpoint."
+        if not any(name.startswith(hinted) for name in names if name not in torn):
+            torn.append(LAST_CHECKPOINT)
+    for name in torn:
+        (log / name).rename(log / f"{_PREFIX}{name}")
+    if torn:
+        logger.warning("torn by a power failure, set aside: folder=%s files=%s", log, ", ".join(torn))
+    return torn
+
+
+def _is_commit(content: bytes) -> bool:
+    try:
+        lines = [json.loads(line) for line in content.splitlines() if line.strip()]
+    except ValueError:
+        return False
+    return bool(lines) and all(isinstance(line, dict) for line in lines)
+
+
+def _is_parquet(content: bytes) -> bool:
+    try:
+        pq.read_table(io.BytesIO(content), use_threads=False)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def _hint(log: Path) -> int:
+    """The version of the checkpoint that the log's file of its last one names; -1 if it is torn."""
+    try:
+        return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
+    except (ValueError, KeyError, TypeError):
+        return -1
