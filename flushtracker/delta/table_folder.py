@@ -128,15 +128,6 @@ def foreign_names(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name and name[0] != "." and name not in {LOG_FOLDER, "lost+found"})
 
 
-def is_ours(name: str) -> bool:
-    """Whether a name in a table's folder is that of a data file of ours, or of the table's log.
-
-    >>> is_ours("part-00000-0a1b-c000.snappy.parquet"), is_ours("report.csv"), is_ours("part-0/x.parquet")
-    (True, False, False)
-    """
-    return name == LOG_FOLDER or _OURS.fullmatch(name) is not None
-
-
 def not_empty(kind: str, key: str, uri: str, found: list[str]) -> str:
     """The message that refuses to create a table beside what was found."""
     return f"{kind} {uri} cannot be created: the folder already has {listed(found)}; name another folder in {key}"

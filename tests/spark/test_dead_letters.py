@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from flushtracker.delta import dead_letter_table
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.jobs.track import dead_letters
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.query import track_flushes
 from tests.support.job_folder import JobFolder
@@ -121,7 +121,7 @@ def test_files_of_others_survive_the_upkeep_of_dead_letters(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They came after the table; the log names them once, and small files are merged all the same."""
-    monkeypatch.setattr(dead_letters, "COMPACT_EVERY", 1)
+    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 1)
     job = JobFolder(tmp_path)
     (tmp_path / "dead_letters" / "lost+found").mkdir(parents=True)
     job.write([], ["first"])
@@ -143,7 +143,7 @@ def test_dead_letters_of_short_runs_are_compacted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that sends garbage for months leaves rows, and not a file for each batch."""
-    monkeypatch.setattr(dead_letters, "COMPACT_EVERY", 3)
+    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 3)
     job = JobFolder(tmp_path)
     for number in range(3):
         job.write([], [f"no notification {number}"])
@@ -151,6 +151,22 @@ def test_dead_letters_of_short_runs_are_compacted(
     table = DeltaTable(str(tmp_path / "dead_letters"))
     values = table_rows(table, ["value"])["value"].to_pylist()
     assert sorted(values) == [f"no notification {number}" for number in range(3)]
-    assert len(table.file_uris()) == 2
-    assert {"OPTIMIZE", "VACUUM END"} < {commit["operation"] for commit in table.history()}
-    assert table.metadata().configuration == dead_letters._RETENTION
+    assert len(table.file_uris()) == 1
+    assert table.metadata().configuration == dead_letter_table.CONFIGURATION
+
+
+def test_table_of_an_earlier_release_is_continued(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark itself wrote and committed it; its files are merged with the later ones."""
+    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 2)
+    columns = "0L AS batch_id, 'p' AS place, 'r' AS reason, 'earlier' AS value, current_timestamp() AS written_at"
+    earlier = spark.range(1).selectExpr(*columns.split(", ")).write.format("delta")
+    earlier.option("txnAppId", "its query").option("txnVersion", 0).save(str(tmp_path / "dead_letters"))
+    job = JobFolder(tmp_path)
+    for number in range(2):
+        job.write([], [f"later {number}"])
+        job.run(spark)
+    assert _values(tmp_path) == ["earlier", "later 0", "later 1"]
+    assert len(DeltaTable(str(tmp_path / "dead_letters")).file_uris()) == 1
+    assert spark.read.format("delta").load(str(tmp_path / "dead_letters")).count() == 3

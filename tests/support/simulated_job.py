@@ -7,7 +7,7 @@ Production code does every step: the state function runs each chain and each sha
 - ``_Frame``: the frames in which a group gets its rows, unless the job is to use those of pandas, as Spark does;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
 - ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;
-- ``CountedDeadLetters``: counts dead letters, which go to a Delta table that only Spark writes.
+- ``CountedDeadLetters``: counts dead letters, whose files only Spark writes.
 
 The driver can be killed before it acknowledges or before Spark commits; a new job on the same table and checkpoint is
 the restart. Invariants are checked after each step.

@@ -36,6 +36,7 @@ FOREIGN: Final = frozenset(
         *("pq_read_replication_message",),  # psycopg2
         *("DeltaTable.to_pyarrow_table", "to_pyarrow_table", "to_pyarrow_dataset", "z_order", "MERGE"),  # Delta
         *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
+        *("OPTIMIZE",),  # Delta in SQL
         *("jstack", "readlink"),  # programs
         *("Host", "TCP_NODELAY", "_sum"),  # HTTP, TCP, Prometheus
         *("utils", "helpers", "Class.name", "True", "False", "Infinity", "s00000", "xxhash64"),  # words about code

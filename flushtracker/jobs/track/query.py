@@ -22,7 +22,7 @@ from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit
 from flushtracker.spark.event_streams import open_streams
-from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 
@@ -53,7 +53,7 @@ def _track(
     spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, status: LiveJobStatus
 ) -> None:
     acks = AckTable(config.sink.acks, config.sink.storage_options)
-    DeadLetters(spark_path(config.sink.dead_letters)).require_writable(spark)
+    DeadLetters(config.sink.dead_letters, config.sink.storage_options).require_writable(spark)
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
         retry.call(lambda: _recover(spark, config, acks, recovery))
@@ -93,7 +93,7 @@ def _run(
     acks.fence_others()
     if last_commit(spark, checkpoint) != state.batch_id:
         state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, DeadLetters(spark_path(config.sink.dead_letters)), status)
+    driver = AckDriver(acks, DeadLetters(config.sink.dead_letters, config.sink.storage_options), status)
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
     rows = to_rows(streams.read(starts), config.state.shape_groups)

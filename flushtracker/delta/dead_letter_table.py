@@ -1,0 +1,116 @@
+"""``DeadLetterTable``: the Delta table of malformed flush notifications, of which the job only appends."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.compaction import compact
+from flushtracker.delta.data_file import WrittenFile, written_file
+from flushtracker.delta.storage import missing_columns, storage_reason
+from flushtracker.delta.table_folder import TableFolder, foreign_names, not_empty
+from flushtracker.errors import SinkError
+
+logger = logging.getLogger(__name__)
+
+KIND: Final = "dead-letter table"
+
+COMPACT_EVERY: Final = 100
+"""Versions of the table between two compactions."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("batch_id", pa.int64()),
+        ("place", pa.string()),
+        ("reason", pa.string()),
+        ("value", pa.string()),
+        ("written_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+CONFIGURATION: Final = {
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+"""Properties of a new table; with Delta's defaults, the log of each batch would be kept for a month."""
+
+_KEY: Final = "sink.dead_letters"
+_COMPACTED_BYTES: Final = 64 << 20
+
+
+class DeadLetterTable:
+    """The table at ``uri``; the first append creates it. Not thread-safe. Every storage failure is a ``SinkError``."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._uri = uri
+        self._options = dict(storage_options or {})
+        self._folder = TableFolder(KIND, _KEY, uri, storage_options)
+        self._commits = Commits()
+        self._opened: DeltaTable | None = None
+
+    def require_usable(self, names: Sequence[str]) -> None:
+        """Raise ``SinkError`` if the folder, which has these ``names``, is another table's or has other files."""
+        try:
+            table = DeltaTable(self._uri, storage_options=self._options)
+        except TableNotFoundError:
+            if found := foreign_names(names):
+                raise SinkError(not_empty(KIND, _KEY, self._uri, found)) from None
+        except (DeltaError, OSError) as error:
+            raise self._error("opened", error) from error
+        else:
+            if missing := missing_columns(table, SCHEMA.names):
+                raise SinkError(
+                    f"{self._uri} is a Delta table without the columns {missing}, so it is not a {KIND}; "
+                    f"name another folder in {_KEY}"
+                )
+
+    def has(self, query_id: str, batch_id: int) -> bool:
+        """Whether the dead letters of a query's batch have been appended; creates the table if there is none."""
+        table = self._table()
+        try:
+            table.update_incremental()
+            last = table.transaction_version(query_id)
+        except (DeltaError, OSError) as error:
+            raise self._error("read", error) from error
+        return last is not None and last >= batch_id
+
+    def written(self, path: str) -> WrittenFile:
+        """A file that Spark has written into the folder."""
+        try:
+            return written_file(DeltaStorageHandler(self._table().table_uri, self._options), path)
+        except (DeltaError, OSError) as error:
+            raise self._error("read", error) from error
+
+    def append(self, files: Sequence[WrittenFile], query_id: str, batch_id: int) -> None:
+        """Append the dead letters of a query's batch."""
+        table = self._table()
+        before = table.version()
+        try:
+            self._commits.commit(table, [file.action for file in files], [Transaction(query_id, batch_id)])
+        except (DeltaError, OSError) as error:
+            raise self._error("written", error) from error
+        if table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
+            self._compact(table)
+
+    def _compact(self, table: DeltaTable) -> None:
+        """Merge small files, and delete replaced ones past their retention; a failure only costs time later."""
+        try:
+            compact(table, self._commits, self._options, _COMPACTED_BYTES)
+            self._folder.delete_old_files(table)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            logger.warning("dead letters not compacted path=%s reason=%s", self._uri, storage_reason(error))
+
+    def _table(self) -> DeltaTable:
+        if self._opened is None:
+            try:
+                self._opened = self._folder.open_or_create(SCHEMA, CONFIGURATION)
+            except (DeltaError, OSError) as error:
+                raise self._error("opened or created", error) from error
+        return self._opened
+
+    def _error(self, action: str, error: Exception) -> SinkError:
+        return SinkError(f"{KIND} {self._uri} cannot be {action}: {storage_reason(error)}")
