@@ -20,13 +20,14 @@ from functools import partial
 from typing import Final, Protocol
 
 from flushtracker.capture.event_limit import EventLimit
+from flushtracker.config.streams import FLUSHES
 from flushtracker.errors import BrokerError
 from flushtracker.events.event_size import halves
 from flushtracker.events.fragment_sequencer import SequencedFragment
 from flushtracker.events.registry_events import RegistryEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.records import Event, Record, record_of
+from flushtracker.kafka.records import Event, Record, flush_keys, record_of
 
 _NO_TIMEOUT_S: Final = 1e9
 """The publisher applies its own ``retry_timeout`` to unavailable brokers."""
@@ -36,7 +37,7 @@ class Publisher(Protocol):
     """The part of ``KafkaPublisher`` that is used here, by one thread; callbacks run inside its methods."""
 
     def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None: ...
 
     def poll(self, timeout_s: float = 0.0) -> None: ...
@@ -112,6 +113,13 @@ class Outbox:
     def publish_removal(self, removal: FlushNotification) -> None:
         """Publish that a shape was removed."""
         self._publish(removal)
+
+    def delete_flushes(self, source: str, shape_ids: Iterable[str]) -> None:
+        """Have compaction delete the flushes and removals of shapes, and wait until that is confirmed."""
+        for shape_id in shape_ids:
+            for key in flush_keys(source, shape_id):
+                self._publisher.publish(self._topics[FLUSHES], key, None)
+        self.wait_until_confirmed()
 
     def wait_until_confirmed(self) -> None:
         """Block until everything published so far is confirmed, however long the brokers take."""

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from flushtracker.capture.history_check import TransactionIdentity
-from flushtracker.capture.shape_registry import SourceEntries, condensed
+from flushtracker.capture.shape_registry import SourceEntries, trimmed
 from flushtracker.events.registry_events import (
     PartitionEntry,
     RegistryEntry,
@@ -68,13 +68,13 @@ def read_prior_state(
 
 
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
-    """The last entry of each key, as after compaction, and condensed."""
+    """The last entry of each key, as after compaction, and trimmed."""
     entries: dict[str, RegistryEntry] = {}
     for value in values:
         entry = parse_registry_entry(value)
         if isinstance(entry, ShapeEntry):
             # At once: there may be very many.
-            entry = condensed(entry)
+            entry = trimmed(entry)
         entries[record_of(entry).key] = entry
     return list(entries.values())
 

@@ -6,19 +6,15 @@ An id stands for one definition permanently. Whatever decides which changes a sh
 flush policy and its dependencies can.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final
 
 from flushtracker.errors import ShapeError, listed
-from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.registry_events import NO_TABLE, PartitionEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.log_offset import LogOffset
-
-_NO_TABLE: Final = ("", "")
-"""Of a condensed entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +39,15 @@ class SourceEntries:
         return sorted(entry.definition.id for entry in live if entry.table_oid not in bound)
 
 
-def condensed(entry: ShapeEntry) -> ShapeEntry:
+def trimmed(entry: ShapeEntry) -> ShapeEntry:
     """A shape's entry as it is kept in memory: of a removed shape only its id, and until where it was routed to.
 
     An ended shape stays as it is: it may still be defined, and is compared with what it was.
     """
-    if entry.removed_at is None or entry.ended_because is not None or entry.definition.table is _NO_TABLE:
+    if entry.removed_at is None or entry.ended_because is not None or entry.definition.table is NO_TABLE:
         return entry
     nothing = LogOffset.before_all()
-    return ShapeEntry(entry.source, ShapeDefinition(entry.definition.id, _NO_TABLE), 0, nothing, entry.removed_at)
+    return ShapeEntry(entry.source, ShapeDefinition(entry.definition.id, NO_TABLE), 0, nothing, entry.removed_at)
 
 
 def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
@@ -83,6 +79,8 @@ class ShapeRegistry:
     def __init__(self, entries: Iterable[ShapeEntry] = ()) -> None:
         self._live: dict[str, ShapeEntry] = {}
         self._removed: dict[str, ShapeEntry] = {}
+        # The removed shapes whose entries in the topic are not condensed, in the order of their removal.
+        self._whole: dict[str, None] = {}
         self._by_oid: dict[int, set[str]] = {}
         """The live shapes on each table that has any."""
         # The live shapes that depend on others. Most depend on none.
@@ -99,7 +97,10 @@ class ShapeRegistry:
         self._unlist(shape_id)
         if entry.removed_at is not None:
             self._live.pop(shape_id, None)
-            self._removed[shape_id] = condensed(entry)
+            self._removed[shape_id] = trimmed(entry)
+            self._whole.pop(shape_id, None)
+            if not entry.is_condensed:
+                self._whole[shape_id] = None
             return
         self._removed.pop(shape_id, None)
         self._live[shape_id] = entry
@@ -147,6 +148,13 @@ class ShapeRegistry:
         """The shapes that were removed or ended, permanently."""
         return tuple(self._removed.values())
 
+    def removed_before(self, lsn: int) -> Iterator[ShapeEntry]:
+        """The shapes that were removed before ``lsn``, and whose entries in the topic are not condensed."""
+        for shape_id in self._whole:
+            entry = self._removed[shape_id]
+            if entry.removed_at is not None and entry.removed_at.tx_offset < lsn:
+                yield entry
+
     def compare(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> RegistryDiff:
         """Compare the registry with ``definitions``; changes nothing.
 
@@ -160,6 +168,9 @@ class ShapeRegistry:
             entry = self._live.get(shape_id) or self._removed.get(shape_id)
             if entry is None:
                 added.append(definition)
+                continue
+            if entry.is_condensed and entry.ended_because is not None:
+                ended.append(entry)
                 continue
             _require_same(entry, definition)
             if entry.removed_at is not None:

@@ -7,7 +7,8 @@ knows it, and routes resent transactions to the same shapes as the first time.
   any process has routed committed before that end, and the next commit record may start exactly there. A shape of a
   new source, for which nothing was routed yet, starts at the slot's position if its table was published before the
   slot was created.
-- A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more.
+- A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more. Once the slot is
+  confirmed past that, its flushes are deleted, and its entry is *condensed*.
 - Each table is recorded as it was when its shapes were bound to it, with its partitions
   (:mod:`flushtracker.capture.bound_tables`). A shape that a schema change makes impossible to keep is *ended*: removed,
   with a reason (:mod:`flushtracker.shapes.table_binding`).
@@ -23,6 +24,7 @@ knows it, and routes resent transactions to the same shapes as the first time.
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
@@ -47,6 +49,8 @@ from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 
+_MOST_CONDENSED: Final = 10_000
+"""So many removed shapes are condensed at once: capture waits for Kafka meanwhile."""
 _MOST_LOGGED: Final = 100
 """Of more shapes that are added or removed at once, only a few are logged; the registry has all."""
 
@@ -82,6 +86,8 @@ class Subscriptions:
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         self._delayed = DelayedShapes() if delayed is None else delayed
+        self._defined: frozenset[str] | None = None
+        """The shapes that the file defines, once it was applied."""
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
         # The previous process may have been killed after it published the entry, and before this. Once the slot is
@@ -127,6 +133,10 @@ class Subscriptions:
             ShapeError: a definition is refused, or too many shapes would be removed.
         """
         defined = tuple(definitions)
+        self._apply(defined, allow_removing)
+        self._defined = frozenset(definition.id for definition in defined)
+
+    def _apply(self, defined: Sequence[ShapeDefinition], allow_removing: int = 0) -> None:
         diff = self._registry.compare(defined, allow_removing)
         if len(diff.added) + len(diff.removed) > _MOST_LOGGED:
             logger.info("changing shapes added=%d removed=%d", len(diff.added), len(diff.removed))
@@ -160,7 +170,7 @@ class Subscriptions:
         """Of definitions that were applied, add the delayed ones; what another process has changed since stays so."""
         live = {entry.definition.id: entry.definition for entry in self._registry.live}
         delayed = [each for each in definitions if each.id in self._delayed.shape_ids and each.id not in live]
-        self.apply_definitions([*live.values(), *delayed])
+        self._apply([*live.values(), *delayed])
 
     def can_add_delayed(self) -> bool:
         """Whether what a delayed shape waits for has ended."""
@@ -173,6 +183,27 @@ class Subscriptions:
         if visible:
             self._put([replace(self._registry[shape_id], starts_visible=True) for shape_id in visible])
             logger.info("start visible shape_ids=%s", listed(visible))
+
+    def condense_removed(self, confirmed_lsn: int) -> None:
+        """Keep little more than the ids of removed shapes, once everything up to before ``confirmed_lsn`` is confirmed.
+
+        Then no ack needs their flushes and removals, whatever state a tracking job continues from. They are deleted
+        first: the next process does not look at a condensed entry again. An ended shape that is still defined keeps its
+        definition, with which that is compared.
+        """
+        done = (
+            entry
+            for entry in self._registry.removed_before(confirmed_lsn)
+            if entry.ended_because is None or (self._defined is not None and entry.definition.id not in self._defined)
+        )
+        entries = [entry.condensed() for entry in islice(done, _MOST_CONDENSED)]
+        if not entries:
+            return
+        self._outbox.delete_flushes(self._source, [entry.definition.id for entry in entries])
+        self._outbox.publish_entries(entries)
+        for entry in entries:
+            self._registry.put(entry)
+        logger.info("removed shapes condensed count=%d", len(entries))
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
         """Evict a shape: end it although it could be delivered. Returns whether it was still live."""

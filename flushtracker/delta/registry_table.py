@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -178,9 +178,12 @@ class RegistryTable:
         for number, text in enumerate(texts):
             entry = parse_registry_entry(text)
             key = _key(entry)
-            changed.pop(key, None)
-            if key not in current or current[key].text != text:
-                changed[key] = WrittenEntry(entry, text, written_at + number * _STEP)
+            known = changed.pop(key, None) or current.get(key)
+            written = WrittenEntry(entry, text, written_at + number * _STEP)
+            if known is not None and isinstance(entry, ShapeEntry) and entry.is_condensed:
+                written = _not_condensed(entry, known, written.written_at)
+            if key not in current or current[key].text != written.text:
+                changed[key] = written
         if not changed:
             return 0
         rows = [(*key, each.text, each.written_at) for key, each in changed.items()]
@@ -201,6 +204,22 @@ class RegistryTable:
             self._folder.delete_old_files(self._table)
         except (DeltaError, OSError, pa.ArrowException) as error:
             logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
+
+
+def _not_condensed(entry: ShapeEntry, known: WrittenEntry, now: datetime) -> WrittenEntry:
+    """What is known of a shape that was removed, in place of its condensed entry: its readers may need the definition.
+
+    If the removal itself was missed, it is that of the condensed entry.
+    """
+    if not isinstance(known.entry, ShapeEntry) or known.entry.removed_at is not None:
+        return known
+    removed = replace(
+        known.entry,
+        removed_at=entry.removed_at,
+        ended_because=entry.ended_because,
+        evicted_at_ms=entry.evicted_at_ms,
+    )
+    return WrittenEntry(removed, removed.to_json(), now)
 
 
 def _key(entry: RegistryEntry) -> _Key:

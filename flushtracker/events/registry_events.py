@@ -37,9 +37,12 @@ from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
 
-_PARTITIONS_VERSION: Final = 2
-"""Of a shape whose keys have partitions, to whose rows a program that does not know that would give other keys; and of
-a partition."""
+_LATER_VERSION: Final = 2
+"""Of a shape whose keys have partitions, to whose rows a program that does not know that would give other keys; of a
+partition; and of a removed shape's condensed entry."""
+
+NO_TABLE: Final = ("", "")
+"""Of a shape of which little more is kept than its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,9 @@ class ShapeEntry:
     reason why capture had to end the shape, ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it
     ended the shape by the policy of ``evict`` although it could be delivered. ``starts_visible``: every MVCC snapshot
     taken on the server from now on contains every transaction at or below ``starts_after``.
+
+    ``is_condensed``: of a removed shape only the id, the end and its reason are kept, as the slot is confirmed past its
+    end, and its flushes are deleted.
 
     Releases before the entries of partitions recorded these with each shape: their names in the definition, and in
     ``joined`` those that came later, with the commit LSN of the first transaction that changed each.
@@ -66,13 +72,28 @@ class ShapeEntry:
     starts_visible: bool = False
     evicted_at_ms: int | None = None
     joined: tuple[tuple[TableName, int], ...] = ()
+    is_condensed: bool = False
+
+    def condensed(self) -> "ShapeEntry":
+        """What is kept of a removed shape once nothing needs its definition."""
+        return _condensed(self.source, self.definition.id, self.removed_at, self.ended_because, self.evicted_at_ms)
 
     def to_json(self) -> str:
         # Only an evicted shape's entry has the key.
         evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
+        if self.is_condensed:
+            return dump_event(
+                self.source,
+                version=_LATER_VERSION,
+                type="removed_shape",
+                shape_id=self.definition.id,
+                removed_at=None if self.removed_at is None else offset_json(self.removed_at),
+                ended_because=self.ended_because,
+                **evicted,
+            )
         return dump_event(
             self.source,
-            version=_PARTITIONS_VERSION if self.definition.keys_have_partitions else VERSION,
+            version=_LATER_VERSION if self.definition.keys_have_partitions else VERSION,
             type="shape",
             shape_id=self.definition.id,
             definition=_definition_json(self.definition, self.joined),
@@ -83,6 +104,17 @@ class ShapeEntry:
             starts_visible=self.starts_visible,
             **evicted,
         )
+
+
+def _condensed(
+    source: str, shape_id: str, removed_at: LogOffset | None, ended_because: str | None, evicted_at_ms: int | None
+) -> ShapeEntry:
+    definition, start = ShapeDefinition(shape_id, NO_TABLE), LogOffset.before_all()
+    return ShapeEntry(
+        *(source, definition, 0, start, removed_at, ended_because),
+        evicted_at_ms=evicted_at_ms,
+        is_condensed=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +159,7 @@ class PartitionEntry:
         empty_at = {} if self.empty_at is None else {"empty_at": self.empty_at}
         return dump_event(
             self.source,
-            version=_PARTITIONS_VERSION,
+            version=_LATER_VERSION,
             type="partition",
             table_oid=self.table_oid,
             binding=partition_binding_json(self.binding),
@@ -179,7 +211,7 @@ RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntr
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
-    fields = load_event(text, "registry entry", _PARTITIONS_VERSION)
+    fields = load_event(text, "registry entry", _LATER_VERSION)
     kind = typed_field(fields, "type", str)
     source = name_field(fields, "source")
     if kind == "table":
@@ -191,15 +223,23 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             parse_partition_binding(typed_field(fields, "binding", dict)),
             joined=_optional_integer(fields, "joined", 0),
             left_at=_optional_integer(fields, "left_at", 0),
-            lost_with=_optional_integer({"lost_with": None, **fields}, "lost_with", 0),
-            empty_at=_optional_integer({"empty_at": None, **fields}, "empty_at", 0),
+            lost_with=_absent_or_integer(fields, "lost_with"),
+            empty_at=_absent_or_integer(fields, "empty_at"),
+        )
+    if kind == "removed_shape":
+        return _condensed(
+            source,
+            name_field(fields, "shape_id"),
+            offset_field(fields, "removed_at"),
+            _optional_text(fields, "ended_because"),
+            _absent_or_integer(fields, "evicted_at_ms"),
         )
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
         routing = integer_field({"routing": 1, **fields}, "routing", 1)
         return SourceEntry(source, starts_after, text_field(fields, "publication"), routing)
     if kind != "shape":
-        raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'table', 'partition' or 'source'")
+        raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")
     definition = typed_field(fields, "definition", dict)
     return ShapeEntry(
         source=source,
@@ -209,7 +249,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
         ended_because=_optional_text(fields, "ended_because"),
         starts_visible=typed_field(fields, "starts_visible", bool),
-        evicted_at_ms=None if fields.get("evicted_at_ms") is None else integer_field(fields, "evicted_at_ms", 0),
+        evicted_at_ms=_absent_or_integer(fields, "evicted_at_ms"),
         joined=tuple(
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **definition}, "joined")
@@ -268,6 +308,11 @@ def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:
 
 def _optional_integer(fields: Mapping[str, Any], name: str, least: int) -> int | None:
     return None if get_field(fields, name) is None else integer_field(fields, name, least)
+
+
+def _absent_or_integer(fields: Mapping[str, Any], name: str) -> int | None:
+    """The value of a key that only some entries have, at least 0."""
+    return _optional_integer({name: None, **fields}, name, 0)
 
 
 def _optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | None:

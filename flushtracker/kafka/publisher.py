@@ -105,9 +105,11 @@ class KafkaPublisher:
         return self._published_bytes - confirmed_bytes
 
     def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
         """Queue a record, waiting while the queue is full. ``on_confirmed`` is called once, when the record is durable.
+
+        Without a value it is a tombstone: compaction deletes the records with this key.
 
         Raises:
             BrokerError: this record or an earlier one cannot be delivered; every later call raises it again.
@@ -132,7 +134,7 @@ class KafkaPublisher:
                 self._rejected = _RejectedRecord(reason, topic, _byte_count(key) + _byte_count(value))
                 self._fail(BrokerError(self._describe_rejected(self._rejected)))
         self._published += 1
-        self._published_bytes += len(value) if isinstance(value, bytes) or value.isascii() else _byte_count(value)
+        self._published_bytes += len(value) if isinstance(value, str) and value.isascii() else _byte_count(value)
         self._until_poll -= 1
         if self._until_poll <= 0:
             self.poll()

@@ -62,5 +62,10 @@ def fragment_key(source: str) -> str:
     return source
 
 
+def flush_keys(source: str, shape_id: str) -> tuple[str, str]:
+    """The keys of all flush notifications of a shape."""
+    return _compound_key(source, shape_id, "flushed"), _compound_key(source, shape_id, "removed")
+
+
 def _compound_key(*names: str) -> str:
     return dump_json(names)

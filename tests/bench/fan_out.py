@@ -25,7 +25,7 @@ class _Discarding:
     """A publisher whose brokers confirm at once, so that nothing is kept in its queue."""
 
     def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
         del topic, key, value
         if on_confirmed is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from time import process_time
 from typing import cast
 
@@ -64,13 +65,16 @@ class _Start:
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     rows = []
-    for count in (100, 1_000) if quick else (1_000, 100_000):
-        start = _Start(_values(count))
+    counts = (100, 1_000) if quick else (1_000, 100_000)
+    for count, condensed in product(counts, (False, True)):
+        start = _Start(_values(count, condensed=condensed))
         start.run()
         memory_mb = kept_bytes(_Start(start.values).run) / 1e6
         rows.append(
             [
                 f"{count:,}",
+                "condensed" if condensed else "whole",
+                f"{sum(map(len, start.values)) / 1e6:.1f}",
                 f"{start.read_s:.2f}",
                 f"{start.begin_s:.2f}",
                 f"{start.published:,}",
@@ -79,12 +83,12 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         )
     yield Table(
         "A start of capture after shapes were removed, all before what is confirmed; CPU time",
-        ["removed shapes", "read the registry, s", "begin, s", "records published", "memory, MB"],
+        ["removed shapes", "entries", "MB", "read the registry, s", "begin, s", "records published", "memory, MB"],
         rows,
     )
 
 
-def _values(count: int) -> list[bytes]:
+def _values(count: int, *, condensed: bool) -> list[bytes]:
     definition = ShapeDefinition(
         "", ("public", "orders"), ("id", "tenant_id", "status"), "tenant_id = 7", primary_key=("id",), snapshot=True
     )
@@ -94,4 +98,5 @@ def _values(count: int) -> list[bytes]:
         replace(entry, definition=replace(definition, id=f"shape-{n}"), removed_at=LogOffset(2_000 + n, 0))
         for n in range(count)
     )
-    return [source.to_json().encode(), *(entry.to_json().encode() for entry in entries)]
+    kept = (entry.condensed() if condensed else entry for entry in entries)
+    return [source.to_json().encode(), *(entry.to_json().encode() for entry in kept)]

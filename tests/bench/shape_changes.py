@@ -43,7 +43,7 @@ class CountingPublisher:
         self.confirmations = 0
 
     def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None: ...
 
     def poll(self, timeout_s: float = 0.0) -> None: ...

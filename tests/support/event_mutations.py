@@ -106,6 +106,7 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     """Without end: entries of ``shapes``, with the stream's name."""
     entries: list[RegistryEntry] = [
         FULL,
+        FULL.condensed(),
         PLAIN,
         TABLE,
         PARTITION,

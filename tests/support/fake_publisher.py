@@ -9,16 +9,21 @@ class FakePublisher:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.values: list[tuple[str, str | bytes]] = []
+        self.deleted: list[tuple[str, str]] = []
+        """The topics and keys of tombstones."""
         self.unconfirmed: list[Callable[[], None]] = []
 
     def publish(
-        self, topic: str, key: str | bytes, value: str | bytes, on_confirmed: Callable[[], None] | None = None
+        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
         assert topic
         assert key
-        assert value
+        assert value != ""
         self.log.append(f"{topic} {key!s}")
-        self.values.append((topic, value))
+        if value is None:
+            self.deleted.append((topic, str(key)))
+        else:
+            self.values.append((topic, value))
         if on_confirmed is not None:
             self.unconfirmed.append(on_confirmed)
 

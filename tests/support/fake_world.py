@@ -289,9 +289,10 @@ class Publisher:
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
-    def publish(self, topic: str, key: str, value: str, on_confirmed: Callable[[], None] | None = None) -> None:
+    def publish(self, topic: str, key: str, value: str | None, on_confirmed: Callable[[], None] | None = None) -> None:
         assert key
-        self._world.topics[topic].append(value.encode())
+        if value is not None:
+            self._world.topics[topic].append(value.encode())
         if on_confirmed is not None:
             on_confirmed()
 

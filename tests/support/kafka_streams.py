@@ -68,7 +68,10 @@ def topic_names(servers: str) -> set[str]:
 
 
 def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
-    """All records of a topic: partition → key and value of each, in order; without empty partitions."""
+    """All records of a topic: partition → key and value of each, in order; without empty partitions.
+
+    The value of a tombstone is empty.
+    """
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True})
     try:
         partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
@@ -80,7 +83,7 @@ def records(servers: str, topic: str) -> dict[int, list[tuple[str, str]]]:
             for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:
-                    found[message.partition() or 0].append((_text(message.key()), _text(message.value())))
+                    found[message.partition() or 0].append((_text(message.key()), _text(message.value() or b"")))
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     open_partitions.discard(message.partition() or 0)

@@ -78,7 +78,15 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
 @pytest.mark.parametrize(
     "entry",
     [
-        *(FULL, PLAIN, TABLE, PARTITION, SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3)),
+        *(
+            FULL,
+            FULL.condensed(),
+            replace(PLAIN, removed_at=LogOffset(7, 0)).condensed(),
+            PLAIN,
+            TABLE,
+            PARTITION,
+            SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3),
+        ),
         replace(PARTITION, joined=None, left_at=7),
         replace(PARTITION, left_at=7, lost_with=9),
         replace(PARTITION, joined=None, empty_at=7),
@@ -102,7 +110,7 @@ def _changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("type", "index", "type is 'index', expected 'shape', 'table', 'partition' or 'source'"),
+        ("type", "index", "type is 'index', expected 'shape', 'removed_shape', 'table', 'partition' or 'source'"),
         ("shape_id", "", "shape_id is empty"),
         ("table_oid", "x", "table_oid has type str, expected int"),
         ("definition.table", ["public"], "a table has 1 names, expected two: schema and table"),

@@ -1,5 +1,6 @@
 """The registry table: the last entry of each shape, table and source, read without Kafka."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -39,6 +40,33 @@ def test_only_changed_entries_are_appended_and_the_last_one_counts(tmp_path: Pat
         assert registry.sources_of("a") == {_SOURCE}
         assert registry.shape(_SOURCE, "c") is None
     assert DeltaTable(str(tmp_path / "shapes")).version() == 2
+
+
+def test_a_condensed_entry_takes_nothing_from_the_table(tmp_path: Path) -> None:
+    """Readers need the definition of an ended shape, and the log of a removed one is deleted some time after that."""
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    removed = replace(entry("a", LogOffset(20, 0)), ended_because="it cannot go on")
+    assert table.append([removed.to_json()], _NOW) == 1
+    written = table.entries().entries[_SOURCE, "shape", "a"]
+    assert table.append([removed.condensed().to_json()], _NOW + timedelta(hours=1)) == 0
+    # A writer that starts over reads again what compaction has left.
+    again = [entry("a").to_json(), removed.to_json(), removed.condensed().to_json()]
+    assert table.append(again, _NOW + timedelta(hours=2)) == 0
+    assert table.entries().entries[_SOURCE, "shape", "a"] == written
+
+
+def test_a_writer_that_missed_a_removal_learns_of_it_from_the_condensed_entry(tmp_path: Path) -> None:
+    """It was down for so long that compaction has deleted the entry before."""
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    removed = replace(entry("a", LogOffset(20, 0)), ended_because="it cannot go on", evicted_at_ms=5)
+    never_known = entry("b", LogOffset(30, 0)).condensed()
+    table.append([entry("a").to_json()], _NOW)
+    assert table.append([removed.condensed().to_json(), never_known.to_json()], _NOW) == 2
+    assert table.entries().shape(_SOURCE, "a") == removed
+    assert table.entries().shape(_SOURCE, "b") == never_known
+    both = [entry("c").to_json(), entry("c", LogOffset(40, 0)).condensed().to_json()]
+    assert table.append(both, _NOW) == 1
+    assert table.entries().shape(_SOURCE, "c") == entry("c", LogOffset(40, 0))
 
 
 def test_unreadable_entry_is_not_appended(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class ScriptedTables:
     def __init__(self) -> None:
         self.table = TABLE
         self.reads = 0
+        self.ends_at = LSN + 500
         self.xmax = 1_000_000
         self.standby = False
         self.emptied_at: int | None = None
@@ -81,7 +82,7 @@ class ScriptedTables:
         self.after_resolve: Callable[[], None] = lambda: None
 
     def wal_end(self) -> int:
-        return LSN + 500
+        return self.ends_at
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
         return [self._resolved(definition) for definition in definitions]
