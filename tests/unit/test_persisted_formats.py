@@ -110,6 +110,10 @@ SHAPE_ENTRY = (
     '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone",'
     '"starts_visible":true}'
 )
+REMOVED_SHAPE_ENTRY = (
+    '{"v":2,"source":"s","type":"removed_shape","shape_id":"a","removed_at":{"tx_offset":10,"op_offset":0},'
+    '"ended_because":"gone"}'
+)
 TABLE_ENTRY = (
     '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],"key":["id"],'
     '"key_oid":6,"storage":4,"attributes":1,"schema_since":800,"partitioned":false,"logged":true,"children":false,'
@@ -364,6 +368,17 @@ def test_partition_entry_is_read_and_written_unchanged() -> None:
     assert lost.to_json() == PARTITION_ENTRY.replace('"left_at":null', '"left_at":160,"lost_with":170')
     assert parse_registry_entry(lost.to_json()) == lost
     assert record_of(entry).key == '["s","","7","8"]'
+
+
+def test_condensed_entry_is_read_and_written_unchanged() -> None:
+    """It is all that says, for good, that an id was used and why its shape ended."""
+    shape = parse_registry_entry(SHAPE_ENTRY)
+    assert isinstance(shape, ShapeEntry)
+    assert parse_registry_entry(REMOVED_SHAPE_ENTRY) == shape.condensed()
+    assert shape.condensed().to_json() == REMOVED_SHAPE_ENTRY
+    evicted = replace(shape, evicted_at_ms=7).condensed()
+    assert evicted.to_json() == REMOVED_SHAPE_ENTRY.replace('"gone"', '"gone","evicted_at_ms":7')
+    assert record_of(shape.condensed()).key == record_of(shape).key
 
 
 def test_partitions_that_an_earlier_release_recorded_with_a_shape_are_read() -> None:
