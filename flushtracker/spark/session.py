@@ -34,10 +34,8 @@ _ALWAYS: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # No job needs batches without data, except the writers' job, which enables them for `flush: hold`.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # A table's log is small: the default of 50 tasks for it would take longer than the rest of a write.
+    # A table's log is small: the default of 50 tasks for it would take longer than the rest of a read.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Otherwise a vacuum of the dead letters would run thousands of tasks.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 _LOCAL: Final = {
     "spark.master": "local[*]",

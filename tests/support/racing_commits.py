@@ -1,0 +1,117 @@
+"""Processes that commit to the same tables as fast as they can, each in a role: ``ROLE FOLDER COUNT``.
+
+Each line that a process prints is a table and a row that it has appended. Each runs until it has appended COUNT times;
+``upkeep`` until the others have, which is when the file ``done`` is in the folder.
+"""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake.fs import DeltaStorageHandler
+from pyspark.sql import DataFrame, SparkSession
+
+from flushtracker.delta import dead_letter_table, registry_table
+from flushtracker.delta.acks import table as ack_table
+from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.data_file import WrittenFile, write_file
+from flushtracker.delta.dead_letter_table import DeadLetterTable
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.spark.row_files import RowFiles
+from flushtracker.spark.session import start_session
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.shape_log_rows import SOURCE, arrow, commit, item
+
+NOW: Final = datetime.now(timezone.utc)
+
+
+def writer(folder: Path, count: int) -> Iterator[str]:
+    """The writers' job, as far as it commits; and a tracking job's acks and dead letters."""
+    table, registry = create_shape_log(str(folder / "log")), RegistryTable(str(folder / "shapes"), create=True)
+    files, claim, acks = LogFiles(table, {}), LogClaim(table), AckTable(str(folder / "acks"))
+    claim.take()
+    acks.fence_others()
+    for number in range(count):
+        rows = [item((1000 + 10 * number, 0), "insert", "k", {"id": "k"}), commit(1000 + 10 * number)]
+        claim.append([files.written(files.write(arrow(rows), None).path)], claim.version_of(number))
+        yield f"log {1000 + 10 * number}"
+        registry.append([shape(f"w{number}")], NOW + timedelta(seconds=number))
+        yield f"shapes w{number}"
+        acks.append(AckRow(SOURCE, number, 1 + number, 1 + number, 0, None, None, NOW))
+        yield f"acks {1 + number}"
+        yield dead_letter(folder, "writer", number)
+
+
+def upkeep(folder: Path, _: int) -> Iterator[str]:
+    """Merges, and what a second writers' and tracking job could append while they are being fenced."""
+    registry = RegistryTable(str(folder / "shapes"), create=True)
+    merges, number = ShapeLogUpkeep(str(folder / "log"), settings=MergeSettings(merge_files=2)), 0
+    while not (folder / "done").exists():
+        merges.run(NOW)
+        registry.append([shape(f"u{number}")], NOW + timedelta(seconds=number))
+        yield f"shapes u{number}"
+        yield dead_letter(folder, "upkeep", number)
+        number += 1
+
+
+def snapshot(folder: Path, count: int) -> Iterator[str]:
+    """What the snapshots' job appends."""
+    spark, log = start_session("snapshot", 2), str(folder / "log")
+    files = LogFiles(create_shape_log(log), {})
+    row_files = RowFiles("shape log", log, files.written)
+    for number in range(count):
+        files.append(row_files.write(_row(spark, number), f"snapshot-{uuid.uuid4().hex}", lambda: 1))
+        yield f"log {-1 - number}"
+    spark.stop()
+
+
+def spark_commits(folder: Path, count: int) -> Iterator[str]:
+    """The same, but committed by Spark's own Delta writer."""
+    spark, log = start_session("snapshot", 2), str(folder / "log")
+    create_shape_log(log)
+    for number in range(count):
+        _row(spark, number).write.format("delta").mode("append").save(log)
+        yield f"log {-1 - number}"
+    spark.stop()
+
+
+def dead_letter(folder: Path, query: str, number: int) -> str:
+    """Append one dead letter, whose file Spark would have written."""
+    table = DeadLetterTable(str(folder / "letters"))
+    assert not table.has(query, number)
+    row = {"batch_id": number, "place": query, "reason": "r", "value": f"{query}{number}", "written_at": NOW}
+    rows = pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)
+    storage = DeltaStorageHandler(str(folder / "letters"), {})
+    table.append([WrittenFile(1, write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows))], query, number)
+    return f"letters {query}{number}"
+
+
+def shape(shape_id: str) -> str:
+    """A registry entry."""
+    return ShapeEntry(SOURCE, ShapeDefinition(shape_id, ("public", "users")), 7, LogOffset(9, 0)).to_json()
+
+
+def _row(spark: SparkSession, number: int) -> DataFrame:
+    columns = [f"'{SOURCE}' AS source", "'users' AS shape_id", f"{-1 - number}L AS tx_offset", "0L AS op_offset"]
+    texts = [f"CAST(NULL AS STRING) AS {name}" for name in ("operation", "key", "value", "old_value")]
+    rest = ["0L AS xid", "CAST(NULL AS TIMESTAMP) AS commit_timestamp", "0L AS chunk"]
+    return spark.range(1).selectExpr(*columns, *texts, *rest)
+
+
+ROLES: Final = {role.__name__: role for role in (writer, upkeep, snapshot, spark_commits)}
+
+if __name__ == "__main__":
+    ack_table.COMPACT_EVERY = registry_table.COMPACT_EVERY = dead_letter_table.COMPACT_EVERY = 5  # type: ignore[misc]
+    for line in ROLES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3])):
+        print(line, flush=True)  # noqa: T201
