@@ -52,21 +52,17 @@ UNION ALL
 SELECT transaction::text::bigint, EXISTS (SELECT FROM sessions WHERE xid IS NULL AND may_wait)
 FROM pg_prepared_xacts WHERE database = current_database()
 """
-# WAL that no commit follows is flushed within 15 s or so, or with the next commit, such as that of this statement. It
-# must not wait for a synchronous standby itself.
-_FLUSH: Final = """
-SELECT CASE WHEN pg_is_in_recovery() THEN NULL WHEN pg_current_wal_flush_lsn() > %s::pg_lsn THEN NULL
-ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_message(true, 'flushtracker', '')) END
-"""
-# Its own commit flushes all of the WAL so far, as of transactions with synchronous_commit = off, and waits for that.
-_FLUSH_COMMITS: Final = """
-SELECT CASE WHEN NOT pg_is_in_recovery()
-THEN concat(set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'flushtracker', '')) END
-"""
+# A transaction that changes nothing, and that the server sends; a standby cannot write it. With `local` its own commit
+# flushes all of the WAL so far, as of transactions with synchronous_commit = off, and waits for that. With `off`, the
+# WAL is flushed soon. Without it, WAL that no commit follows would be flushed within 15 s or so, or with the next
+# commit. It must not wait for a synchronous standby itself.
 _TRANSACTION: Final = """
-SELECT CASE WHEN pg_is_in_recovery() THEN NULL
-ELSE concat(set_config('synchronous_commit', 'off', true), pg_logical_emit_message(true, 'flushtracker', '')) END
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL {unless}
+ELSE concat(set_config('synchronous_commit', '{commit}', true), pg_logical_emit_message(true, 'flushtracker', '')) END
 """
+_EMIT: Final = _TRANSACTION.format(unless="", commit="off")
+_FLUSH: Final = _TRANSACTION.format(unless="WHEN pg_current_wal_flush_lsn() > %s::pg_lsn THEN NULL", commit="off")
+_FLUSH_COMMITS: Final = _TRANSACTION.format(unless="", commit="local")
 _HEARTBEAT: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN false
 ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
@@ -185,7 +181,7 @@ class ServerTables:
 
     def emit_transaction(self) -> None:
         """Commit a transaction that changes nothing, and that the server sends; a standby cannot."""
-        rows(self._connection, _TRANSACTION)
+        rows(self._connection, _EMIT)
 
     def emit_heartbeat(self) -> bool:
         """Write a few bytes of WAL that change nothing, so that the slot can advance; ``False``: a standby cannot."""
