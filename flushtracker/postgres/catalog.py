@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.inheritance import BELOW, IS_ATTACHED
 from flushtracker.wal.changes import Column, Relation, TableName
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
@@ -39,32 +40,24 @@ SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, {IS_SENT} FROM pg_attr
 WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """  # noqa: S608  a constant
-# The function for it would lock every table that it lists.
-_LEAVES: Final = """
-WITH RECURSIVE members AS (
-  SELECT w.oid AS root, w.oid AS relid FROM unnest(%s::oid[]) AS w(oid)
-  UNION ALL
-  SELECT m.root, i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.relid
-)
-SELECT m.root::bigint, m.relid::bigint
-FROM members m JOIN pg_class c ON c.oid = m.relid
-WHERE m.relid <> m.root AND c.relkind IN ('r', 'f')
-ORDER BY m.root, m.relid
-"""
-# pg_partition_ancestors may be older than the snapshot: invalidations are sent after a commit has become visible. While
-# a partition is being detached concurrently, which is possible since PostgreSQL 14, it counts as detached.
-_ANCESTORS: Final = """
+_LEAVES: Final = f"""
+WITH RECURSIVE {BELOW}
+SELECT b.root::bigint, b.relid::bigint
+FROM below b JOIN pg_class c ON c.oid = b.relid
+WHERE b.relid <> b.root AND c.relkind IN ('r', 'f')
+ORDER BY b.root, b.relid
+"""  # noqa: S608  a constant
+# Invalidations are sent after a commit has become visible, so pg_partition_ancestors may be older than the snapshot.
+_ANCESTORS: Final = f"""
 WITH RECURSIVE ancestors AS (
-  SELECT i.inhparent AS oid FROM pg_inherits i
-  WHERE i.inhrelid = %s::oid AND coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'
+  SELECT i.inhparent AS oid FROM pg_inherits i WHERE i.inhrelid = %s::oid AND {IS_ATTACHED}
   UNION ALL
-  SELECT i.inhparent FROM ancestors a JOIN pg_inherits i ON i.inhrelid = a.oid
-  WHERE coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'
+  SELECT i.inhparent FROM ancestors a JOIN pg_inherits i ON i.inhrelid = a.oid AND {IS_ATTACHED}
 )
 SELECT txid_current_snapshot()::text, ARRAY(
   SELECT a.oid::bigint FROM ancestors a JOIN pg_class c ON c.oid = a.oid WHERE c.relkind = 'p'
 )
-"""
+"""  # noqa: S608  a constant
 
 _Key: TypeAlias = tuple[list[str], list[str]]
 
@@ -103,7 +96,7 @@ class Catalog:
         columns = [[name[part] for name in wanted] for part in (0, 1)]
         kinds = {row[0]: row[4] for row in rows(self._connection, _TABLES + _NAMED, columns) if row[4] in {"r", "p"}}
         leaves: dict[int, list[int]] = {oid: [] for oid, kind in kinds.items() if kind == "p"}
-        for root, leaf in rows(self._connection, _LEAVES, (list(leaves),)) if leaves else ():
+        for root, leaf in rows(self._connection, _LEAVES, {"oids": list(leaves)}) if leaves else ():
             leaves[root].append(leaf)
         oids = kinds.keys() | {leaf for found in leaves.values() for leaf in found}
         facts = {table.oid: table for table in self._facts(oids)} if oids else {}

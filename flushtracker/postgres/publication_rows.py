@@ -8,14 +8,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.inheritance import EVER_BELOW
 from flushtracker.wal.mvcc_snapshot import CatalogRow
 
-_BELOW: Final = """
-  below AS (
-    SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
-    UNION ALL SELECT b.root, i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.relid
-  )
-"""
 # A partition is published by what its ancestors are published by. If all tables are published, only the publication's
 # own row decides. A table that is moved into a published schema gets another row of pg_depend.
 _ROWS: Final = """
@@ -73,7 +68,7 @@ def read_publication_rows(
 ) -> dict[int, frozenset[CatalogRow]]:
     """The rows because of which these tables and their partitions are published, by the tables' OIDs."""
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
-    statement = _ROWS.format(below=_BELOW, schemas=_SCHEMAS if has_schemas else "")
+    statement = _ROWS.format(below=EVER_BELOW, schemas=_SCHEMAS if has_schemas else "")
     found = defaultdict[int, set[CatalogRow]](set)
     for oid, name, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
         found[oid].add(CatalogRow(name, xid))
@@ -86,6 +81,6 @@ def read_writers(connection: Connection, oids: Iterable[int]) -> dict[int, froze
     Their xids have 32 bits, and include those of subtransactions. On a standby, its primary's are not known.
     """
     found = defaultdict[int, set[int]](set)
-    for oid, xid in rows(connection, _WRITERS.format(below=_BELOW), {"oids": list(oids)}):
+    for oid, xid in rows(connection, _WRITERS.format(below=EVER_BELOW), {"oids": list(oids)}):
         found[oid].add(xid)
     return {oid: frozenset(xids) for oid, xids in found.items()}

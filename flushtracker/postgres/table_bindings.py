@@ -12,6 +12,7 @@ from typing import Any, Final
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, one_snapshot, rows
+from flushtracker.postgres.inheritance import IS_ATTACHED
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding, made_of
@@ -38,7 +39,7 @@ WITH RECURSIVE members AS (
     ) OR EXISTS (SELECT FROM pg_publication WHERE pubname = %(publication)s AND puballtables)
   ), m.path || i.inhrelid
   FROM members m
-  JOIN pg_inherits i ON i.inhparent = m.relid AND coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'
+  JOIN pg_inherits i ON i.inhparent = m.relid AND {is_attached}
   JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
 ), above AS (
   SELECT w.oid AS root, w.oid AS relid, '' AS links FROM unnest(%(oids)s::oid[]) AS w(oid)
@@ -203,7 +204,7 @@ def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeBin
 def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int, TableBinding]:
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
     members: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    statement = _MEMBERS.format(schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
+    statement = _MEMBERS.format(is_attached=IS_ATTACHED, schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
     wanted = {"oids": ids, "publication": publication}
     for row in rows(connection, statement, wanted):
         if row[9] is None:

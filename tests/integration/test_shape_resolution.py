@@ -10,6 +10,7 @@ import pytest
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
 
@@ -98,6 +99,26 @@ def test_a_shape_among_many_is_refused_as_it_would_be_alone(tables: ServerTables
         assert f"shape '{definition.id}'" in message
         good = [replace(each, id=f"good {each.id}") for each in _GOOD]
         assert outcome(tables, *good, definition, *_REFUSED) == (kind, message)
+
+
+def test_a_partition_that_is_being_detached_does_not_count(tables: ServerTables, postgres: LocalPostgres) -> None:
+    """A DETACH CONCURRENTLY that was interrupted stays pending, and no query of the table has the partition's rows.
+
+    So it does not matter that the server sends too little of the partition's changes for the shape.
+    """
+    shape = ShapeDefinition("some", ROOT, where="s = 'x'")
+    postgres.execute("ALTER TABLE root REPLICA IDENTITY FULL", "ALTER TABLE root_1 REPLICA IDENTITY FULL")
+    kind, message = outcome(tables, shape)
+    assert issubclass(kind, ShapeError)
+    assert "root_2" in message
+    with closing(postgres.connect()) as blocker, closing(postgres.connect()) as session:
+        rows(blocker, "BEGIN")
+        rows(blocker, "SELECT FROM root")
+        rows(session, "SET statement_timeout = '1s'")
+        with pytest.raises(PostgresError, match="timeout"):
+            rows(session, "ALTER TABLE root DETACH PARTITION root_2 CONCURRENTLY")
+    ((_, table),) = tables.resolve([shape])
+    assert [partition.table for partition in table.partitions] == [("public", "root_1")]
 
 
 def test_the_catalog_is_read_once_for_all_shapes(tables: ServerTables) -> None:
