@@ -8,16 +8,14 @@ after their commits.
 import logging
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Final
 
 from flushtracker.capture.partly_sent import PartlySent, PublishedTables
+from flushtracker.capture.slow_wait import SlowWait
 from flushtracker.errors import listed
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 
 logger = logging.getLogger(__name__)
-
-SLOW_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +29,11 @@ class NewShape:
 
 @dataclass(slots=True)
 class _Delay:
-    """``xids``: what a shape waits for; ``since_s`` is the time of its first check."""
+    """``xids``: what a shape waits for."""
 
     table: str
     xids: frozenset[int]
-    since_s: float | None = None
-    is_logged: bool = False
+    slow: SlowWait
 
 
 class DelayedShapes:
@@ -56,7 +53,7 @@ class DelayedShapes:
         self._partly_sent = PartlySent(server)
 
     def admit(self, resolved: Sequence[tuple[ShapeDefinition, TableBinding]], *, is_new_source: bool) -> list[NewShape]:
-        """Those of all new shapes that can be added now; the others, and no more, are delayed."""
+        """Return the new shapes that can be added now, and delay the others, in place of those delayed before."""
         oids = {binding.oid for _, binding in resolved}
         at_slot = self._partly_sent.published_before_slot(oids) if is_new_source else frozenset()
         waits = self._partly_sent.transactions(oids)
@@ -67,9 +64,9 @@ class DelayedShapes:
             if binding.oid not in waits or (starts_at_slot and definition.snapshot is False):
                 new.append(NewShape(definition, binding, starts_at_slot))
                 continue
-            delays[definition.id] = delay = _Delay(".".join(binding.table), waits[binding.oid])
-            if (known := self._delays.get(definition.id)) is not None:
-                delay.since_s, delay.is_logged = known.since_s, known.is_logged
+            known = self._delays.get(definition.id)
+            slow = SlowWait() if known is None else known.slow
+            delays[definition.id] = _Delay(".".join(binding.table), waits[binding.oid], slow)
         self._delays = delays
         return new
 
@@ -81,13 +78,10 @@ class DelayedShapes:
         return any(all(map(snapshot.sees, delay.xids)) for delay in self._delays.values())
 
     def log_slow(self, now_s: float) -> None:
-        """Log once which shapes have been delayed for :data:`SLOW_S`; ``now_s`` is a monotonic time."""
+        """Log once which shapes have been delayed for long; ``now_s`` is a monotonic time."""
         slow: dict[frozenset[int], list[str]] = {}
         for shape_id, delay in sorted(self._delays.items()):
-            if delay.since_s is None:
-                delay.since_s = now_s
-            elif not delay.is_logged and now_s - delay.since_s > SLOW_S:
-                delay.is_logged = True
+            if delay.slow.is_due(now_s):
                 slow.setdefault(delay.xids, []).append(shape_id)
         for xids, shape_ids in slow.items():
             logger.warning(

@@ -26,9 +26,10 @@ primary shows only when a synchronous standby has confirmed it.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from flushtracker.capture.slow_wait import SlowWait
 from flushtracker.errors import listed
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 CHECKS: Final = 3
 PRUNE_TRANSACTIONS: Final = 1_000
-SLOW_S: Final = 10.0
 
 
 class Transactions(Protocol):
@@ -61,11 +61,10 @@ class Transactions(Protocol):
 
 @dataclass(slots=True)
 class _Wait:
-    """A shape that waits; ``since_s`` is the time of its first check."""
+    """A shape that waits."""
 
     starts_after: int
-    since_s: float | None = None
-    is_logged: bool = False
+    slow: SlowWait = field(default_factory=SlowWait)
 
 
 class StartVisibility:
@@ -149,14 +148,8 @@ class StartVisibility:
         self._unknown = {xid: checks for xid, checks in checked.items() if checks < CHECKS}
 
     def _log_slow(self, now_s: float) -> None:
-        """Log once which shapes have waited for :data:`SLOW_S`, and for what."""
-        slow = []
-        for shape_id, wait in self._waits.items():
-            if wait.since_s is None:
-                wait.since_s = now_s
-            elif not wait.is_logged and now_s - wait.since_s > SLOW_S:
-                wait.is_logged = True
-                slow.append(shape_id)
+        """Log once which shapes have waited for long, and for what."""
+        slow = [shape_id for shape_id, wait in self._waits.items() if wait.slow.is_due(now_s)]
         if slow:
             names, starts_after = listed(sorted(slow)), self._waits[slow[0]].starts_after
             logger.warning("start not visible yet shape_ids=%s reason=%s", names, self._reason(starts_after))

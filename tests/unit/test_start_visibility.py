@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from flushtracker.capture.start_visibility import CHECKS, PRUNE_TRANSACTIONS, SLOW_S, StartVisibility
+from flushtracker.capture.slow_wait import SLOW_S
+from flushtracker.capture.start_visibility import CHECKS, PRUNE_TRANSACTIONS, StartVisibility
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 FIRST_XID: Final = 2**32 - 60
