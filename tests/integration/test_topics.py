@@ -92,8 +92,11 @@ def test_the_broker_reports_every_setting_that_the_rules_need(config: KafkaConfi
     create_topic(config.bootstrap_servers, config.topics.fragments, {})
     facts = TopicAdmin(config).facts(["fragments"])["fragments"]
     assert facts is not None
-    faults = {role: topic_faults(role, facts, retention_ms=604_800_001) for role in ROLES}
-    assert [len(faults[role]) for role in ROLES] == [1, 1, 1, 1]
+    faults = {
+        role: topic_faults(role, facts, retention_ms=604_800_001, max_event_bytes=config.max_event_bytes)
+        for role in ROLES
+    }
+    assert [len(faults[role]) for role in ROLES] == [2, 1, 1, 2]
     assert "unknown" not in str(faults)
 
 
