@@ -1,4 +1,4 @@
-"""``PartitionMap``: of which tables a relation is a partition, and since when.
+"""``PartitionMap``: maps each partition to its tables, with the transaction from which on its changes are theirs.
 
 Tables are identified by their OIDs, because names change: after a schema is renamed, another table may have the name.
 Without a catalog, as in a replay, they are identified by name.

@@ -107,7 +107,7 @@ class PlayedFile:
     def wait_until_added(self) -> None:
         """Wait until each shape is registered, or refused, with capture running.
 
-        What an open transaction may delay is waited for only briefly.
+        Wait only briefly for shapes that an open transaction may delay.
         """
         log_from, deadline, delayed = 0, time.monotonic() + _PROGRESS_S, time.monotonic() + _DELAY_S
         while pending := self.pending:

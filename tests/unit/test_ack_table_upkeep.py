@@ -258,7 +258,7 @@ def set_version(folder: Path, version: str) -> None:
 
 
 def test_a_table_of_a_later_layout_is_refused(tmp_path: Path) -> None:
-    """By whoever opens it, and by whoever has it open."""
+    """A reader or writer refuses it when it opens the table, and also if it already has the table open."""
     folder = tmp_path / "acks"
     table, reader = open_table(folder), AckReader(str(folder))
     assert table.append(row(1000))

@@ -48,8 +48,8 @@ class SeedRule:
     def _fragment(self, event: FragmentEvent, now_ms: int) -> None:
         is_commit = event.commit is not None
         reached = event.last_log_offset.reached(is_commit=is_commit)
-        # Of what was sent before, only a commit may be new: that of a keepalive which the run before left out. While the
-        # list of a transaction is being sent, a resend is none to the shapes that are yet to be listed.
+        # Of what was sent before, only a commit may be new: that of a keepalive which the run before left out. While a
+        # transaction's list is being sent, the shapes that are yet to be listed take all of its fragments as new.
         is_listing = is_list(self.cursor.op_offset) and self.cursor.tx_offset == event.lsn
         shapes = [
             shape.shape_id
