@@ -5,13 +5,15 @@ definition. The entry of type ``source`` is capture's own record that a source e
 as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from flushtracker.errors import DecodeError
+from flushtracker.events.shape_definition_json import definition_json, parse_definition
 from flushtracker.events.strict_json import (
     VERSION,
+    absent_or_integer,
     dump_event,
     get_field,
     integer_field,
@@ -20,9 +22,9 @@ from flushtracker.events.strict_json import (
     objects_field,
     offset_field,
     offset_json,
-    strings_field,
+    optional_integer,
+    optional_text,
     table_field,
-    table_name,
     text_field,
     typed_field,
 )
@@ -32,7 +34,7 @@ from flushtracker.events.table_binding_json import (
     partition_binding_json,
     table_binding_json,
 )
-from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
@@ -96,7 +98,7 @@ class ShapeEntry:
             version=_LATER_VERSION if self.definition.keys_have_partitions else VERSION,
             type="shape",
             shape_id=self.definition.id,
-            definition=_definition_json(self.definition, self.joined),
+            definition=definition_json(self.definition, self.joined),
             table_oid=self.table_oid,
             starts_after=offset_json(self.starts_after),
             removed_at=None if self.removed_at is None else offset_json(self.removed_at),
@@ -221,18 +223,18 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             source,
             integer_field(fields, "table_oid", 1),
             parse_partition_binding(typed_field(fields, "binding", dict)),
-            joined=_optional_integer(fields, "joined", 0),
-            left_at=_optional_integer(fields, "left_at", 0),
-            lost_with=_absent_or_integer(fields, "lost_with"),
-            empty_at=_absent_or_integer(fields, "empty_at"),
+            joined=optional_integer(fields, "joined", 0),
+            left_at=optional_integer(fields, "left_at", 0),
+            lost_with=absent_or_integer(fields, "lost_with"),
+            empty_at=absent_or_integer(fields, "empty_at"),
         )
     if kind == "removed_shape":
         return _condensed(
             source,
             name_field(fields, "shape_id"),
             offset_field(fields, "removed_at"),
-            _optional_text(fields, "ended_because"),
-            _absent_or_integer(fields, "evicted_at_ms"),
+            optional_text(fields, "ended_because"),
+            absent_or_integer(fields, "evicted_at_ms"),
         )
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
@@ -243,77 +245,15 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     definition = typed_field(fields, "definition", dict)
     return ShapeEntry(
         source=source,
-        definition=_definition(name_field(fields, "shape_id"), definition),
+        definition=parse_definition(name_field(fields, "shape_id"), definition),
         table_oid=integer_field(fields, "table_oid", 0),
         starts_after=starts_after,
         removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
-        ended_because=_optional_text(fields, "ended_because"),
+        ended_because=optional_text(fields, "ended_because"),
         starts_visible=typed_field(fields, "starts_visible", bool),
-        evicted_at_ms=_absent_or_integer(fields, "evicted_at_ms"),
+        evicted_at_ms=absent_or_integer(fields, "evicted_at_ms"),
         joined=tuple(
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **definition}, "joined")
         ),
     )
-
-
-def _definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName, int]]) -> dict[str, object]:
-    joined = [{"table": table, "first_lsn": first_lsn} for table, first_lsn in joins]
-    return {
-        "table": definition.table,
-        "columns": definition.columns,
-        "where": definition.where,
-        "replica": definition.replica,
-        "primary_key": definition.primary_key,
-        "partitions": definition.partitions,
-        # Only an entry of an earlier release has the key.
-        **({"joined": joined} if joined else {}),
-        "depends_on": definition.depends_on,
-        "flush": {
-            "bytes": definition.flush.bytes,
-            "interval_ms": definition.flush.interval_ms,
-            "chunk_bytes": definition.flush.chunk_bytes,
-        },
-        "snapshot": bool(definition.snapshot),
-        # Only a shape on a partitioned table has the key.
-        **({"keys_have_partitions": True} if definition.keys_have_partitions else {}),
-    }
-
-
-def _definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
-    replica = text_field(fields, "replica")
-    if replica not in {"default", "full"}:
-        raise DecodeError(f"replica is {replica!r:.40}, expected 'default' or 'full'")
-    flush = typed_field(fields, "flush", dict)
-    return ShapeDefinition(
-        id=shape_id,
-        table=table_field(fields, "table"),
-        columns=_optional_texts(fields, "columns"),
-        where=_optional_text(fields, "where"),
-        replica="full" if replica == "full" else "default",
-        primary_key=_optional_texts(fields, "primary_key"),
-        partitions=tuple(table_name(names) for names in typed_field(fields, "partitions", list)),
-        depends_on=strings_field(fields, "depends_on"),
-        flush=FlushPolicy(
-            *(_optional_integer(flush, name, 1) for name in ("bytes", "interval_ms", "chunk_bytes")),
-        ),
-        keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
-        snapshot=typed_field(fields, "snapshot", bool),
-    )
-
-
-def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:
-    return None if get_field(fields, name) is None else text_field(fields, name)
-
-
-def _optional_integer(fields: Mapping[str, Any], name: str, least: int) -> int | None:
-    return None if get_field(fields, name) is None else integer_field(fields, name, least)
-
-
-def _absent_or_integer(fields: Mapping[str, Any], name: str) -> int | None:
-    """The value of a key that only some entries have, at least 0."""
-    return _optional_integer({name: None, **fields}, name, 0)
-
-
-def _optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    return None if get_field(fields, name) is None else strings_field(fields, name)

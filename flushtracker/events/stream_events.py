@@ -2,7 +2,7 @@
 
 Parsing is strict: a missing key, a wrong type or a contradiction between fields raises a :class:`DecodeError` that
 names the field. Unknown keys are ignored. Events have version 1, but 2 if a reader of version 1 would not understand
-them: shape changes with an item ``truncate_partition``.
+them: shape changes with an item ``truncate_partition``, and list parts (:mod:`flushtracker.wal.shape_list`).
 """
 
 from collections.abc import Mapping

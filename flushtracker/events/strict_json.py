@@ -152,6 +152,24 @@ def integers_field(fields: Mapping[str, Any], name: str, least: int) -> tuple[in
     return tuple(integer_field({name: value}, name, least) for value in values)
 
 
+def optional_text(fields: Mapping[str, Any], name: str) -> str | None:
+    """As ``text_field``; null is ``None``, and so it is below."""
+    return None if get_field(fields, name) is None else text_field(fields, name)
+
+
+def optional_texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    return None if get_field(fields, name) is None else strings_field(fields, name)
+
+
+def optional_integer(fields: Mapping[str, Any], name: str, least: int) -> int | None:
+    return None if get_field(fields, name) is None else integer_field(fields, name, least)
+
+
+def absent_or_integer(fields: Mapping[str, Any], name: str, least: int = 0) -> int | None:
+    """As ``optional_integer``, of a key that only some events have."""
+    return optional_integer({name: None, **fields}, name, least)
+
+
 def table_field(fields: Mapping[str, Any], name: str) -> TableName:
     return table_name(get_field(fields, name))
 

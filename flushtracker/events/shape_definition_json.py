@@ -1,0 +1,65 @@
+"""A shape's definition as JSON, as its registry entry has it: complete, with what the catalog has added."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from flushtracker.errors import DecodeError
+from flushtracker.events.strict_json import (
+    optional_integer,
+    optional_text,
+    optional_texts,
+    strings_field,
+    table_field,
+    table_name,
+    text_field,
+    typed_field,
+)
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.wal.changes import TableName
+
+
+def definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName, int]]) -> dict[str, object]:
+    """The definition as JSON, with the partitions that an earlier release recorded with it."""
+    joined = [{"table": table, "first_lsn": first_lsn} for table, first_lsn in joins]
+    return {
+        "table": definition.table,
+        "columns": definition.columns,
+        "where": definition.where,
+        "replica": definition.replica,
+        "primary_key": definition.primary_key,
+        "partitions": definition.partitions,
+        # Only an entry of an earlier release has the key.
+        **({"joined": joined} if joined else {}),
+        "depends_on": definition.depends_on,
+        "flush": {
+            "bytes": definition.flush.bytes,
+            "interval_ms": definition.flush.interval_ms,
+            "chunk_bytes": definition.flush.chunk_bytes,
+        },
+        "snapshot": bool(definition.snapshot),
+        # Only a shape on a partitioned table has the key.
+        **({"keys_have_partitions": True} if definition.keys_have_partitions else {}),
+    }
+
+
+def parse_definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
+    """Parse the definition of a shape; raises ``DecodeError``."""
+    replica = text_field(fields, "replica")
+    if replica not in {"default", "full"}:
+        raise DecodeError(f"replica is {replica!r:.40}, expected 'default' or 'full'")
+    flush = typed_field(fields, "flush", dict)
+    return ShapeDefinition(
+        id=shape_id,
+        table=table_field(fields, "table"),
+        columns=optional_texts(fields, "columns"),
+        where=optional_text(fields, "where"),
+        replica="full" if replica == "full" else "default",
+        primary_key=optional_texts(fields, "primary_key"),
+        partitions=tuple(table_name(names) for names in typed_field(fields, "partitions", list)),
+        depends_on=strings_field(fields, "depends_on"),
+        flush=FlushPolicy(
+            *(optional_integer(flush, name, 1) for name in ("bytes", "interval_ms", "chunk_bytes")),
+        ),
+        keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
+        snapshot=typed_field(fields, "snapshot", bool),
+    )
