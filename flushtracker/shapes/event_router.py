@@ -21,26 +21,21 @@ The cost of a change is a lookup by table, a lookup by the row's values, and a t
 (:mod:`~flushtracker.shapes.shape_index`).
 """
 
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
+from flushtracker.shapes.collected_items import ShapePart, collect_items
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
 from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
-from flushtracker.shapes.routed_tables import Route, RoutedTables
-from flushtracker.shapes.shape import BoundShape, Shape
+from flushtracker.shapes.routed_tables import RoutedTables
+from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
-from flushtracker.shapes.truncation import Truncation, partial_truncation, truncated
-from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, UserType, change_bytes
+from flushtracker.shapes.truncation import Truncation, partial_truncation
+from flushtracker.wal.changes import TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
-
-FEW_SHAPES: Final = 16
-"""Measuring a change would cost more than a few percent of routing it to fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +44,6 @@ class _Registered:
 
     shape: Shape
     table: TableKey
-
-
-@dataclass(slots=True)
-class _ShapePart:
-    """One shape's items from one fragment."""
-
-    items: list[LogItem] = field(default_factory=list)
-    change_count: int = 0
 
 
 class EventRouter:
@@ -68,7 +55,7 @@ class EventRouter:
     With ``by_oid``, tables are identified by OID, and the caller keeps ``partitions`` in step with the catalog. Without
     it they are identified by name, and the partitions are those that definitions list.
 
-    >>> from flushtracker.wal.changes import Column, Commit, Insert
+    >>> from flushtracker.wal.changes import Column, Commit, Insert, Relation
     >>> orders = Relation(1, "public", "orders", "default", (Column("id", 20, is_key=True), Column("total", 1700)))
     >>> low = ShapeDefinition("low", orders.table, where="id < 100")
     >>> high = ShapeDefinition("high", orders.table, where="id >= 100")
@@ -199,22 +186,22 @@ class EventRouter:
     ) -> RoutedFragments:
         """Route so many of the changes that their items, for all shapes, reach ``most_bytes``: at least one change.
 
-        Bytes are those of the changes, once for each shape. A change for fewer than :data:`FEW_SHAPES` is not counted.
+        Bytes are those of the changes, once for each shape. A change for a few shapes is not counted.
         """
         transaction = continued_transaction(self._open, fragment, self._routed_up_to)
         if transaction is None:
             self._advance(fragment.last_log_offset)
             return RoutedFragments(fragment, ())
-        failures: dict[str, FlushtrackerError] = {}
-        collected, truncations, count = self._collect(transaction, fragment, most_bytes, failures)
+        collected = collect_items(self._tables, transaction, fragment, most_bytes)
+        own_parts, truncations, failures = collected.parts, collected.truncations, collected.failures
         rest = None
-        if count < len(fragment.changes):
-            fragment, rest = fragment.cut(count)
+        if collected.count < len(fragment.changes):
+            fragment, rest = fragment.cut(collected.count)
         if fragment.commit is not None:
             self._refuse_partial_truncations({**transaction.truncations, **truncations}, failures)
-        recipients = collected.keys() if fragment.commit is None else transaction.shapes | collected.keys()
-        nothing = _ShapePart()
-        parts = [(shape_id, collected.get(shape_id, nothing)) for shape_id in sorted(recipients)]
+        recipients = own_parts.keys() if fragment.commit is None else transaction.shapes | own_parts.keys()
+        nothing = ShapePart()
+        parts = [(shape_id, own_parts.get(shape_id, nothing)) for shape_id in sorted(recipients)]
         routed = tuple(
             RoutedFragment(
                 shape_id,
@@ -233,7 +220,7 @@ class EventRouter:
             _check(check, routed, failures)
         if failures:
             raise first_of(failures)
-        transaction.shapes.update(collected)
+        transaction.shapes.update(own_parts)
         transaction.truncations.update(truncations)
         transaction.last_log_offset = fragment.last_log_offset
         self._open = transaction if fragment.commit is None else None
@@ -244,69 +231,9 @@ class EventRouter:
                 self._advance(part.items[-1].offset)
         return RoutedFragments(fragment, routed, rest)
 
-    def _collect(
-        self,
-        transaction: OpenTransaction,
-        fragment: TransactionFragment,
-        most_bytes: int | None,
-        failures: dict[str, FlushtrackerError],
-    ) -> tuple[dict[str, _ShapePart], Mapping[str, Truncation], int]:
-        """Each shape's part of the first changes, the updated truncations, and the number of these changes.
-
-        Changes no state but ``failures``.
-        """
-        collected: dict[str, _ShapePart] = {}
-        truncations = ChainMap({}, transaction.truncations)
-        relation: Relation | None = None
-        routes: Sequence[Route] = ()
-        items_bytes = 0
-        for count, change in enumerate(fragment.changes, 1):
-            shapes = 0
-            if change.relation is not relation:
-                relation = change.relation
-                routes = self._tables.routes(change, fragment.lsn)
-            for route in routes:
-                for candidate in route.index.candidates(change, fragment.lsn):
-                    if candidate.shape_id in failures:
-                        continue
-                    try:
-                        items = self._items(candidate.bound_to(route.index.relation), change, route, truncations)
-                    except (ShapeError, DecodeError) as error:
-                        failures[candidate.shape_id] = error
-                        continue
-                    if items:
-                        part = collected.setdefault(candidate.shape_id, _ShapePart())
-                        part.items.extend(items)
-                        part.change_count += 1
-                        shapes += 1
-            if most_bytes is not None and shapes >= FEW_SHAPES:
-                items_bytes += shapes * change_bytes(change)
-                if items_bytes >= most_bytes:
-                    return collected, truncations.maps[0], count
-        return collected, truncations.maps[0], len(fragment.changes)
-
     def drop_partition(self, table: int, partition: int) -> None:
         """Route changes of a partition as the table's no longer."""
         self._tables.drop_partition(table, partition)
-
-    def _items(
-        self, bound: BoundShape, change: Change, route: Route, truncations: MutableMapping[str, Truncation]
-    ) -> tuple[LogItem, ...]:
-        """The items of ``change`` for a shape; updates ``truncations`` for the shape."""
-        own = bound.filter(change)
-        if own is None:
-            return ()
-        table, relation = route.table, route.relation
-        if self.partitions.of(table) and not bound.definition.keys_have_partitions:
-            shape_id = bound.definition.id
-            partitions = None if relation == table else self.partitions.at(table, change.offset.tx_offset)
-            before = truncations.get(shape_id, Truncation())
-            truncations[shape_id], has_effect = truncated(before, change, relation, partitions)
-            if not has_effect:
-                return ()
-        if bound.enums:
-            bound.require_labels(own)
-        return log_items(bound, own)
 
     def _refuse_partial_truncations(
         self, truncations: Mapping[str, Truncation], failures: dict[str, FlushtrackerError]
