@@ -12,18 +12,18 @@ TRUNCATE of all partitions that is yet to arrive.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
+from flushtracker.capture.bound_table import BoundTable
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.partly_sent import PublishedTables
 from flushtracker.capture.start_visibility import Transactions
-from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, TableEntry, bound_now
+from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.partition_map import PartitionMap
-from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
+from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.changes import TableName
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 
 class Tables(Transactions, PublishedTables, Protocol):
@@ -57,28 +57,6 @@ class Tables(Transactions, PublishedTables, Protocol):
         """The publication's version; raises ``PostgresError`` if it does not publish everything."""
 
 
-@dataclass(slots=True)
-class _BoundTable:
-    """A table: ``base`` as its own entry has it, and ``entries`` of partitions since, by OID; ``now`` is both together.
-
-    ``read_at``: a snapshot taken just before the catalog was last read; ``None`` if it does not say what was visible.
-    """
-
-    base: TableBinding
-    entries: dict[int, PartitionEntry]
-    read_at: MvccSnapshot | None = None
-    now: TableBinding = field(init=False)
-    partitions: dict[int, PartitionBinding] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.now = bound_now(self.base, self.entries.values())
-        self.partitions = {partition.oid: partition for partition in self.now.partitions}
-
-    def joined(self, oid: int) -> int | None:
-        entry = self.entries.get(oid)
-        return 0 if entry is None else entry.joined
-
-
 class BoundTables:
     """The bindings of one source by OID; keeps ``partitions`` in step with them. Call :meth:`connect` first."""
 
@@ -97,7 +75,7 @@ class BoundTables:
         for entry in partition_entries:
             by_table[entry.table_oid][entry.binding.oid] = entry
         bindings = [entry.binding for entry in entries]
-        self._tables = {binding.oid: _BoundTable(binding, by_table[binding.oid]) for binding in bindings}
+        self._tables = {binding.oid: BoundTable(source, binding, by_table[binding.oid]) for binding in bindings}
         # By table and partition: those that have left, and of which the connection may send changes from before that;
         # and of these the ones whose changes may still come.
         self._left: set[tuple[int, int]] = set()
@@ -144,13 +122,9 @@ class BoundTables:
         """The partitions' entries in the registry."""
         return tuple(entry for table in self._tables.values() for entry in table.entries.values())
 
-    def name_of(self, table: int, oid: int) -> TableName | None:
-        """The recorded name of the table, or of its partition with that OID; ``None`` if it has no such partition."""
-        bound = self._tables[table]
-        if oid == table:
-            return bound.base.table
-        partition = bound.partitions.get(oid)
-        return None if partition is None else partition.table
+    def table(self, oid: int) -> BoundTable:
+        """A table with its entries; not to be changed."""
+        return self._tables[oid]
 
     def has_seen(self, table: int, xid: int) -> bool:
         """Whether the table was read from the catalog after transaction ``xid`` had become visible."""
@@ -240,27 +214,21 @@ class BoundTables:
         if has_shapes and any(entry.left_at is not None for entry in changed):
             self._request_transaction()
 
-    def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], _BoundTable]:
+    def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], BoundTable]:
         """The entries that record a table as it is now, and the table with them."""
         table = self._tables.get(now.oid)
         if table is not None and has_shapes:
-            base, changed = replace(now, partitions=table.base.partitions), self._changed_partitions(table, now)
+            base, changed = (
+                replace(now, partitions=table.base.partitions),
+                table.changed_partitions(now, self._server.wal_end),
+            )
         else:
-            base, changed = now, [] if table is None else self._outdated_partitions(table, now)
+            base, changed = now, [] if table is None else table.outdated_partitions(now, self._server.wal_end)
         entries: list[RegistryEntry] = [*changed]
         if table is None or base != table.base:
             entries.insert(0, TableEntry(self._source, base))
         known = {**({} if table is None else table.entries), **{entry.binding.oid: entry for entry in changed}}
-        return entries, _BoundTable(base, known, None if table is None else table.read_at)
-
-    def is_unclear(self, table: int, partition: int, lsn: int) -> bool:
-        """Whether the transaction that commits at ``lsn`` may have changed a partition before it was the table's.
-
-        The partition was a table of its own, and its rows were gone by the time it was found. If the transaction has
-        changed it earlier than that, its rows were removed again: most likely it is from before the ATTACH.
-        """
-        entry = self._tables[table].entries.get(partition)
-        return entry is not None and entry.joined is None and entry.empty_at is not None and lsn < entry.empty_at
+        return entries, BoundTable(self._source, base, known, None if table is None else table.read_at)
 
     def join(self, table: int, partition: int, lsn: int) -> bool:
         """Route changes of a partition as the table's from the transaction that commits at ``lsn`` on.
@@ -276,34 +244,6 @@ class BoundTables:
         self._outbox.publish_entry(entry)
         self._map.add(table, partition, lsn)
         return True
-
-    def _changed_partitions(self, table: _BoundTable, now: TableBinding) -> list[PartitionEntry]:
-        """The entries of partitions that the table has got, that were altered, or that have left."""
-        changed = []
-        for partition in now.partitions:
-            known = table.partitions.get(partition.oid)
-            if known != partition:
-                joined = None if known is None else table.joined(partition.oid)
-                entry = table.entries.get(partition.oid)
-                empty_at = partition.empty_at if known is None or entry is None else entry.empty_at
-                changed.append(PartitionEntry(self._source, now.oid, partition, joined, empty_at=empty_at))
-        left = table.partitions.keys() - {partition.oid for partition in now.partitions}
-        left_at = self._server.wal_end() if left else None
-        for oid in sorted(left):
-            entry = PartitionEntry(self._source, now.oid, table.partitions[oid], table.joined(oid), left_at)
-            changed.append(entry)
-        return changed
-
-    def _outdated_partitions(self, table: _BoundTable, now: TableBinding) -> list[PartitionEntry]:
-        """New entries for the partitions that have one, as the table's own entry has all of them now."""
-        partitions = {partition.oid: partition for partition in now.partitions}
-        outdated = []
-        for oid, entry in table.entries.items():
-            if (partition := partitions.get(oid)) is not None:
-                outdated.append(PartitionEntry(self._source, now.oid, partition, 0))
-            elif entry.left_at is None:
-                outdated.append(replace(entry, left_at=self._server.wal_end()))
-        return outdated
 
     def _map_all(self, oid: int) -> None:
         table = self._tables[oid]

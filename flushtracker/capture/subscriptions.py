@@ -32,6 +32,7 @@ from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.shape_losses import ShapeLosses
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
 from flushtracker.errors import SlotError, listed
@@ -41,8 +42,8 @@ from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import reason_to_end as routing_reason
 from flushtracker.shapes.routing_version import routing_version
-from flushtracker.shapes.sent_relation import conflict_for, conflicts, since_first_bound
-from flushtracker.shapes.table_binding import TableBinding, reason_to_end
+from flushtracker.shapes.sent_relation import since_first_bound
+from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
@@ -83,6 +84,7 @@ class Subscriptions:
         for binding in self._bound:
             self.router.set_types(user_types(binding.types))
         self._registry = ShapeRegistry(entries.shapes)
+        self._losses = ShapeLosses(self._registry, self._bound, self.router)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         self._delayed = DelayedShapes() if delayed is None else delayed
@@ -303,57 +305,23 @@ class Subscriptions:
         live = self._registry.table_oids
         self._check(table for table in live & oids if not self._bound.has_seen(table, transaction.xid))
         for table in sorted(live & oids):
-            if self._bound.is_unclear(table, oid, transaction.lsn):
-                self._end_unclear(table, relation, transaction)
+            if self._bound.table(table).is_unclear(oid, transaction.lsn):
+                self.end_shapes(self._losses.by_unclear_partition(table, relation, transaction))
             elif self._bound.join(table, oid, transaction.lsn):
                 logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
-            self._end_conflicting(table, relation, transaction)
-
-    def _end_unclear(self, table: int, partition: Relation, transaction: TransactionIdentity) -> None:
-        """End the shapes on a table for which it is not known whether ``transaction`` changed its partition as such."""
-        name, root = ".".join(partition.table), ".".join(self._bound[table].table)
-        reason = f"partition {name} was changed by {transaction}, before or after it was attached to {root}"
-        live = [each for each in self._registry.live_on(table) if each.starts_after.tx_offset < transaction.lsn]
-        self.end_shapes({entry.definition.id: reason for entry in live})
-
-    def _end_conflicting(self, table: int, relation: Relation, transaction: TransactionIdentity) -> None:
-        """End the shapes on a table that rows of ``relation`` do not fit, which is the table or a partition of it."""
-        name = self._bound.name_of(table, relation.relation_id)
-        # Without a name, it became a partition after this transaction, or is none any more and never had joined.
-        order = self._bound.column_order(table, relation.relation_id)
-        found = {} if name is None else conflicts(self._bound[table], name, relation, order)
-        reasons = {}
-        for entry in self._registry.live_on(table) if found else ():
-            reason = conflict_for(self.router.used_columns(entry.definition.id), found)
-            if reason is not None and entry.starts_after.tx_offset < transaction.lsn:
-                reasons[entry.definition.id] = reason
-        self.end_shapes(reasons)
+            self.end_shapes(self._losses.by_relation(table, relation, transaction))
 
     def _check(self, oids: Iterable[int]) -> None:
         for oid, now in self._bound.altered(oids).items():
             if now is None:
-                live = self._registry.live_on(oid)
-                self.end_shapes(
-                    {each.definition.id: f"table {'.'.join(each.definition.table)} was dropped" for each in live}
-                )
+                self.end_shapes(self._losses.by_drop(oid))
             else:
                 self._rebind(now)
 
     def _rebind(self, now: TableBinding) -> None:
         """Record a table that was altered, and end the shapes that do not survive the difference."""
         bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
-        returned = [".".join(name) for name in self._bound.returned(now)]
-        reasons = {}
-        for entry in self._registry.live_on(now.oid):
-            definition, used = entry.definition, self.router.used_columns(entry.definition.id)
-            filtered, can_lose = self.router.filtered_columns(definition.id), definition.keys_have_partitions
-            reason = reason_to_end(used, bound, now, definition.primary_key, filtered, can_lose_partitions=can_lose)
-            if reason is None and returned:
-                name = ".".join(bound.table)
-                reason = f"partition {listed(returned)} of table {name} was detached and attached again"
-            if reason is not None:
-                reasons[definition.id] = reason
-        self.end_shapes(reasons)
+        self.end_shapes(self._losses.by_difference(now))
         self._record([since_first_bound(bound, now)], has_shapes=now.oid in self._registry.table_oids)
 
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:

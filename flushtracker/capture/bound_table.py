@@ -1,0 +1,78 @@
+"""``BoundTable``: one table as its shapes are bound to it, and what has become of its partitions since."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from flushtracker.events.registry_events import PartitionEntry, bound_now
+from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
+from flushtracker.wal.changes import TableName
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+
+
+@dataclass(slots=True)
+class BoundTable:
+    """A table of ``source``: ``base`` as its own entry has it, and ``entries`` of partitions since, by OID.
+
+    ``now`` is both together. ``read_at``: a snapshot taken just before the catalog was last read; ``None`` if it does
+    not say what was visible.
+    """
+
+    source: str
+    base: TableBinding
+    entries: dict[int, PartitionEntry]
+    read_at: MvccSnapshot | None = None
+    now: TableBinding = field(init=False)
+    partitions: Mapping[int, PartitionBinding] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.now = bound_now(self.base, self.entries.values())
+        self.partitions = {partition.oid: partition for partition in self.now.partitions}
+
+    def joined(self, oid: int) -> int | None:
+        """When a partition has joined; see :class:`PartitionEntry`."""
+        entry = self.entries.get(oid)
+        return 0 if entry is None else entry.joined
+
+    def name_of(self, oid: int) -> TableName | None:
+        """The recorded name of the table, or of its partition with that OID; ``None`` if it has no such partition."""
+        if oid == self.base.oid:
+            return self.base.table
+        partition = self.partitions.get(oid)
+        return None if partition is None else partition.table
+
+    def is_unclear(self, partition: int, lsn: int) -> bool:
+        """Whether the transaction that commits at ``lsn`` may have changed a partition before it was the table's.
+
+        The partition was a table of its own, and its rows were gone by the time it was found. If the transaction has
+        changed it earlier than that, its rows were removed again: most likely it is from before the ATTACH.
+        """
+        entry = self.entries.get(partition)
+        return entry is not None and entry.joined is None and entry.empty_at is not None and lsn < entry.empty_at
+
+    def changed_partitions(self, now: TableBinding, wal_end: Callable[[], int]) -> list[PartitionEntry]:
+        """The entries of partitions that the table has got, that were altered, or that have left."""
+        changed = []
+        for partition in now.partitions:
+            known = self.partitions.get(partition.oid)
+            if known != partition:
+                joined = None if known is None else self.joined(partition.oid)
+                entry = self.entries.get(partition.oid)
+                empty_at = partition.empty_at if known is None or entry is None else entry.empty_at
+                changed.append(PartitionEntry(self.source, now.oid, partition, joined, empty_at=empty_at))
+        left = self.partitions.keys() - {partition.oid for partition in now.partitions}
+        left_at = wal_end() if left else None
+        return changed + [
+            PartitionEntry(self.source, now.oid, self.partitions[oid], self.joined(oid), left_at)
+            for oid in sorted(left)
+        ]
+
+    def outdated_partitions(self, now: TableBinding, wal_end: Callable[[], int]) -> list[PartitionEntry]:
+        """New entries for the partitions that have one, as the table's own entry has all of them now."""
+        partitions = {partition.oid: partition for partition in now.partitions}
+        outdated = []
+        for oid, entry in self.entries.items():
+            if (partition := partitions.get(oid)) is not None:
+                outdated.append(PartitionEntry(self.source, now.oid, partition, 0))
+            elif entry.left_at is None:
+                outdated.append(replace(entry, left_at=wal_end()))
+        return outdated

@@ -1,0 +1,70 @@
+"""``ShapeLosses``: which live shapes cannot be kept any more because of their tables, each with the reason."""
+
+from collections.abc import Iterator
+
+from flushtracker.capture.bound_tables import BoundTables
+from flushtracker.capture.history_check import TransactionIdentity
+from flushtracker.capture.shape_registry import ShapeRegistry
+from flushtracker.errors import listed
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.sent_relation import conflict_for, conflicts
+from flushtracker.shapes.table_binding import TableBinding, reason_to_end
+from flushtracker.wal.changes import Relation
+
+Reasons = dict[str, str]
+"""By shape id."""
+
+
+class ShapeLosses:
+    """Changes nothing: the caller ends the shapes."""
+
+    def __init__(self, registry: ShapeRegistry, tables: BoundTables, router: EventRouter) -> None:
+        self._registry = registry
+        self._tables = tables
+        self._router = router
+
+    def by_drop(self, table: int) -> Reasons:
+        """The shapes on a table that was dropped."""
+        live = self._registry.live_on(table)
+        return {each.definition.id: f"table {'.'.join(each.definition.table)} was dropped" for each in live}
+
+    def by_difference(self, now: TableBinding) -> Reasons:
+        """The shapes on a table that do not survive the difference between how it is recorded and how it is now."""
+        bound = self._tables[now.oid]
+        returned = [".".join(name) for name in self._tables.returned(now)]
+        reasons = {}
+        for entry in self._registry.live_on(now.oid):
+            definition, used = entry.definition, self._router.used_columns(entry.definition.id)
+            filtered, can_lose = self._router.filtered_columns(definition.id), definition.keys_have_partitions
+            reason = reason_to_end(used, bound, now, definition.primary_key, filtered, can_lose_partitions=can_lose)
+            if reason is None and returned:
+                name = ".".join(bound.table)
+                reason = f"partition {listed(returned)} of table {name} was detached and attached again"
+            if reason is not None:
+                reasons[definition.id] = reason
+        return reasons
+
+    def by_unclear_partition(self, table: int, partition: Relation, transaction: TransactionIdentity) -> Reasons:
+        """The shapes that get ``transaction``: whether it changed the partition as the table's is not known."""
+        name, root = ".".join(partition.table), ".".join(self._tables[table].table)
+        reason = f"partition {name} was changed by {transaction}, before or after it was attached to {root}"
+        return {entry.definition.id: reason for entry in self._that_get(table, transaction)}
+
+    def by_relation(self, table: int, relation: Relation, transaction: TransactionIdentity) -> Reasons:
+        """The shapes that get ``transaction`` and that rows of ``relation`` do not fit: the table or a partition."""
+        name = self._tables.table(table).name_of(relation.relation_id)
+        # Without a name, it became a partition after this transaction, or is none any more and never had joined.
+        order = self._tables.column_order(table, relation.relation_id)
+        found = {} if name is None else conflicts(self._tables[table], name, relation, order)
+        reasons = {}
+        for entry in self._that_get(table, transaction) if found else ():
+            reason = conflict_for(self._router.used_columns(entry.definition.id), found)
+            if reason is not None:
+                reasons[entry.definition.id] = reason
+        return reasons
+
+    def _that_get(self, table: int, transaction: TransactionIdentity) -> Iterator[ShapeEntry]:
+        """The live shapes on a table that changes of ``transaction`` are routed to."""
+        live = self._registry.live_on(table)
+        return (entry for entry in live if entry.starts_after.tx_offset < transaction.lsn)
