@@ -26,6 +26,7 @@ from tests.bench import (
     shape_log,
     stalled,
     status,
+    sync,
     throughput,
     tracking,
     wide,
@@ -40,6 +41,7 @@ BENCHES: Final[Mapping[str, Bench]] = {
     "routing": routing.tables,
     "shape_log": shape_log.tables,
     "stalled": stalled.tables,
+    "sync": sync.tables,
     "throughput": throughput.tables,
     "wide": wide.tables,
 }

@@ -20,6 +20,7 @@ def test_every_bench_runs_and_prints_its_tables() -> None:
     assert "Routing, µs per change" in done.stdout
     assert "3 x 10, one flush" in done.stdout
     assert "10 pending, c" in done.stdout
+    assert "An append, ms" in done.stdout
     assert "shape log of 100 shapes, 2 appends a day" in done.stdout
     assert "insert that matches one of 1,000 shapes" in done.stdout
 
