@@ -9,7 +9,7 @@ A shape's transactions are appended whether or not its snapshot contains them. R
 these are follows from PostgreSQL's rule of visibility, not from an LSN: transactions do not become visible in the order
 of their commits in the WAL.
 
-Every later attempt must contain all that an earlier one contains, because a merge deletes what the snapshot contains.
+Every later attempt must contain all that an earlier one contains, because upkeep may delete what the snapshot contains.
 """
 
 import json

@@ -1,19 +1,21 @@
 """The shape log with Spark: its reader gives what the other one does, and its appends go on during upkeep."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.jobs.write.log_ends import read_log_ends
 from flushtracker.shape_log.merge_plan import MergeSettings
@@ -186,3 +188,55 @@ def test_where_logs_end_for_their_writer_is_not_where_a_snapshot_ends(spark: Spa
     append(log, [*snapshot, item((10, 0), "insert", "1", {"id": "1"}) | {"chunk": 3}, commit(10) | {"chunk": 3}])
     append(log, snapshot_rows(taken(1, "9:9:", 9), {"1": {"id": "1"}}, shape_id="b"))
     assert read_log_ends(spark, log) == {(SOURCE, "users"): LogEnd(LogOffset.last_of(10), LogOffset.last_of(10), 3)}
+
+
+def streamed(spark: SparkSession, log: str, folder: Path, **options: str) -> list[tuple[str, int, int]]:
+    """What one streaming query over ``log`` has got so far, in a table of its own in ``folder``; it continues there."""
+    rows = spark.readStream.format("delta").options(**options).load(log)
+    query = (
+        rows.writeStream.format("delta")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "rows"))
+    )
+    assert query.awaitTermination(120)
+    found = spark.read.format("delta").load(str(folder / "rows"))
+    return sorted((row["shape_id"], row["tx_offset"], row["op_offset"]) for row in found.collect())
+
+
+def net_changes(spark: SparkSession, log: str) -> Counter[str]:
+    """The rows that the change data feed leaves after all inserts and deletes, from its first version on."""
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(log)
+    found = Counter[str]()
+    for row in feed.drop("_commit_version", "_commit_timestamp").toArrow().to_pylist():
+        found[repr(sorted(row.items() - {("_change_type", row["_change_type"])}))] += (
+            1 if row["_change_type"] == "insert" else -1
+        )
+    return +found
+
+
+def test_streaming_readers_get_each_appended_row_once(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    """Across merges, and deletions of removed shapes' logs; the change data feed leaves the rows of the table."""
+    DeltaTable(log).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    registry = RegistryTable(f"{log}_shapes", create=True)
+    made = RandomLog(5, shape_ids=["a", "b", "users"])
+    expected = list[tuple[str, int, int]]()
+    merges = deletions = 0
+    for number in range(12):
+        rows = made.transaction()
+        append(log, rows)
+        expected += [(str(r["shape_id"]), int(str(r["tx_offset"])), int(str(r["op_offset"]))) for r in rows]
+        if number == 8:
+            registry.append([shape_entry("a", removed_at=shape_entry().starts_after).to_json()], _NOW)
+        upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_SETTINGS, delete_after=timedelta(days=1))
+        done = upkeep.run(_NOW + timedelta(days=2))
+        merges, deletions = merges + done.merges, deletions + done.deleted_shapes
+        if number in {1, 5, 9, 11}:
+            assert streamed(spark, log, tmp_path / "stream", skipChangeCommits="true") == sorted(expected)
+        if number == 7:
+            streamed(spark, log, tmp_path / "strict", ignoreDeletes="true")
+    assert (merges > 1, deletions) == (True, 1)
+    with pytest.raises(StreamingQueryException, match="skipChangeCommits"):
+        streamed(spark, log, tmp_path / "strict", ignoreDeletes="true")
+    rows_left = spark.read.format("delta").load(log).toArrow().to_pylist()
+    assert net_changes(spark, log) == Counter(repr(sorted(row.items())) for row in rows_left)

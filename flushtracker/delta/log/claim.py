@@ -140,7 +140,7 @@ class LogClaim:
     def _reaches(self, source: str, shape_id: str, offset: LogOffset) -> bool:
         """Whether the log has the row, or a later one of the shape.
 
-        A merge may have deleted a row that a snapshot contains, but never the last row of a shape.
+        Upkeep may have deleted a row that a snapshot contains, but never the last row of a shape.
         """
         tx, op = offset
         query = (

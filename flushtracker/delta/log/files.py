@@ -57,11 +57,6 @@ class LogFile:
         """The run that it is part of; ``None`` for a file that was appended."""
         return None if self.part is None else self.part[0]
 
-    @property
-    def may_have_snapshot(self) -> bool:
-        """Whether some rows may be those of snapshots, which come before every transaction."""
-        return self.first_tx is None or self.first_tx <= 0
-
     def may_have(self, shape_ids: Collection[str]) -> bool:
         first, last = self.first_id, self.last_id
         return any(first is None or last is None or first <= shape_id <= last for shape_id in shape_ids)
@@ -100,11 +95,14 @@ class LogFiles:
         for file in files:
             yield self.read(file.path)
 
-    def write(self, rows: pa.Table, part: RunPart | None) -> AddAction:
-        """Write a file, as part of a run or of none; it is not part of the table until :meth:`replace`."""
+    def write(self, rows: pa.Table, part: RunPart | None, *, is_change: bool = False) -> AddAction:
+        """Write a file, as part of a run or of none; it is not part of the table until :meth:`replace`.
+
+        ``is_change``: its commit also adds or deletes rows, rather than just moving them.
+        """
         name = "part" if part is None else f"run-{part[0]:020}-{part[1]:06}"
         path, group = f"{name}-{uuid.uuid4().hex}.parquet", max(_LEAST_ROW_GROUP, len(rows) // _ROW_GROUPS)
-        return write_file(self._storage, path, rows, SEARCHED, row_group_rows=group, is_change=False)
+        return write_file(self._storage, path, rows, SEARCHED, row_group_rows=group, is_change=is_change)
 
     def written(self, path: str) -> WrittenFile:
         """A file of rows to append that Spark has written, with the statistics of its footer; raises ``SinkError``."""

@@ -198,7 +198,7 @@ class ShapeLogReader:
     def _require_complete(self, shape: FoundShape, after: LogOffset) -> None:
         """Raise ``ConfigError`` if the log after ``after`` lacks transactions that the snapshot contains.
 
-        A merge may have deleted their items, but not their ``commit`` rows.
+        Upkeep may have deleted their items, but not their ``commit`` rows.
         """
         condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.contained(after)}"
         if self._rows(["tx_offset"], condition):

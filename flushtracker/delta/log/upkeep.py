@@ -1,9 +1,10 @@
 """Upkeep of a shape log while it is written: merging files, deleting the logs of removed shapes, deleting old files.
 
-All decisions are made from the table's own state. A merge leaves out the rows that no reader counts any more
-(:mod:`flushtracker.delta.log.merge`). Files are replaced in commits that change nothing for a reader and conflict with
-no append; if another process replaces the same files first, this one does nothing. Replaced files are kept for the
-table's ``delta.deletedFileRetentionDuration``, so a read of one version may take that long. For one thread at a time.
+All decisions are made from the table's own state. A merge has exactly the rows of the files that it replaces, and its
+commit says that it changes no data. A commit that deletes rows says that it does, of its removed and its added files,
+as Delta's protocol demands. Neither conflicts with an append; if another process replaces the same files first, this
+one does nothing. Replaced files are kept for the table's ``delta.deletedFileRetentionDuration``, so a read of one
+version may take that long. For one thread at a time.
 """
 
 import logging
@@ -18,15 +19,13 @@ from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.files import LogFile, LogFiles, ShapeKey, by_run
-from flushtracker.delta.log.merge import cut, merged, sort, without_uncounted
-from flushtracker.delta.log.snapshots import CurrentSnapshots
+from flushtracker.delta.log.merge import cut, merged, sort
 from flushtracker.delta.log.table import create_shape_log, shape_log_folder
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import Appended, Merge, MergeSettings, next_merge
-from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +73,10 @@ class ShapeLogUpkeep:
         self._table = create_shape_log(log, storage_options)
         self._folder = shape_log_folder(log, storage_options)
         self._files = LogFiles(self._table, dict(storage_options or {}))
-        self._snapshots = CurrentSnapshots()
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
 
     def run(self, now: datetime) -> UpkeepReport:
-        """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
+        """Do what is due at ``now``, in UTC; raises ``SinkError``."""
         try:
             merges, rewritten_bytes, is_vacuum_due = self._merge_all()
             deleted = self._delete_removed(now)
@@ -104,8 +102,7 @@ class ShapeLogUpkeep:
             # A run is numbered after the version that it is made from, so the greatest is that of the last merge.
             number, last = self._table.version() + 1, max(runs, default=0)
             chosen = [file for file in files if file.path in plan.paths or file.run in plan.runs]
-            snapshots = self._snapshots.at(self._table, files)
-            if not self._merge(plan, chosen, snapshots, number):
+            if not self._merge(plan, chosen, number):
                 logger.info("shape log not merged: another process was first uri=%s", self.uri)
                 break
             count += 1
@@ -113,9 +110,7 @@ class ShapeLogUpkeep:
             is_vacuum_due = is_vacuum_due or number // VACUUM_EVERY > last // VACUUM_EVERY
         return count, rewritten_bytes, is_vacuum_due
 
-    def _merge(
-        self, plan: Merge, chosen: list[LogFile], snapshots: Mapping[ShapeKey, ShapeSnapshot], number: int
-    ) -> bool:
+    def _merge(self, plan: Merge, chosen: list[LogFile], number: int) -> bool:
         """Write the chosen files' rows as run ``number``; false if another process has replaced one of the files."""
         # A file without statistics, as a crash may leave it, counts as one row; its rows are read anyway.
         total_bytes, total_rows = sum(file.bytes for file in chosen), sum(max(file.rows, 1) for file in chosen)
@@ -123,9 +118,8 @@ class ShapeLogUpkeep:
         new = sort(pa.concat_tables([self._files.read(path) for path in plan.paths]))
         runs = by_run(chosen)
         sources = [iter([new]), *(self._files.read_each(runs[run]) for run in sorted(runs))]
-        files = cut(without_uncounted(merged(sources), snapshots), rows_per_file)
+        files = cut(merged(sources), rows_per_file)
         added = [self._files.write(rows, (number, part)) for part, rows in enumerate(files)]
-        self._snapshots.add(action.path for action in added)
         return self._files.replace(chosen, added)
 
     def _delete_removed(self, now: datetime) -> int:
@@ -150,7 +144,7 @@ class ShapeLogUpkeep:
             kept = _without(rows, removed.keys())
             if len(kept) < len(rows):
                 replaced.append(file)
-                added += [self._files.write(kept, file.part)] if len(kept) else []
+                added += [self._files.write(kept, file.part, is_change=True)] if len(kept) else []
         mark = Transaction(DELETED_APP_ID, max(removed.values()))
         if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)
