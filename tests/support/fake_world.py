@@ -27,7 +27,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from tests.support.quiet_server import QuietServer
 
 CONFIRMED: Final = 1000
 PID: Final = 99
@@ -111,7 +111,7 @@ class Connection:
         pass
 
 
-class FakeWorld:
+class FakeWorld(QuietServer):
     """Everything outside of the loop: the server's connections in turn, the topics, and the acks by source."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,36 +222,6 @@ class FakeWorld:
 
     def require_open(self) -> None:
         pass
-
-    def snapshot(self) -> MvccSnapshot:
-        return MvccSnapshot(1_000_000, 1_000_000)
-
-    def is_standby(self) -> bool:
-        return False
-
-    def in_progress(self) -> dict[int, bool]:
-        return {}
-
-    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
-
-    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        return dict.fromkeys(oids, frozenset())
-
-    def flush_commits(self) -> None:
-        pass
-
-    def next_xid(self) -> int:
-        return 1_000_000
-
-    def slot_xmin(self) -> int:
-        return 600
-
-    def flush_wal(self, lsn: int) -> None:
-        assert lsn >= 0
-
-    def emit_transaction(self) -> None:
-        raise AssertionError("no partition is lost here")
 
     def wal_end(self) -> int:
         return self.wal_ends_at

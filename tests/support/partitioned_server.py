@@ -7,7 +7,8 @@ from typing import Final
 
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
-from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.quiet_server import QuietServer
 
 ROOT: Final = 7
 NAME: Final = ("public", "t")
@@ -47,7 +48,7 @@ class Sent:
     messages: tuple[bytes, ...]
 
 
-class PartitionedServer:
+class PartitionedServer(QuietServer):
     """Implements the queries of capture; what was detached is a table that can still be changed."""
 
     def __init__(self) -> None:
@@ -126,29 +127,8 @@ class PartitionedServer:
     def snapshot(self) -> MvccSnapshot:
         return MvccSnapshot(self._xid + 1, self._xid + 1)
 
-    def is_standby(self) -> bool:
-        return False
-
-    def in_progress(self) -> dict[int, bool]:
-        return {}
-
-    def flush_wal(self, lsn: int) -> None:
-        assert lsn >= 0
-
-    def flush_commits(self) -> None:
-        pass
-
-    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
-
-    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        return dict.fromkeys(oids, frozenset())
-
     def next_xid(self) -> int:
         return self._xid + 1
-
-    def slot_xmin(self) -> int:
-        return 600
 
 
 def _relation(binding: PartitionBinding) -> bytes:

@@ -21,14 +21,14 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES, FragmentConverter
-from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
+from tests.support.quiet_server import QuietServer
 
 USERS, OTHER, PARTITION = 7, 8, 9
 LSN = 1000
 
 
-class FakeTables:
+class FakeTables(QuietServer):
     """A catalog in which ``part`` is a partition of ``users``."""
 
     def wal_end(self) -> int:
@@ -65,36 +65,6 @@ class FakeTables:
 
     def check_publication(self) -> str:
         return "16400/700"
-
-    def snapshot(self) -> MvccSnapshot:
-        return MvccSnapshot(1_000_000, 1_000_000)
-
-    def is_standby(self) -> bool:
-        return False
-
-    def in_progress(self) -> dict[int, bool]:
-        return {}
-
-    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
-
-    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        return dict.fromkeys(oids, frozenset())
-
-    def flush_commits(self) -> None:
-        pass
-
-    def next_xid(self) -> int:
-        return 1_000_000
-
-    def slot_xmin(self) -> int:
-        return 600
-
-    def flush_wal(self, lsn: int) -> None:
-        assert lsn >= 0
-
-    def emit_transaction(self) -> None:
-        raise AssertionError("no partition is lost here")
 
 
 def begin(lsn: int, xid: int) -> bytes:

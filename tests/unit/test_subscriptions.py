@@ -27,8 +27,9 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
+from tests.support.quiet_server import QuietServer
 
 ROOT, LSN = 7, 1000
 NAME = ("public", "t")
@@ -66,7 +67,7 @@ _EARLIER_RELEASE = [
 ]
 
 
-class ScriptedTables:
+class ScriptedTables(QuietServer):
     """The catalog; ``after_resolve`` runs after each shape is completed from it."""
 
     def __init__(self) -> None:
@@ -116,23 +117,11 @@ class ScriptedTables:
     def in_progress(self) -> dict[int, bool]:
         return dict.fromkeys(self.open, False)
 
-    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
-
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return {oid: self.written[oid] for oid in oids if oid in self.written}
 
     def flush_commits(self) -> None:
         self.flushes += 1
-
-    def next_xid(self) -> int:
-        return 1_000_000
-
-    def slot_xmin(self) -> int:
-        return 600
-
-    def flush_wal(self, lsn: int) -> None:
-        assert lsn >= 0
 
     def emit_transaction(self) -> None:
         pass

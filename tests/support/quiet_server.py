@@ -1,0 +1,39 @@
+"""``QuietServer``: what a server answers to capture while no transaction is open, and everything is visible."""
+
+from collections.abc import Iterable
+
+from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+
+
+class QuietServer:
+    """The queries that most fakes of a server answer alike; the others are those of their tables."""
+
+    def is_standby(self) -> bool:
+        return False
+
+    def snapshot(self) -> MvccSnapshot:
+        return MvccSnapshot(1_000_000, 1_000_000)
+
+    def in_progress(self) -> dict[int, bool]:
+        return {}
+
+    def next_xid(self) -> int:
+        return 1_000_000
+
+    def slot_xmin(self) -> int:
+        return 600
+
+    def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
+
+    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return dict.fromkeys(oids, frozenset())
+
+    def flush_commits(self) -> None:
+        pass
+
+    def flush_wal(self, lsn: int) -> None:
+        assert lsn >= 0
+
+    def emit_transaction(self) -> None:
+        raise AssertionError("no partition is lost here")
