@@ -13,6 +13,7 @@ from flushtracker.capture.slow_wait import SLOW_S
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from tests.support.seeded_histories import played
 
 FIRST_XID: Final = 2**32 - 40
 TABLES: Final = (1, 2, 3)
@@ -176,12 +177,7 @@ class History:
 def test_no_shape_is_added_while_a_transaction_is_open_of_which_changes_are_not_sent() -> None:
     """Over random histories, with rows that were written by subtransactions, and over the wraparound of xids."""
     added = delayed = 0
-    for seed in range(HISTORIES):
-        history = History(seed)
-        try:
-            history.play()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for history in played(History, HISTORIES):
         added, delayed = added + history.added, delayed + history.delayed
     assert added > 10 * HISTORIES
     assert delayed > HISTORIES

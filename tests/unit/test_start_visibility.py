@@ -10,6 +10,7 @@ import pytest
 from flushtracker.capture.slow_wait import SLOW_S
 from flushtracker.capture.start_visibility import CHECKS, PRUNE_TRANSACTIONS, StartVisibility
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.seeded_histories import played
 
 FIRST_XID: Final = 2**32 - 60
 HISTORIES: Final = 300
@@ -191,12 +192,7 @@ class History:
 def test_a_start_is_visible_exactly_when_no_commit_up_to_it_is_invisible() -> None:
     """Over random histories: never before, also after restarts; and soon after, although transactions stay open."""
     flagged = left_open = 0
-    for seed in range(HISTORIES):
-        history = History(seed)
-        try:
-            history.play()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for history in played(History, HISTORIES):
         flagged += history.flagged
         left_open += len(history.server.open)
     assert flagged > 10 * HISTORIES
