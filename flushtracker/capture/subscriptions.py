@@ -92,10 +92,10 @@ class Subscriptions:
         """The shapes that the file defines, once it was applied."""
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
-        # The previous process may have been killed after it published the entry, and before this. Once the slot is
+        # The previous process may have been killed after it published the entry, and before this. Once the slot was
         # confirmed past a removal, all that was routed to the shape is acknowledged, and nobody waits for it.
         for entry in self._registry.removed:
-            if entry.removed_at is not None and entry.removed_at.tx_offset >= confirmed_lsn:
+            if entry.removed_at is not None and entry.removed_at.tx_offset >= confirmed_lsn and not entry.is_condensed:
                 self._publish_removal(entry)
         self._arrange_layers()
         self.connect(tables, confirmed_lsn)
