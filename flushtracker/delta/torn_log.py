@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,24 +31,37 @@ def set_torn_end_aside(log: Path) -> list[str]:
 
     Only the newest versions, and the newest checkpoint: anything else is damage, which a person must see.
     """
-    names = sorted(path.name for path in log.iterdir()) if log.is_dir() else []
+    if not log.is_dir():
+        return []
+    # Before the names, as another process writes the checkpoint before the hint.
+    hint = _hint(log)
+    names = sorted(path.name for path in log.iterdir())
     torn = list[str]()
     for name in reversed([name for name in names if _COMMIT.fullmatch(name)]):
-        if _is_commit((log / name).read_bytes()):
+        if _is_commit(_content(log / name)):
             break
         torn.append(name)
     checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
-    if checkpoints and not _is_parquet((log / checkpoints[-1]).read_bytes()):
+    if checkpoints and not _is_parquet(_content(log / checkpoints[-1])):
         torn.append(checkpoints[-1])
     if LAST_CHECKPOINT in names:
-        hinted = f"{_hint(log):020}.checkpoint."
+        hinted = f"{hint:020}.checkpoint."
         if not any(name.startswith(hinted) for name in names if name not in torn):
             torn.append(LAST_CHECKPOINT)
     for name in torn:
-        (log / name).rename(log / f"{_PREFIX}{name}")
+        with suppress(FileNotFoundError):
+            (log / name).rename(log / f"{_PREFIX}{name}")
     if torn:
         logger.warning("torn by a power failure, set aside: folder=%s files=%s", log, ", ".join(torn))
     return torn
+
+
+def _content(path: Path) -> bytes:
+    """What is in the file, nothing if another process has just set it aside."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def _is_commit(content: bytes) -> bool:
@@ -69,6 +83,6 @@ def _is_parquet(content: bytes) -> bool:
 def _hint(log: Path) -> int:
     """The version of the checkpoint that the log's file of its last one names; -1 if it is torn."""
     try:
-        return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
+        return int(json.loads(_content(log / LAST_CHECKPOINT))["version"])
     except (ValueError, KeyError, TypeError):
         return -1

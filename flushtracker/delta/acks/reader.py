@@ -121,7 +121,7 @@ class AckReader:
     def _current_table(self) -> DeltaTable | None:
         try:
             if self._table is None:
-                self._table = _open_ack_table(self._uri, self._options)
+                self._table, self._commits = _open_ack_table(self._uri, self._options), Commits()
             else:
                 self._table.update_incremental()
                 require_readable(self._table, self._uri)
