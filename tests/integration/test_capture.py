@@ -6,9 +6,11 @@ from threading import Thread
 
 import pytest
 
+from flushtracker.kafka.records import flush_keys
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
+from tests.support.kafka_streams import records
 
 USERS = "CREATE TABLE users (id bigint PRIMARY KEY, region text, bio text)"
 
@@ -212,6 +214,32 @@ def test_a_shape_deleted_from_the_file_is_removed_past_everything_routed_to_it(r
     assert len(rig.items("gone")) == 1
     assert rig.registry()["gone"].removed_at == removal.offset
     assert [len(event.shapes) for event in rig.fragments() if event.lsn > removal.offset.tx_offset and event.xid] == [1]
+    rig.define(shape("users"), shape("gone"))
+    assert "'gone' was removed at" in rig.start().failure()
+
+
+def test_a_removed_shape_is_condensed_once_the_slot_is_confirmed_past_it(rig: CaptureRig) -> None:
+    """Its flushes get tombstones, and its entry is short; before that, both stay, since an ack may still need them."""
+    rig.server.execute(USERS)
+    rig.define(shape("users"), shape("gone"))
+    capture = rig.start()
+    rig.execute_and_wait("INSERT INTO users VALUES (1)")
+    rig.define(shape("users"))
+    rig.wait(lambda: "gone" in rig.removals(), "the removal")
+    rig.execute_and_wait("INSERT INTO users VALUES (2)")
+    rig.acknowledge(rig.removals()["gone"].offset.tx_offset - 1)
+    rig.wait(lambda: rig.confirmed_lsn() == rig.removals()["gone"].offset.tx_offset, "what is before the removal")
+    capture.stop()
+    assert not rig.registry()["gone"].is_condensed
+    capture = rig.start()
+    rig.execute_and_wait("INSERT INTO users VALUES (3)")
+    rig.acknowledge_all()
+    rig.wait(lambda: rig.registry()["gone"].is_condensed, "the condensed entry")
+    kafka = rig.config.kafka
+    found = records(kafka.bootstrap_servers, kafka.topics.flushes).values()
+    last = {key: value for partition in found for key, value in partition if '"gone"' in key}
+    assert last == dict.fromkeys(flush_keys(rig.source(), "gone"), "")
+    capture.stop()
     rig.define(shape("users"), shape("gone"))
     assert "'gone' was removed at" in rig.start().failure()
 
