@@ -1,4 +1,4 @@
-"""``ShapeLosses``: which live shapes cannot be kept any more because of their tables, each with the reason."""
+"""``ShapeLosses``: which live shapes cannot be kept any more, because of what has changed; each with the reason."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.errors import listed
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.routing_version import reason_to_end as routing_reason
 from flushtracker.shapes.sent_relation import conflict_for, conflicts
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from flushtracker.wal.changes import Relation
@@ -23,6 +24,16 @@ class ShapeLosses:
         self._registry = registry
         self._tables = tables
         self._router = router
+
+    def by_routing(self, since: int) -> Reasons:
+        """The shapes that this release routes otherwise than by the rules of version ``since``."""
+        found = {live.definition.id: routing_reason(live.definition, since) for live in self._registry.live}
+        return {shape_id: reason for shape_id, reason in found.items() if reason is not None}
+
+    def by_publication(self) -> Reasons:
+        """All shapes, once the publication was altered."""
+        reason = "the publication was altered or recreated, so changes may not have been sent"
+        return {live.definition.id: reason for live in self._registry.live}
 
     def by_drop(self, table: int) -> Reasons:
         """The shapes on a table that was dropped."""

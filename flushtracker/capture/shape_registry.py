@@ -148,12 +148,18 @@ class ShapeRegistry:
         """The shapes that were removed or ended, permanently."""
         return tuple(self._removed.values())
 
-    def removed_before(self, lsn: int) -> Iterator[ShapeEntry]:
-        """The shapes that were removed before ``lsn``, and whose entries in the topic are not condensed."""
+    def condensable(self, lsn: int, defined: Set[str] | None) -> Iterator[ShapeEntry]:
+        """The condensed entries of shapes that were removed before ``lsn``, and of which the topic has more.
+
+        An ended shape that is still ``defined``, or of which that is not known, keeps its definition, with which that
+        is compared.
+        """
         for shape_id in self._whole:
             entry = self._removed[shape_id]
-            if entry.removed_at is not None and entry.removed_at.tx_offset < lsn:
-                yield entry
+            if entry.removed_at is None or entry.removed_at.tx_offset >= lsn:
+                continue
+            if entry.ended_because is None or (defined is not None and shape_id not in defined):
+                yield entry.condensed()
 
     def compare(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> RegistryDiff:
         """Compare the registry with ``definitions``; changes nothing.

@@ -40,7 +40,6 @@ from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.shapes.routing_version import reason_to_end as routing_reason
 from flushtracker.shapes.routing_version import routing_version
 from flushtracker.shapes.sent_relation import since_first_bound
 from flushtracker.shapes.table_binding import TableBinding
@@ -190,15 +189,9 @@ class Subscriptions:
         """Keep little more than the ids of removed shapes, once everything up to before ``confirmed_lsn`` is confirmed.
 
         Then no ack needs their flushes and removals, whatever state a tracking job continues from. They are deleted
-        first: the next process does not look at a condensed entry again. An ended shape that is still defined keeps its
-        definition, with which that is compared.
+        first: the next process does not look at a condensed entry again.
         """
-        done = (
-            entry
-            for entry in self._registry.removed_before(confirmed_lsn)
-            if entry.ended_because is None or (self._defined is not None and entry.definition.id not in self._defined)
-        )
-        entries = [entry.condensed() for entry in islice(done, _MOST_CONDENSED)]
+        entries = list(islice(self._registry.condensable(confirmed_lsn, self._defined), _MOST_CONDENSED))
         if not entries:
             return
         self._outbox.delete_flushes(self._source, [entry.definition.id for entry in entries])
@@ -247,8 +240,7 @@ class Subscriptions:
                 f"source {self._source} was routed by rules of version {entry.routing}, but this release routes by "
                 f"version {version}: some changes would reach other shapes than before. Start the newer release"
             )
-        found = {live.definition.id: routing_reason(live.definition, entry.routing) for live in self._registry.live}
-        self.end_shapes({shape_id: reason for shape_id, reason in found.items() if reason is not None})
+        self.end_shapes(self._losses.by_routing(entry.routing))
         self._source_entry = replace(entry, routing=version)
         self._outbox.publish_entries([self._source_entry])
 
@@ -261,8 +253,7 @@ class Subscriptions:
         version, entry = self._server.check_publication(), self._source_entry
         if entry is None or entry.publication == version:
             return
-        reason = "the publication was altered or recreated, so changes may not have been sent"
-        self.end_shapes({live.definition.id: reason for live in self._registry.live})
+        self.end_shapes(self._losses.by_publication())
         self._source_entry = replace(entry, publication=version)
         self._outbox.publish_entries([self._source_entry])
 
