@@ -107,7 +107,7 @@ class CaptureConnection:
             now = datetime.now(timezone.utc).replace(tzinfo=None)
             self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s):
-            self._subscriptions.check_tables()
+            self._subscriptions.tables.check()
             self._subscriptions.starts.prune()
             self._subscriptions.condense_removed(self._source.status.flushed_lsn)
             add_delayed = self._subscriptions.add_delayed if self._subscriptions.can_add_delayed() else None

@@ -103,7 +103,7 @@ class CapturedSource:
             subscriptions.connect(tables, confirmed_lsn)
         subscriptions.check_routing()
         subscriptions.check_publication()
-        subscriptions.check_tables()
+        subscriptions.tables.check()
         if not self._has_begun:
             shapes = load_shapes()
             subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing)

@@ -139,7 +139,7 @@ class Collector:
 
     def _lose_partitions(self) -> Iterator[TransactionFragment]:
         """Add the partitions that tables lose with the open transaction, as its last changes."""
-        for table_oid, partition in self.subscriptions.lost_partitions(self._open.lsn) if self._open else ():
+        for table_oid, partition in self.subscriptions.tables.lost_partitions(self._open.lsn) if self._open else ():
             yield from self._converter.lose_partition(table_oid, partition)
 
     def _is_unwanted(self, relation_id: int) -> bool:
@@ -157,7 +157,7 @@ class Collector:
         self._narrowed.clear()
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
-        self.subscriptions.handle_begin(transaction.lsn)
+        self.subscriptions.tables.handle_begin(transaction.lsn)
         self.subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
@@ -165,7 +165,7 @@ class Collector:
     def _handle_relation(self, relation: Relation) -> None:
         if self._open is None:
             raise DecodeError("a relation arrived before any transaction; connect again")
-        self.subscriptions.handle_relation(relation, self._open)
+        self.subscriptions.tables.handle_relation(relation, self._open)
         self._described.add(relation.relation_id)
         self._narrowed.discard(relation.relation_id)
 
@@ -199,6 +199,6 @@ class Collector:
                 raise
             reasons = {shape_id: str(each) for shape_id, each in error.shape_errors.items()}
             # The server does not describe a table again when a label is added to an enum, so the catalog may be ahead.
-            if not self.subscriptions.check_tables_of(reasons):
+            if not self.subscriptions.tables.check_of(reasons):
                 self.subscriptions.end_shapes(reasons)
             return None

@@ -22,7 +22,7 @@ knows it, and routes resent transactions to the same shapes as the first time.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -30,21 +30,17 @@ from typing import Final
 from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
-from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_losses import ShapeLosses
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
+from flushtracker.capture.table_changes import TableChanges
 from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
-from flushtracker.shapes.sent_relation import since_first_bound
-from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.shapes.type_binding import user_types
-from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -56,7 +52,7 @@ _MOST_LOGGED: Final = 100
 
 
 class Subscriptions:
-    """The shapes of one source. After a reconnect, call :meth:`connect` and then :meth:`check_tables`.
+    """The shapes of one source. After a reconnect, call :meth:`connect` and then ``tables.check``.
 
     ``confirmed_lsn`` is the slot's: where shapes may start until the source has begun. The caller reports what arrives
     to ``starts``. ``delayed`` outlives this object where the process reads the registry again.
@@ -80,10 +76,9 @@ class Subscriptions:
         outbox.publish_entries(earlier)
         partitions = (*entries.partitions, *earlier)
         self._bound = BoundTables(source, entries.tables, partitions, outbox, self.router.partitions)
-        for binding in self._bound:
-            self.router.set_types(user_types(binding.types))
         self._registry = ShapeRegistry(entries.shapes)
         self._losses = ShapeLosses(self._registry, self._bound, self.router)
+        self.tables = TableChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         self._delayed = DelayedShapes() if delayed is None else delayed
@@ -102,7 +97,7 @@ class Subscriptions:
     def connect(self, tables: Tables, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
         self._server = tables
-        self._bound.connect(tables, confirmed_lsn)
+        self.tables.connect(tables, confirmed_lsn)
         self.starts = StartVisibility(tables, confirmed_lsn)
         self._delayed.connect(tables)
         self._wait_for_starts(self._registry.live)
@@ -149,7 +144,7 @@ class Subscriptions:
         resolved = self._server.resolve(diff.added) if diff.added else ()
         new = self._delayed.admit(resolved, is_new_source=self._source_entry is None)
         if new or diff.updated or diff.removed:
-            self._bind([shape.table for shape in new])
+            self.tables.bind([shape.table for shape in new])
             # Again, as binding a changed table may have ended the shapes that it had.
             diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)))
             if any(shape.definition.snapshot is False for shape in new):
@@ -257,84 +252,11 @@ class Subscriptions:
         self._source_entry = replace(entry, publication=version)
         self._outbox.publish_entries([self._source_entry])
 
-    def check_tables(self) -> None:
-        """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
-        self._check(self._registry.table_oids)
-
-    def check_tables_of(self, shape_ids: Collection[str]) -> bool:
-        """Compare the tables of shapes with the catalog, and return whether anything differs; shapes may have ended."""
-        before = {oid: self._bound[oid] for oid in {self._registry[shape_id].table_oid for shape_id in shape_ids}}
-        self._check(before)
-        return any(self._bound[oid] != binding for oid, binding in before.items()) or not all(
-            map(self._registry.is_live, shape_ids)
-        )
-
-    def handle_begin(self, lsn: int) -> None:
-        """A transaction begins that commits at ``lsn``."""
-        for table, partition in self._bound.handle_begin(lsn):
-            self.router.drop_partition(table, partition)
-
-    def lost_partitions(self, lsn: int) -> Iterator[tuple[int, Relation]]:
-        """The partitions that tables lose with the transaction that commits at ``lsn``, each with the table's OID.
-
-        The server does not send DROP and DETACH, so the shapes lose the rows with the first transaction after these
-        were noticed. Every transaction that may have changed the partition as one of the table's is before it.
-        """
-        for entry in self._bound.lose(lsn):
-            table, partition = self._bound[entry.table_oid], entry.binding
-            logger.info("partition lost table_oid=%s partition=%s", table.oid, ".".join(partition.table))
-            columns = tuple(Column(column.name, column.type_oid) for column in table.columns)
-            yield table.oid, Relation(partition.oid, *partition.table, "nothing", columns)
-
-    def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
-        """``transaction`` is about to change ``relation``.
-
-        The server sends a relation before the first change to it, and again after the table was altered.
-        """
-        oid = relation.relation_id
-        oids = {oid, *self._server.ancestors(oid, transaction.xid)}
-        live = self._registry.table_oids
-        self._check(table for table in live & oids if not self._bound.has_seen(table, transaction.xid))
-        for table in sorted(live & oids):
-            if self._bound.table(table).is_unclear(oid, transaction.lsn):
-                self.end_shapes(self._losses.by_unclear_partition(table, relation, transaction))
-            elif self._bound.join(table, oid, transaction.lsn):
-                logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
-            self.end_shapes(self._losses.by_relation(table, relation, transaction))
-
-    def _check(self, oids: Iterable[int]) -> None:
-        for oid, now in self._bound.altered(oids).items():
-            if now is None:
-                self.end_shapes(self._losses.by_drop(oid))
-            else:
-                self._rebind(now)
-
-    def _rebind(self, now: TableBinding) -> None:
-        """Record a table that was altered, and end the shapes that do not survive the difference."""
-        bound, now = self._bound[now.oid], self._bound.without_empty_arrivals(now)
-        self.end_shapes(self._losses.by_difference(now))
-        self._record([since_first_bound(bound, now)], has_shapes=now.oid in self._registry.table_oids)
-
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
         definition = replace(new.definition, snapshot=new.definition.snapshot is not False)
         starts_after = self._first_starts_after if new.starts_at_slot else now
         return ShapeEntry(self._source, definition, new.table.oid, starts_after)
-
-    def _bind(self, bindings: Iterable[TableBinding]) -> None:
-        """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
-        by_oid = {binding.oid: binding for binding in bindings}
-        has_shapes = by_oid.keys() & self._registry.table_oids
-        self._record([binding for oid, binding in by_oid.items() if oid not in has_shapes], has_shapes=False)
-        for oid in sorted(has_shapes):
-            if self._bound[oid] != by_oid[oid]:
-                self._rebind(by_oid[oid])
-
-    def _record(self, bindings: Collection[TableBinding], *, has_shapes: bool) -> None:
-        if bindings:
-            self._bound.record(bindings, has_shapes=has_shapes)
-        for binding in bindings:
-            self.router.set_types(user_types(binding.types))
 
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:

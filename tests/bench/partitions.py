@@ -74,7 +74,7 @@ def _registration(count: int, shapes: int) -> list[str]:
     def change_each() -> None:
         for number, each in enumerate(new):
             transaction = TransactionIdentity(scripted.LSN + number, 800, "t")
-            source.subscriptions.handle_relation(scripted.relation(each), transaction)
+            source.subscriptions.tables.handle_relation(scripted.relation(each), transaction)
 
     took = seconds(change_each)
     return [f"{count:,}", f"{shapes:,}", f"{took:.3f}", f"{_published_bytes(source) - before:,}"]

@@ -70,7 +70,7 @@ class Play:
         confirmed = [lsn + 1 for lsn in self.published if lsn >= self.confirmed_lsn]
         self.confirmed_lsn = self.rng.choice([self.confirmed_lsn, *confirmed])
         self.subscriptions.connect(self.server, self.confirmed_lsn)
-        self.subscriptions.check_tables()
+        self.subscriptions.tables.check()
         self.collector = Collector(
             "7/1/s", self.confirmed_lsn, self.subscriptions, self.outbox, FragmentConverter(2), None
         )
@@ -106,7 +106,7 @@ class Play:
     def settle(self) -> None:
         """Capture looks at the catalog, and receives everything."""
         self.receive()
-        self.subscriptions.check_tables()
+        self.subscriptions.tables.check()
         self.receive()
         self.publisher.confirm()
 
@@ -180,7 +180,7 @@ def test_a_partition_that_has_left_is_lost_with_the_same_transaction_after_a_cra
     play.receive()
     play.publisher.confirm()
     play.server.drop(old)
-    play.subscriptions.check_tables()
+    play.subscriptions.tables.check()
     play.restart()
     play.settle()
     items = play.items("all")
@@ -216,7 +216,7 @@ def test_rows_of_a_partition_that_had_yet_to_join_are_lost() -> None:
     """A snapshot of the shape may have them, although no change of them is ever routed."""
     play = Play()
     new = play.server.create()
-    play.subscriptions.check_tables()
+    play.subscriptions.tables.check()
     play.server.insert((new, "k3"))
     play.server.drop(new)
     play.settle()
@@ -231,7 +231,7 @@ def test_a_partition_that_returns_before_it_was_lost_ends_the_shapes() -> None:
     play.insert(old)
     play.receive()
     play.server.detach(old)
-    play.subscriptions.check_tables()
+    play.subscriptions.tables.check()
     play.server.truncate(old)
     play.server.attach(old)
     play.settle()
@@ -299,7 +299,7 @@ _SERVER: Final[tuple[Callable[[Play], object], ...]] = (
 )
 _CAPTURE: Final[tuple[Callable[[Play], object], ...]] = (
     *[lambda play: play.receive(play.rng.randint(1, 12))] * 4,
-    lambda play: play.subscriptions.check_tables(),
+    lambda play: play.subscriptions.tables.check(),
     lambda play: play.publisher.confirm(),
     Play.connect,
     Play.restart,

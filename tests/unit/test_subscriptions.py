@@ -238,7 +238,7 @@ def test_many_new_partitions_are_read_once_and_join_each_with_its_first_change()
     source.tables.table = replace(TABLE, partitions=(partition(1), *new))
     source.tables.reads = 0
     for number, each in enumerate(new):
-        source.subscriptions.handle_relation(relation(each), TransactionIdentity(LSN + number, 800, "t"))
+        source.subscriptions.tables.handle_relation(relation(each), TransactionIdentity(LSN + number, 800, "t"))
         assert source.joined() == {71: 0} | {other.oid: LSN + at for at, other in enumerate(new[: number + 1])}
     assert source.tables.reads == 1
     # One entry for each when it was found, and one when it joined; nothing has all of them.
@@ -249,9 +249,9 @@ def test_many_new_partitions_are_read_once_and_join_each_with_its_first_change()
     # A reconnect reads the table once, and another process knows when each has joined.
     before = source.joined()
     source.subscriptions.connect(source.tables, LSN)
-    source.subscriptions.check_tables()
+    source.subscriptions.tables.check()
     for each in new:
-        source.subscriptions.handle_relation(relation(each), TransactionIdentity(LSN, 800, "t"))
+        source.subscriptions.tables.handle_relation(relation(each), TransactionIdentity(LSN, 800, "t"))
     assert source.tables.reads == 2
     source.resume(source.registered(), LSN)
     assert source.joined() == before
@@ -263,15 +263,15 @@ def test_a_table_is_read_again_for_a_transaction_that_was_not_visible_then() -> 
     source = Source()
     source.define(ShapeDefinition("a", NAME))
     source.tables.xmax = 800
-    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN, 799, "t"))
+    source.subscriptions.tables.handle_relation(relation(partition(1)), TransactionIdentity(LSN, 799, "t"))
     source.tables.reads, source.tables.xmax = 0, 900
-    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 799, "t"))
+    source.subscriptions.tables.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 799, "t"))
     assert source.tables.reads == 0
-    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 800, "t"))
+    source.subscriptions.tables.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 800, "t"))
     assert source.tables.reads == 1
     source.tables.standby = True
-    source.subscriptions.check_tables()
-    source.subscriptions.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 800, "t"))
+    source.subscriptions.tables.check()
+    source.subscriptions.tables.handle_relation(relation(partition(1)), TransactionIdentity(LSN + 1, 800, "t"))
     assert source.tables.reads == 3
 
 
@@ -280,10 +280,10 @@ def test_the_transaction_with_which_a_partition_joins_is_not_confirmed_before_th
     source = Source()
     source.define(ShapeDefinition("a", NAME))
     source.tables.table = replace(TABLE, partitions=(partition(1), partition(3)))
-    source.subscriptions.check_tables()
+    source.subscriptions.tables.check()
     assert source.joined() == {71: 0}
     before = len(source.publisher.unconfirmed)
-    source.subscriptions.handle_relation(relation(partition(3)), TransactionIdentity(LSN, 800, "t"))
+    source.subscriptions.tables.handle_relation(relation(partition(3)), TransactionIdentity(LSN, 800, "t"))
     assert source.joined() == {71: 0, 73: LSN}
     assert (before, len(source.publisher.unconfirmed)) == (0, 1)
     assert source.outbox.pending_fragments == 1
@@ -307,7 +307,7 @@ def test_partitions_of_a_table_that_lost_its_shapes_are_bound_afresh() -> None:
     source = Source()
     source.define(ShapeDefinition("a", NAME))
     source.tables.table = replace(TABLE, partitions=(partition(1), partition(3), partition(4)))
-    source.subscriptions.handle_relation(relation(partition(3)), TransactionIdentity(LSN, 800, "t"))
+    source.subscriptions.tables.handle_relation(relation(partition(3)), TransactionIdentity(LSN, 800, "t"))
     source.define()
     source.tables.table = replace(TABLE, partitions=(partition(3), partition(5)))
     source.define(ShapeDefinition("b", NAME))
@@ -322,7 +322,7 @@ def test_a_table_of_the_same_name_does_not_concern_the_shapes_of_another() -> No
     source = Source()
     source.define(ShapeDefinition("a", NAME))
     other = Relation(500, *NAME, "default", (Column("id", 23, is_key=True), Column("x", 25)))
-    source.subscriptions.handle_relation(other, TransactionIdentity(LSN + 600, 800, "t"))
+    source.subscriptions.tables.handle_relation(other, TransactionIdentity(LSN + 600, 800, "t"))
     assert not source.subscriptions.router.has_shapes_on(500)
     assert source.published("a").removed_at is None
 
@@ -334,10 +334,10 @@ def test_a_change_from_before_its_table_was_attached_ends_the_shapes(*, is_resta
     source.define(ShapeDefinition("a", NAME))
     arrived = replace(partition(2), may_have_rows=True)
     source.tables.table, source.tables.emptied_at = replace(TABLE, partitions=(partition(1), arrived)), LSN + 700
-    source.subscriptions.check_tables()
+    source.subscriptions.tables.check()
     if is_restarted:
         source.resume(source.registered(), LSN)
-    source.subscriptions.handle_relation(relation(arrived), TransactionIdentity(LSN + 699, 700, "t"))
+    source.subscriptions.tables.handle_relation(relation(arrived), TransactionIdentity(LSN + 699, 700, "t"))
     reason = source.published("a").ended_because
     assert reason is not None
     assert reason.startswith(f"partition public.t_2 was changed by transaction 700 at 0/{LSN + 699:X} (t), before or")
@@ -350,8 +350,8 @@ def test_an_attached_empty_table_joins_with_its_first_change_since() -> None:
     source.define(ShapeDefinition("a", NAME))
     arrived = replace(partition(2), may_have_rows=True)
     source.tables.table, source.tables.emptied_at = replace(TABLE, partitions=(partition(1), arrived)), LSN + 700
-    source.subscriptions.check_tables()
-    source.subscriptions.handle_relation(relation(arrived), TransactionIdentity(LSN + 700, 700, "t"))
+    source.subscriptions.tables.check()
+    source.subscriptions.tables.handle_relation(relation(arrived), TransactionIdentity(LSN + 700, 700, "t"))
     assert source.published("a").removed_at is None
     assert source.joined() == {71: 0, 72: LSN + 700}
 
@@ -383,7 +383,7 @@ def test_a_partition_that_was_published_after_it_got_rows_ends_the_shape() -> No
     source.tables.table = replace(TABLE, partitions=(first,), published_by=())
     source.define(ShapeDefinition("a", NAME))
     source.tables.table = replace(TABLE, partitions=(first, second), published_by=())
-    source.subscriptions.check_tables()
+    source.subscriptions.tables.check()
     assert "may have had rows" in str(source.published("a").ended_because)
 
 
