@@ -146,10 +146,12 @@ class Trial:
         source, shape_id = self._sources[1], _SHAPES[-1]
         before, end = LogOffset.just_before(source.first_lsn), LogOffset(source.next_lsn, 0)
         self._judge.removed.add((source.name, shape_id))
-        self._publish(_entry((source.name, shape_id), before, removed_at=end))
+        removed = _entry((source.name, shape_id), before, removed_at=end)
+        self._publish(removed)
         for _ in range(10):
             self._send_fragment(1)
         source.shape_ids.remove(shape_id)
+        self._publish(removed.condensed())
         for _ in range(10):
             self._send_something()
         self._settle("removal")
