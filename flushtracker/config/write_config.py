@@ -3,6 +3,7 @@
 Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -33,11 +34,17 @@ class FlushesConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The Delta tables that the job writes. An ended shape keeps its log for ``delete_after_ms``, ``None``: forever."""
+    """The Delta tables that the job writes.
+
+    An ended shape keeps its log for ``delete_after_ms``. A shape keeps its history for ``history_ms``, or for what
+    ``history_ms_of`` has for its id. ``None``: forever.
+    """
 
     log: str
     shapes: str
     delete_after_ms: int | None = None
+    history_ms: int | None = None
+    history_ms_of: Mapping[str, int] = field(default_factory=dict)
     storage_options: SecretOptions = field(default_factory=SecretOptions)
 
 
@@ -127,14 +134,29 @@ def _state(state: YamlMapping) -> StateConfig:
 
 
 def _sink(sink: YamlMapping) -> LogConfig:
-    sink.allow("log", "shapes", "delete_after", "storage_options")
+    sink.allow("log", "shapes", "delete_after", "retain", "storage_options")
+    history_ms, history_ms_of = _history(sink.optional_mapping("retain"))
     options = sink.optional_mapping("storage_options")
     return LogConfig(
         log=sink.text("log").value,
         shapes=sink.text("shapes").value,
         delete_after_ms=sink.optional_duration_ms("delete_after"),
+        history_ms=history_ms,
+        history_ms_of=history_ms_of,
         storage_options=SecretOptions(options.scalars() if options is not None else None),
     )
+
+
+def _history(retain: YamlMapping | None) -> tuple[int | None, dict[str, int]]:
+    """How long the history of all shapes is kept, and that of single ones by id."""
+    if retain is None:
+        return None, {}
+    retain.allow("history", "shapes")
+    shapes, found = retain.optional_mapping("shapes"), dict[str, int]()
+    for shape_id in shapes or ():
+        if shapes is not None and (history_ms := shapes.optional_duration_ms(shape_id)) is not None:
+            found[shape_id] = history_ms
+    return retain.optional_duration_ms("history"), found
 
 
 def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:

@@ -96,12 +96,17 @@ class Commits:
     ) -> bool:
         """Replace files, given by path and size, in one commit; false if another process was first to replace one.
 
+        The versions of ``transactions`` must rise; it is also false if another process was first to raise one.
+
         deltalake does not check whether another commit has removed the same files, which would duplicate their rows. So
         this commits exactly the version after the one in which all ``removed`` were present, and checks again if
         another commit was first.
         """
+        versions = [(each.app_id, each.version) for each in transactions]
         for _ in range(_ATTEMPTS):
             table.update_incremental()
+            if any((table.transaction_version(app_id) or 0) >= version for app_id, version in versions):
+                return False
             active = set(pa.table(table.get_add_actions())["path"].to_pylist())
             if any(path not in active for path, _ in removed):
                 return False

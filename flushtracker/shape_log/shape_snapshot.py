@@ -9,7 +9,13 @@ A shape's transactions are appended whether or not its snapshot contains them. R
 these are follows from PostgreSQL's rule of visibility, not from an LSN: transactions do not become visible in the order
 of their commits in the WAL.
 
-Every later attempt must contain all that an earlier one contains, because upkeep may delete what the snapshot contains.
+Every later attempt must contain all that an earlier one contains, because upkeep deletes what a fold contains.
+
+A **fold** is a snapshot that upkeep makes of the log itself: the rows after every transaction up to ``lsn``, its
+*horizon*. It contains all of them, seen or unseen, so it has no rule of visibility. A snapshot that is taken after it
+may lack some: PostgreSQL writes a commit to the WAL, from where it is delivered and folded, before the transaction
+becomes visible, and a commit that waits for a synchronous standby may stay so for any time. Their rows are deleted, so
+such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`).
 """
 
 import json
@@ -22,8 +28,15 @@ from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _XIDS: Final = 2**32
 
+_NO_RULE: Final = MvccSnapshot(1, 1)
+"""What a fold has as ``visible``, with ``next_xid`` 1. By the rule for readers, it contains all up to ``lsn``."""
+
 SNAPSHOT: Final = "snapshot"
 """The operation of the row that ends a snapshot."""
+
+
+ShapeKey = tuple[str, str]
+"""Source and shape id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class ShapeSnapshot:
 
     ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
     ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
+    ``folded_xid`` is that of a fold: the last xid of the transactions that it contains.
 
     >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
@@ -46,6 +60,30 @@ class ShapeSnapshot:
     visible: MvccSnapshot
     lsn: int
     next_xid: int
+    folded_xid: int | None = None
+
+    @classmethod
+    def fold(cls, attempt: int, horizon: int, folded_xid: int) -> "ShapeSnapshot":
+        """A fold of all transactions up to ``horizon``; ``folded_xid`` is the last xid among them, of 32 bits."""
+        return cls(attempt, _NO_RULE, horizon, _NO_RULE.xmax, folded_xid)
+
+    @property
+    def is_fold(self) -> bool:
+        return self.folded_xid is not None
+
+    def may_replace(self, current: "ShapeSnapshot | None") -> bool:
+        """Whether a snapshot that has been taken may follow ``current`` in the log, and so contains all of it.
+
+        A snapshot is right by visibility, which only grows, so it contains what one taken before it contains. Of a fold
+        it must contain each transaction: none is above its ``lsn``, and all with an xid up to the fold's last had
+        ended. Where xids have been reused since, within 2**31 of the last, this refuses what it cannot decide.
+        """
+        if current is None:
+            return True
+        if current.folded_xid is None:
+            return self.attempt > current.attempt
+        is_past = self.lsn >= current.lsn and self.visible.is_after(current.folded_xid)
+        return self.attempt > current.attempt and is_past
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if :meth:`contains` cannot distinguish a later transaction from an earlier one."""
@@ -73,7 +111,8 @@ class ShapeSnapshot:
         """The ``value`` of the row that ends the snapshot."""
         visible = self.visible
         fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
-        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid})
+        folded = {"folded": self.folded_xid} if self.is_fold else {}
+        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, **folded})
 
     @classmethod
     def parse(cls, attempt: int, text: str | None) -> "ShapeSnapshot":
@@ -86,6 +125,7 @@ class ShapeSnapshot:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log is not a JSON object")
         try:
             xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
-            return cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn, next_xid)
+            folded = integer_field(fields, "folded", 0) if "folded" in fields else None
+            return cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn, next_xid, folded)
         except (DecodeError, ValueError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error

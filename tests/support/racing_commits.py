@@ -27,10 +27,12 @@ from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.row_files import RowFiles
 from flushtracker.spark.session import start_session
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
 NOW: Final = datetime.now(timezone.utc)
@@ -71,7 +73,8 @@ def snapshot(folder: Path, count: int) -> Iterator[str]:
     files = LogFiles(create_shape_log(log), {})
     row_files = RowFiles("shape log", log, files.written)
     for number in range(count):
-        files.append(row_files.write(_row(spark, number), f"snapshot-{uuid.uuid4().hex}", lambda: 1))
+        written = row_files.write(_row(spark, number), f"snapshot-{uuid.uuid4().hex}", lambda: 1)
+        files.append_snapshot(written, [("7/1/s", "snapshot")], ShapeSnapshot(1, MvccSnapshot(1, 1), 0, 1))
         yield f"log {-1 - number}"
     spark.stop()
 

@@ -2,29 +2,37 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from deltalake import DeltaTable
 
+from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.retention import Retain, Retention
+from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import ConfigError, SnapshotMissingError
+from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.shape_log_rows import Row, append, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, Row, append, arrow, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
 from tests.unit.test_shape_log_reader import register, wanted_entry
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
+"""A transaction is committed as many seconds after this as its LSN."""
 _SETTINGS: Final = MergeSettings(merge_files=2, files_per_run=2, least_file_bytes=1)
 _FIRST_XIDS: Final = (100, 3 * XIDS - 12, XIDS + XIDS // 2 - 12)
 
@@ -110,7 +118,7 @@ class Follower:
         except SnapshotMissingError:
             raise
         except ConfigError as error:
-            assert "a snapshot of shape users of source 7301/1/shapes was taken since" in str(error)  # noqa: PT017
+            assert "read the shape again from its beginning" in str(error)  # noqa: PT017
             self.table, self.bound, self.snapshot = {}, None, None
             self.restarts += 1
             self.poll()
@@ -127,10 +135,10 @@ def fold_strictly(table: Table, rows: list[dict[str, Any]]) -> None:
 
 
 class Play:
-    """A writer, snapshots, merges and readers on one log, at random."""
+    """A writer, snapshots, merges and readers on one log, at random, and with ``folds`` also those, with crashes."""
 
-    def __init__(self, log: str, seed: int) -> None:
-        self.log = log
+    def __init__(self, log: str, seed: int, *, folds: bool = False) -> None:
+        self.log, self.has_folds = log, folds
         self.world = SnapshotWorld(seed, _FIRST_XIDS[seed % 3])
         self.rng = random.Random(seed)  # noqa: S311  reproducible
         create_shape_log(log)
@@ -143,7 +151,9 @@ class Play:
         self.appended: list[Row] = []
         self.snapshots: list[ShapeSnapshot] = []
         self.taken: tuple[ShapeSnapshot, Table] | None = None
-        self.merges = 0
+        self.merges = self.folds = self.refused = 0
+        self.taken_as: dict[int, int] = {}
+        """The attempt in the world with which each attempt in the log begins."""
 
     def step(self) -> None:
         for _ in range(self.rng.randint(0, 6)):
@@ -156,23 +166,44 @@ class Play:
             # A process that knows nothing yet, or the one that has merged before.
             upkeep = ShapeLogUpkeep(self.log, settings=_SETTINGS) if self.rng.random() < 0.3 else self.upkeep
             self.merges += upkeep.run(_NOW).merges
+        if self.has_folds and self.rng.random() < 0.4:
+            self.fold()
+
+    def fold(self) -> None:
+        """Fold what is older than a random time; the process may be killed before or after its commit."""
+        retain = Retain(timedelta(seconds=self.rng.choice([1, 40, 200])), least_dropped=1)
+        upkeep = ShapeLogUpkeep(self.log, f"{self.log}_shapes", settings=_SETTINGS, retain=retain)
+        crash = self.rng.random()
+        if crash < 0.3:
+            upkeep._files = _KilledFiles(self.log, is_committed=crash < 0.15)
+            upkeep._table = upkeep._files._table
+            upkeep._retention = Retention(upkeep._table, upkeep._files, retain)
+        last = max((int(str(row["tx_offset"])) for row in self.appended), default=0)
+        with suppress(SinkError):
+            self.folds += upkeep.run(_EPOCH + timedelta(seconds=last)).folded_shapes
+        for snapshot in last_snapshots(DeltaTable(self.log)).values():
+            self.taken_as.setdefault(snapshot.attempt, self.snapshots[-1].attempt)
 
     def write(self) -> None:
         """Append some of what is routed: whole transactions, and part of the next one."""
         rows = [row for each in self.world.routed for row in each.rows()]
         part = rows[len(self.appended) :][: self.rng.randint(1, 12)]
         if part:
-            append(self.log, part)
+            dated = [row | {"commit_timestamp": _commit_time(row)} for row in part]
+            append(self.log, dated)
             self.appended += part
 
     def take_or_append(self) -> None:
         if self.taken is not None:
             snapshot, rows = self.taken
-            append(self.log, snapshot_rows(snapshot, rows))
-            self.snapshots.append(snapshot)
             self.taken = None
+            if not append_snapshot(self.log, snapshot, rows):
+                self.refused += 1
+                return
+            self.snapshots.append(snapshot)
+            self.taken_as[snapshot.attempt] = snapshot.attempt
         elif self.world.is_start_visible and not self.world.is_truncated:
-            self.taken = self.world.snapshot(len(self.snapshots) + 1)
+            self.taken = self.world.snapshot(max(self.taken_as, default=0) + 1)
 
     def check(self) -> None:
         """Compare what each reader has with what it should have."""
@@ -186,27 +217,61 @@ class Play:
                 with pytest.raises(SnapshotMissingError):
                     read("users")
             return
-        snapshot = self.snapshots[-1]
+        (snapshot,) = last_snapshots(DeltaTable(self.log)).values()
         commits = [int(str(row["tx_offset"])) for row in self.appended if row["operation"] == "commit"]
         bound = LogOffset.last_of(max(commits, default=0))
         whole, state, table = self.reader.read_log("users"), self.reader.read_rows("users"), Table()
         fold_strictly(table, whole.rows.to_pylist())
-        expected = self.world.expected(snapshot.attempt, bound.tx_offset)
+        expected = self.expected(snapshot.attempt, bound)
         assert (whole.bound, whole.snapshot, table) == (bound, snapshot.attempt, expected)
         assert (state.bound, by_id(state.rows.to_pylist())) == (bound, expected)
         self.follower.poll()
         assert self.follower.bound == bound
-        assert self.follower.table == self.world.expected(self.follower.snapshot or 0, bound.tx_offset)
+        assert self.follower.table == self.expected(self.follower.snapshot or 0, bound)
         for tx in self.rng.sample(commits, min(2, len(commits))):
             self.check_state(LogOffset.last_of(tx), snapshot, bound)
+
+    def expected(self, attempt: int, bound: LogOffset) -> Table:
+        return self.world.expected(self.taken_as[attempt], bound.tx_offset)
 
     def check_state(self, at: LogOffset, snapshot: ShapeSnapshot, bound: LogOffset) -> None:
         if snapshot.lsn <= at.tx_offset or at == bound:
             found = self.reader.read_rows("users", at)
-            assert by_id(found.rows.to_pylist()) == self.world.expected(snapshot.attempt, at.tx_offset)
+            assert by_id(found.rows.to_pylist()) == self.expected(snapshot.attempt, at)
         else:
-            with pytest.raises(ConfigError, match=r"the snapshot of shape users .* has later transactions too; name"):
+            horizon = str(LogOffset.last_of(snapshot.lsn))
+            reason = f"its horizon {horizon}; name" if snapshot.is_fold else "has later transactions too; name"
+            with pytest.raises(ConfigError, match=re.escape(reason)):
                 self.reader.read_rows("users", at)
+
+
+def append_snapshot(log: str, snapshot: ShapeSnapshot, rows: Table) -> bool:
+    """Append it as the snapshots' job does; false if it is refused because it lacks what has been folded."""
+    files = LogFiles(DeltaTable(log), {})
+    added = files.write(arrow(snapshot_rows(snapshot, rows)), None, is_change=True)
+    try:
+        files.append_snapshot([WrittenFile(len(rows) + 1, added)], [(SOURCE, "users")], snapshot)
+    except SinkError as error:
+        assert "take the snapshot again" in str(error)  # noqa: PT017
+        return False
+    return True
+
+
+class _KilledFiles(LogFiles):
+    """Files of a process that is killed when it replaces some, before or after the commit."""
+
+    def __init__(self, log: str, *, is_committed: bool) -> None:
+        super().__init__(DeltaTable(log), {})
+        self._is_committed = is_committed
+
+    def replace(self, *arguments: Any, **options: Any) -> bool:
+        if self._is_committed:
+            super().replace(*arguments, **options)
+        raise OSError("killed")
+
+
+def _commit_time(row: Row) -> datetime | None:
+    return _EPOCH + timedelta(seconds=int(str(row["tx_offset"]))) if row["operation"] == "commit" else None
 
 
 def by_id(rows: list[dict[str, Any]]) -> Table:
@@ -222,3 +287,13 @@ def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_p
         play.check()
     assert len(play.snapshots) > 2
     assert play.merges > 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_folds_lose_nothing_whatever_is_taken_again_or_killed(tmp_path: Path, seed: int) -> None:
+    """Each reader has the table; one behind the horizon is told so. A snapshot that lacks what is folded is refused."""
+    play = Play(str(tmp_path / "log"), seed, folds=True)
+    for _ in range(40):
+        play.step()
+        play.check()
+    assert play.folds > 0

@@ -172,6 +172,24 @@ def test_files_need_folders_of_their_own(tmp_path: Path, old: str, new: str, mes
     assert FILE.refusal(tmp_path, MINIMAL.replace(old, new)).startswith(f"write.yaml {message}")
 
 
+@pytest.mark.parametrize(
+    ("retain", "history_ms", "of"),
+    [
+        ("{history: 7 days}", 7 * 86_400_000, {}),
+        ("{shapes: {a: 1 day, b: 2 hours}}", None, {"a": 86_400_000, "b": 7_200_000}),
+        ("{history: 1 day, shapes: {}}", 86_400_000, {}),
+    ],
+)
+def test_history_is_kept_for_all_shapes_or_some(
+    tmp_path: Path, retain: str, history_ms: int | None, of: dict[str, int]
+) -> None:
+    """Without a time, for ever."""
+    sink = FILE.load(tmp_path, MINIMAL.replace("shapes: r", f"shapes: r, retain: {retain}")).sink
+    assert (sink.history_ms, sink.history_ms_of) == (history_ms, of)
+    wrong = MINIMAL.replace("shapes: r", "shapes: r, retain: {shapes: {a: a week}}")
+    assert FILE.refusal(tmp_path, wrong).startswith("write.yaml line 4: sink.retain.shapes.a is 'a week', not ")
+
+
 def test_job_that_stops_must_not_hold_anything_back(tmp_path: Path) -> None:
     """What its last batch held would stay in the state, and never be flushed."""
     assert FILE.refusal(tmp_path, MINIMAL + "flush: hold\n") == (

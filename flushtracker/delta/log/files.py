@@ -18,15 +18,17 @@ from deltalake.transaction import AddAction
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile, read_file, write_file, written_file
+from flushtracker.delta.log.snapshots import REPLACED_APP_ID, last_snapshots
 from flushtracker.delta.log.table import SEARCHED, unreadable, unwritable
+from flushtracker.delta.storage import literal
+from flushtracker.errors import SinkError
+from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ROW_GROUPS: Final = 8
 _LEAST_ROW_GROUP: Final = 1024
 _ATTEMPTS: Final = 5
 
-ShapeKey = tuple[str, str]
-"""Source and shape id."""
 RunPart = tuple[int, int]
 """A run, and the number of a file in it: the rows of a run's files, in this order, are sorted."""
 
@@ -111,29 +113,49 @@ class LogFiles:
         except (DeltaError, OSError) as error:
             raise unreadable(f"{self._table.table_uri}{path}", error) from error
 
-    def append(self, files: Iterable[WrittenFile]) -> None:
-        """Add files of rows in one commit; they are durable when this returns. Raises ``SinkError``.
+    def append_snapshot(
+        self, files: Iterable[WrittenFile], keys: Collection[ShapeKey], snapshot: ShapeSnapshot
+    ) -> None:
+        """Add files with the rows of a snapshot of these shapes in one commit; durable when this returns.
 
         This neither claims the log nor respects a claim, so it is not for the rows of transactions.
+
+        Raises:
+            SinkError: the table cannot be written, or the log of a shape was folded past the snapshot.
         """
         actions = [file.action for file in files]
         for left in reversed(range(_ATTEMPTS)):
-            refused = self._try_append(actions)
+            refused = self._try_append(actions, keys, snapshot)
             if refused is None:
                 return
             if not left:
                 raise unwritable(self._table.table_uri, refused) from refused
 
-    def _try_append(self, actions: Sequence[AddAction]) -> CommitFailedError | None:
-        """Commit once; returns the error if upkeep deletes the log of a removed shape at that moment."""
+    def _try_append(
+        self, actions: Sequence[AddAction], keys: Collection[ShapeKey], snapshot: ShapeSnapshot
+    ) -> CommitFailedError | None:
+        """Commit once; returns the error if upkeep folds, or deletes the log of a removed shape, at that moment."""
         try:
             self._table.update_incremental()
-            self._commits.commit(self._table, actions)
+            shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in keys}))
+            current = last_snapshots(self._table, f"shape_id IN ({shape_ids})")
+            for source, shape_id in keys:
+                if not snapshot.may_replace(current.get((source, shape_id))):
+                    raise SinkError(
+                        f"the log of shape {shape_id} of source {source} is folded up to transactions that the "
+                        "snapshot does not contain, because they became visible later, or were committed later; "
+                        "take the snapshot again"
+                    )
+            self._commits.commit(self._table, actions, [self.next_snapshot()])
         except CommitFailedError as error:
             return error
         except (DeltaError, OSError) as error:
             raise unwritable(self._table.table_uri, error) from error
         return None
+
+    def next_snapshot(self) -> Transaction:
+        """What a commit that adds snapshots or folds must carry, given the open version of the table."""
+        return Transaction(REPLACED_APP_ID, (self._table.transaction_version(REPLACED_APP_ID) or 0) + 1)
 
     def replace(
         self,

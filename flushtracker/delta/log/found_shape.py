@@ -105,12 +105,30 @@ class FoundShape:
             reached = f"only reaches {max(ends)}" if ends else "has no whole transaction yet"
             raise ConfigError(f"{argument} is {offset}, but the log of {self.name} {reached}; read it again later")
 
+    def require_kept(self, after: LogOffset) -> None:
+        """Raise ``ConfigError`` if changes after ``after`` are folded."""
+        if self.snapshot is not None and self.snapshot.is_fold and after < LogOffset.last_of(self.snapshot.lsn):
+            raise ConfigError(
+                f"after is {after}, but the log of {self.name} is folded up to its horizon "
+                f"{LogOffset.last_of(self.snapshot.lsn)}; read the shape again from its beginning"
+            )
+
     def require_state(self, at: LogOffset, last_commit: int | None) -> None:
         """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, is unknown; the newest never is.
 
-        States before the moment of the snapshot are not known: its rows contain later transactions.
+        States before the moment of the snapshot are not known: its rows contain later transactions. Those before the
+        horizon of a fold are gone.
         """
-        if self.snapshot is not None and at.tx_offset < self.snapshot.lsn and last_commit != self.last_commit:
+        if self.snapshot is None:
+            return
+        horizon = LogOffset.last_of(self.snapshot.lsn)
+        # The items that tell whether the horizon's transaction had ended there are folded.
+        if self.snapshot.is_fold and at < horizon:
+            raise ConfigError(
+                f"at is {at}, but the log of {self.name} is folded up to its horizon {horizon}; name that or a later "
+                "offset, or none"
+            )
+        if at.tx_offset < self.snapshot.lsn and last_commit != self.last_commit:
             raise ConfigError(
                 f"at is {at}, but the snapshot of {self.name} has later transactions too; name "
                 f"{LogOffset.last_of(self.snapshot.lsn)} or a later offset, or none"

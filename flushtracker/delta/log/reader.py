@@ -191,6 +191,7 @@ class ShapeLogReader:
             shape.require_snapshot()
         if after is not None:
             shape.require_inside(after, "after")
+            shape.require_kept(after)
             if snapshot not in {None, shape.attempt}:
                 self._require_complete(shape, after)
         return shape
@@ -198,7 +199,7 @@ class ShapeLogReader:
     def _require_complete(self, shape: FoundShape, after: LogOffset) -> None:
         """Raise ``ConfigError`` if the log after ``after`` lacks transactions that the snapshot contains.
 
-        Upkeep may have deleted their items, but not their ``commit`` rows.
+        Upkeep may have deleted their items, but not the ``commit`` row of the last one.
         """
         condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.contained(after)}"
         if self._rows(["tx_offset"], condition):

@@ -1,4 +1,4 @@
-"""Upkeep of a shape log while it is written: merging files, deleting the logs of removed shapes, deleting old files.
+"""Upkeep of a shape log while it is written: merging, folding, deleting logs of removed shapes and old files.
 
 All decisions are made from the table's own state. A merge has exactly the rows of the files that it replaces, and its
 commit says that it changes no data. A commit that deletes rows says that it does, of its removed and its added files,
@@ -18,14 +18,16 @@ import pyarrow.compute as pc
 from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 
-from flushtracker.delta.log.files import LogFile, LogFiles, ShapeKey, by_run
+from flushtracker.delta.log.files import LogFile, LogFiles, by_run
 from flushtracker.delta.log.merge import cut, merged, sort
+from flushtracker.delta.log.retention import Retain, Retention
 from flushtracker.delta.log.table import create_shape_log, shape_log_folder
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import Appended, Merge, MergeSettings, next_merge
+from flushtracker.shape_log.shape_snapshot import ShapeKey
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ class UpkeepReport:
     merges: int = 0
     rewritten_bytes: int = 0
     deleted_shapes: int = 0
+    folded_shapes: int = 0
+    dropped_rows: int = 0
     vacuumed_files: int = 0
 
 
@@ -60,12 +64,14 @@ class ShapeLogUpkeep:
         *,
         settings: MergeSettings | None = None,
         delete_after: timedelta | None = None,
+        retain: Retain | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Open the tables.
 
         A shape's log is deleted once its removal has been in the registry table ``shapes`` for ``delete_after``;
-        without ``delete_after``, logs of removed shapes are kept.
+        without ``delete_after``, logs of removed shapes are kept. ``retain``: how long history is kept, without it
+        for ever; it needs the registry table, too.
         """
         self.uri = log
         self._settings = settings or MergeSettings()
@@ -73,17 +79,19 @@ class ShapeLogUpkeep:
         self._table = create_shape_log(log, storage_options)
         self._folder = shape_log_folder(log, storage_options)
         self._files = LogFiles(self._table, dict(storage_options or {}))
+        self._retention = None if retain is None else Retention(self._table, self._files, retain)
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
 
     def run(self, now: datetime) -> UpkeepReport:
-        """Do what is due at ``now``, in UTC; raises ``SinkError``."""
+        """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
         try:
             merges, rewritten_bytes, is_vacuum_due = self._merge_all()
             deleted = self._delete_removed(now)
+            folded, dropped = self._fold(now)
             vacuumed = self._vacuum() if is_vacuum_due else 0
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise SinkError(f"shape log {self.uri} cannot be kept in order: {storage_reason(error)}") from error
-        return UpkeepReport(merges, rewritten_bytes, deleted, vacuumed)
+        return UpkeepReport(merges, rewritten_bytes, deleted, folded, dropped, vacuumed)
 
     def _merge_all(self) -> tuple[int, int, bool]:
         """Merge what is due; returns the merges, their bytes, and whether a vacuum is due."""
@@ -150,6 +158,12 @@ class ShapeLogUpkeep:
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)
             return 0
         return len(removed)
+
+    def _fold(self, now: datetime) -> tuple[int, int]:
+        """Fold what is due; returns the number of shapes, and by how many rows their logs are shorter."""
+        if self._retention is None or self._registry is None:
+            return 0, 0
+        return self._retention.run(now, self._registry.entries())
 
     @staticmethod
     def _removed_us(registry: RegistryTable) -> dict[ShapeKey, int]:

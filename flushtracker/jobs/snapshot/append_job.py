@@ -99,7 +99,9 @@ class AppendJob:
             rows = self._items().unionByName(self._ends()).observe(written, F.count(F.lit(1)).alias("rows"))
             # Each try of an attempt has a folder of its own.
             folder = f"snapshot-{self._plan.attempt:020}-{uuid.uuid4().hex}"
-            self._log.append(self._files.write(rows, folder, lambda: int(written.get["rows"])))
+            files = self._files.write(rows, folder, lambda: int(written.get["rows"]))
+            keys = [(shape.source, shape.shape_id) for shape in self._plan.shapes]
+            self._log.append_snapshot(files, keys, self._snapshot)
         except Exception as error:  # noqa: BLE001  after any error, nothing counts as appended
             self._failure = error
 

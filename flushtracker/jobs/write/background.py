@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from pyspark import InheritableThread
 
 from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,11 @@ class UpkeepThread(_PeriodicThread):
         super().__init__("upkeep", _UPKEEP_PERIOD_S, stop_timeout_s=5.0)
         delete_after = None if sink.delete_after_ms is None else timedelta(milliseconds=sink.delete_after_ms)
         self._upkeep = ShapeLogUpkeep(
-            sink.log, sink.shapes, delete_after=delete_after, storage_options=sink.storage_options
+            sink.log,
+            sink.shapes,
+            delete_after=delete_after,
+            retain=_retain(sink),
+            storage_options=sink.storage_options,
         )
 
     def run_once(self) -> None:
@@ -67,11 +72,23 @@ class UpkeepThread(_PeriodicThread):
         except Exception as error:  # noqa: BLE001  it must not end the upkeep, let alone the job
             logger.warning("upkeep failed, retrying: %s", error)
             return
-        if done.merges or done.deleted_shapes or done.vacuumed_files:
+        if done.merges or done.deleted_shapes or done.folded_shapes or done.vacuumed_files:
             logger.info(
-                "upkeep merges=%d rewritten_bytes=%d deleted_shapes=%d vacuumed_files=%d",
-                *(done.merges, done.rewritten_bytes, done.deleted_shapes, done.vacuumed_files),
+                "upkeep merges=%d rewritten_bytes=%d deleted_shapes=%d folded_shapes=%d dropped_rows=%d "
+                "vacuumed_files=%d",
+                *(done.merges, done.rewritten_bytes, done.deleted_shapes),
+                *(done.folded_shapes, done.dropped_rows, done.vacuumed_files),
             )
+
+
+def _retain(sink: LogConfig) -> Retain | None:
+    def kept(history_ms: int) -> timedelta:
+        return timedelta(milliseconds=history_ms)
+
+    if sink.history_ms is None and not sink.history_ms_of:
+        return None
+    history = None if sink.history_ms is None else kept(sink.history_ms)
+    return Retain(history, {shape_id: kept(each) for shape_id, each in sink.history_ms_of.items()})
 
 
 class SnapshotThread(_PeriodicThread):

@@ -1,0 +1,55 @@
+"""When a shape's log is folded, up to which transaction, and what stays of it.
+
+The **horizon** is the shape's last transaction that is older than the history to keep. A fold replaces the log up to
+the horizon by the rows that the shape had there (:mod:`flushtracker.shape_log.shape_snapshot`). The horizon's own
+``commit`` row stays: the end of a log tells a writer where to continue, and a reader that is behind the horizon finds
+in it a transaction that it has not read.
+
+A fold rewrites the rows that it keeps, so it must drop at least as many as it writes: then each row that is appended
+pays for at most one that is rewritten, however often a log is folded.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+_XIDS: Final = 2**32
+_KEPT_ROWS: Final = 2
+"""The row that ends a fold, and the horizon's ``commit`` row."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldLog:
+    """What a log has up to ``horizon``: ``old_rows``; and ``live_rows``, the most that the shape may have there."""
+
+    horizon: int
+    old_rows: int
+    live_rows: int
+
+    def is_worth_folding(self, snapshot_lsn: int | None, least_dropped: int) -> bool:
+        """Whether a fold drops enough; never below ``snapshot_lsn``, since the rows at such a horizon are not known.
+
+        >>> OldLog(900, old_rows=5_000, live_rows=200).is_worth_folding(None, 100)
+        True
+        >>> OldLog(900, old_rows=350, live_rows=200).is_worth_folding(None, 100)
+        False
+        >>> OldLog(900, old_rows=5_000, live_rows=200).is_worth_folding(901, 100)
+        False
+        """
+        dropped = self.old_rows - self.live_rows - _KEPT_ROWS
+        return dropped >= max(self.live_rows, least_dropped) and self.horizon >= (snapshot_lsn or 0)
+
+
+def last_xid(xids: Iterable[int], before: int | None) -> int:
+    """The last of 32-bit ``xids``, which begin again after 2**32, in the order of commits; ``before`` is one more.
+
+    >>> last_xid([7, 9, 8], None), last_xid([4294967295, 3, 4294967290], 4294967000)
+    (9, 3)
+    """
+    last = before
+    for xid in xids:
+        if last is None or 0 < (xid - last) % _XIDS < _XIDS // 2:
+            last = xid
+    if last is None:
+        raise ValueError("no xids, expected those of the transactions of a fold")
+    return last

@@ -1,0 +1,250 @@
+"""Folding the logs of shapes up to a horizon: what readers find, what stays, and what it costs."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from deltalake import DeltaTable
+
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead, read_shape, read_shape_log
+from flushtracker.delta.log.retention import Retain, Retention
+from flushtracker.delta.log.snapshots import last_snapshots
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import ConfigError, SinkError
+from flushtracker.shape_log.fold import fold
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.shape_log_rows import RandomLog, Row, append, arrow, commit, item, snapshot_rows
+from tests.unit.test_shape_log_reader import register, shape_entry
+from tests.unit.test_snapshot_log import append_snapshot
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
+"""A transaction is committed as many seconds after this as its LSN."""
+_SETTINGS: Final = MergeSettings(merge_files=4, files_per_run=4, least_file_bytes=1)
+_NO_MERGES: Final = MergeSettings(merge_files=1000)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def dated(rows: list[Row]) -> list[Row]:
+    """The rows with their commits' times."""
+    return [
+        row | {"commit_timestamp": _EPOCH + timedelta(seconds=int(str(row["tx_offset"])))}
+        if row["operation"] == "commit"
+        else row
+        for row in rows
+    ]
+
+
+def upkeep_of(log: str, seconds: float, settings: MergeSettings = _NO_MERGES, **retain: Any) -> ShapeLogUpkeep:
+    kept = Retain(timedelta(seconds=seconds), **{"least_dropped": 1, **retain})
+    return ShapeLogUpkeep(log, f"{log}_shapes", settings=settings, retain=kept)
+
+
+def folded(log: str, seconds: float, now: int, **retain: Any) -> int:
+    return upkeep_of(log, seconds, **retain).run(_EPOCH + timedelta(seconds=now)).folded_shapes
+
+
+def by_row(read: ShapeRead) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in read.rows.to_pylist())
+
+
+def as_rows(state: dict[str, dict[str, str | None]]) -> list[str]:
+    """As the reader shows them: all columns that some row has."""
+    names = {name for row in state.values() for name in row}
+    return sorted(repr(sorted((name, row.get(name)) for name in names)) for row in state.values())
+
+
+def changes(first: int, count: int, keys: int, shape_id: str = "users") -> list[Row]:
+    """One update of a row in each of many transactions; the first ones insert the rows."""
+    rows = list[Row]()
+    for tx in range(first, first + count):
+        key = str(tx % keys)
+        operation = "insert" if tx < first + keys and first == 1 else "update"
+        rows += [item((tx, 0), operation, key, {"id": key, "n": str(tx)}, shape_id=shape_id)]
+        rows += [commit(tx, shape_id=shape_id)]
+    return dated(rows)
+
+
+def rows_of(log_rows: list[Row]) -> list[str]:
+    return as_rows(fold((str(r["operation"]), r["key"], r["value"]) for r in log_rows))  # type: ignore[misc]
+
+
+class _Readers:
+    """Readers of one shape at any offset, and followers that began at some."""
+
+    def __init__(self, log: str, made: RandomLog, shape_id: str) -> None:
+        self.reader, self.made, self.shape_id = ShapeLogReader(log), made, shape_id
+        self.followers = list[tuple[LogOffset, int, list[Row]]]()
+        self.told = self.refused = 0
+
+    def check(self, horizon: LogOffset) -> None:
+        states, draw = self.made.at[self.shape_id], self.made._random
+        if not states:
+            return
+        whole, last = self.reader.read_log(self.shape_id), as_rows(states[-1][1])
+        assert by_row(self.reader.read_rows(self.shape_id)) == rows_of(whole.rows.to_pylist()) == last
+        for offset, state in draw.sample(states, min(3, len(states))):
+            self.check_state(LogOffset.last_of(offset.tx_offset), horizon, state)
+        for bound, attempt, rows in self.followers:
+            if bound < horizon:
+                self.told += 1
+                with pytest.raises(ConfigError, match="read the shape again from its beginning"):
+                    self.reader.read_log(self.shape_id, bound, snapshot=attempt)
+            else:
+                later = self.reader.read_log(self.shape_id, bound, snapshot=attempt)
+                assert rows_of([*rows, *later.rows.to_pylist()]) == last
+        if draw.random() < 0.3 and whole.bound is not None:
+            self.followers.append((whole.bound, whole.snapshot, whole.rows.to_pylist()))
+
+    def check_state(self, at: LogOffset, horizon: LogOffset, state: dict[str, dict[str, str | None]]) -> None:
+        if at < horizon:
+            self.refused += 1
+            with pytest.raises(ConfigError, match="is folded up to its horizon"):
+                self.reader.read_rows(self.shape_id, at)
+        else:
+            assert by_row(self.reader.read_rows(self.shape_id, at)) == as_rows(state)
+
+
+@pytest.mark.parametrize(("seed", "partitions"), [(1, 0), (2, 3), (3, 0), (4, 3)])
+def test_readers_and_followers_have_the_rows_whatever_is_folded(log: str, seed: int, partitions: int) -> None:
+    """Of several shapes with truncates, partial updates and moved keys: at every offset, and for any follower."""
+    made = RandomLog(seed, shape_ids=["a", "it's", "z"], partitions=partitions)
+    register(log, *(shape_entry(shape_id) for shape_id in made.shape_ids))
+    readers, draw, folds = [_Readers(log, made, shape_id) for shape_id in made.shape_ids], made._random, 0
+    for _ in range(20):
+        for _ in range(draw.randint(1, 4)):
+            append(log, dated(made.transaction()))
+        if draw.random() < 0.5:
+            upkeep = upkeep_of(log, draw.choice([0, 100, 300]), _SETTINGS)
+            folds += upkeep.run(_EPOCH + timedelta(seconds=made.tx)).folded_shapes
+        horizons = {key[1]: LogOffset.last_of(each.lsn) for key, each in last_snapshots(DeltaTable(log)).items()}
+        for each in readers:
+            each.check(horizons.get(each.shape_id, LogOffset.before_all()))
+    assert min(folds, sum(each.told for each in readers), sum(each.refused for each in readers)) > 1
+
+
+def test_a_shape_of_few_rows_and_many_changes_stays_small(log: str) -> None:
+    """200 rows and 55,000 changes are 110,000 rows of log; folded, it is the rows, their end, and the history."""
+    register(log, shape_entry())
+    append(log, changes(1, 55_000, 200))
+    before = by_row(read_shape(log, "users"))
+    assert folded(log, 1000, 55_000) == 1
+    assert len(table_rows(DeltaTable(log), ["tx_offset"])) == (200 + 1) + 1 + 2 * 1000
+    assert by_row(read_shape(log, "users")) == before
+    assert folded(log, 1000, 55_000) == 0
+
+
+def test_the_log_stays_flat_over_many_horizons(log: str) -> None:
+    """Rows and files do not grow with the time that a log is written, and each row is rewritten a few times at most."""
+    register(log, shape_entry())
+    append(log, changes(1, 200, 200))
+    sizes, dropped = list[int](), 0
+    upkeep = upkeep_of(log, 500, _SETTINGS, least_dropped=100)
+    for number in range(40):
+        append(log, changes(201 + 250 * number, 250, 200))
+        done = upkeep.run(_EPOCH + timedelta(seconds=450 + 250 * number))
+        dropped += done.dropped_rows
+        sizes.append(len(table_rows(DeltaTable(log), ["tx_offset"])))
+    assert max(sizes[10:]) <= max(sizes[:10]) < 2500
+    assert len(LogFiles(DeltaTable(log), {}).current()) < 20
+    assert dropped > 15_000
+
+
+class _InterruptedCommits(Commits):
+    """Calls ``meanwhile`` once before a commit."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def commit(self, *arguments: Any, **options: Any) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().commit(*arguments, **options)
+
+
+def test_a_snapshot_that_is_appended_during_a_fold_refuses_the_fold(log: str) -> None:
+    """It may lack what the fold would delete; the next fold is made with it."""
+    register(log, shape_entry())
+    append(log, changes(1, 300, 10))
+    lacks = ShapeSnapshot(9, MvccSnapshot(150, 200, (150,)), 200, 200)
+    upkeep = upkeep_of(log, 0)
+    upkeep._files._commits = _InterruptedCommits(
+        lambda: append_snapshot(log, lacks, read_shape_rows(log, LogOffset.last_of(149)))
+    )
+    assert upkeep.run(_EPOCH + timedelta(seconds=300)).folded_shapes == 0
+    (current,) = last_snapshots(DeltaTable(log)).values()
+    assert current == lacks
+    upkeep._retention = Retention(upkeep._table, upkeep._files, Retain(timedelta(0), least_dropped=1))
+    assert upkeep.run(_EPOCH + timedelta(seconds=300)).folded_shapes == 1
+
+
+def test_a_fold_during_the_commit_of_a_snapshot_is_noticed(log: str) -> None:
+    """The snapshot lacks a transaction that was in progress, and that is folded between its check and its commit."""
+    register(log, shape_entry())
+    append(log, changes(1, 300, 10))
+    snapshot = ShapeSnapshot(9, MvccSnapshot(250, 301, (250,)), 310, 301)
+    files = LogFiles(DeltaTable(log), {})
+    files._commits = _InterruptedCommits(lambda: folded(log, 0, 300))
+    added = files.write(arrow(snapshot_rows(snapshot, {})), None, is_change=True)
+    with pytest.raises(SinkError, match="take the snapshot again"):
+        files.append_snapshot([WrittenFile(1, added)], [("7301/1/shapes", "users")], snapshot)
+    assert added.path not in {file.path for file in files.current()}
+    assert len(read_shape(log, "users").rows) == 10
+
+
+def read_shape_rows(log: str, at: LogOffset) -> dict[str, dict[str, str | None]]:
+    return {str(row["id"]): row for row in read_shape(log, "users", at).rows.to_pylist()}
+
+
+def test_a_log_that_changes_unknown_rows_is_kept_and_said_once(log: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The shape has no snapshot, and its table had rows. Other shapes are folded."""
+    register(log, shape_entry(), shape_entry("b"))
+    append(log, changes(2, 100, 10))
+    append(log, changes(1, 100, 10, "b"))
+    upkeep = upkeep_of(log, 0)
+    for hours in (0, 2):
+        upkeep.run(_EPOCH + timedelta(hours=1 + hours))
+    assert [key[1] for key in last_snapshots(DeltaTable(log))] == ["b"]
+    assert len([each for each in caplog.records if "is not folded" in each.message]) == 1
+    assert len(read_shape_log(log, "users").rows) == 200
+
+
+def test_single_shapes_may_keep_their_history_for_another_time(log: str) -> None:
+    """Others keep it as all do, and for ever if there is no time for all."""
+    register(log, *(shape_entry(each) for each in ("a", "b", "c")))
+    for shape_id in ("a", "b", "c"):
+        append(log, changes(1, 100, 10, shape_id))
+    only = Retain(None, {"a": timedelta(seconds=50)}, least_dropped=1)
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_NO_MERGES, retain=only)
+    assert upkeep.run(_EPOCH + timedelta(seconds=100)).folded_shapes == 1
+    both = {"b": timedelta(days=1)}
+    assert folded(log, 40, 100, shapes=both) == 2
+    found = {key[1]: each.lsn for key, each in last_snapshots(DeltaTable(log)).items()}
+    assert found == {"a": 60, "c": 60}
+
+
+def test_a_follower_behind_the_horizon_gets_an_error_also_without_its_snapshot(log: str) -> None:
+    """Otherwise it would silently lack what is folded."""
+    register(log, shape_entry())
+    append(log, changes(1, 100, 10))
+    assert folded(log, 10, 100) == 1
+    assert len(read_shape_log(log, "users", LogOffset.last_of(90)).rows) == 20
+    with pytest.raises(ConfigError, match=r"after is 0/59\+inf, but .* is folded up to its horizon 0/5A\+inf"):
+        read_shape_log(log, "users", LogOffset.last_of(89))
