@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,15 +13,14 @@ from deltalake.exceptions import CommitFailedError
 
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.shape_log_rows import SOURCE, append, arrow, commit, item, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, append, arrow, commit, item
+from tests.unit.test_shape_log_reader import register, shape_entry
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -260,12 +259,13 @@ def test_log_restored_from_before_the_claim_or_from_after_it_is_refused(path: st
     LogClaim(create_shape_log(path)).take(checkpoint.claim, [(SOURCE, "users", LogOffset(1010, 0))])
 
 
-def test_row_that_a_merge_has_left_out_does_not_make_the_log_older(path: str) -> None:
-    """The shape's snapshot contains it, and the end of its transaction is still there."""
-    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("2000:2000:"), 2000, 2000)
-    append(path, [item((1000, 0), "insert", "1", {"id": "1"})])
-    append(path, [commit(1000), *snapshot_rows(snapshot, {"1": {"id": "1"}})])
-    assert ShapeLogUpkeep(path, settings=MergeSettings(merge_files=2)).run(_NOW).merges == 1
+def test_row_that_is_folded_does_not_make_the_log_older(path: str) -> None:
+    """The end of its transaction is still there."""
+    register(path, shape_entry())
+    updates = [item((1000, 2 * n), "update", "1", {"id": "1"}) for n in range(1, 5)]
+    append(path, [item((1000, 0), "insert", "1", {"id": "1"}), *updates, commit(1000)])
+    upkeep = ShapeLogUpkeep(path, f"{path}_shapes", retain=Retain(timedelta(0), least_dropped=1))
+    assert upkeep.run(_NOW).folded_shapes == 1
     assert (1000, 0) not in log_rows(path)
     LogClaim(create_shape_log(path)).take(None, [(SOURCE, "users", LogOffset(1000, 0))])
     with pytest.raises(SinkError, match="is older than the checkpoint"):
