@@ -24,7 +24,7 @@ class TopicTails:
         self._next = dict.fromkeys(topics, 0)
 
     def read(self) -> dict[str, list[bytes]]:
-        """By topic, the values of the records that it holds now and that were not returned before."""
+        """By topic, the values of the records that it holds now and that were not returned before; no tombstones."""
         found: dict[str, list[bytes]] = {topic: [] for topic in self._next}
         ends = wait_until(self._ends, "the ends of the topics", _TIMEOUT_S)
         while any(self._next[topic] < end for topic, end in ends.items()):
@@ -32,7 +32,8 @@ class TopicTails:
             assert message is not None, f"gave up after {_TIMEOUT_S:g} s: records of {sorted(ends)}"
             assert message.error() is None, message.error()
             topic = message.topic() or ""
-            found[topic].append(message.value() or b"")
+            if value := message.value():
+                found[topic].append(value)
             self._next[topic] = (message.offset() or 0) + 1
         return found
 
