@@ -10,7 +10,6 @@ created under the same names. Tables of users are always named with their schema
 """
 
 import os
-import select
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection_refusals import refusal_remedy
+from flushtracker.postgres.socket_wait import wait_readable
 
 
 class Connection(psycopg2.extensions.connection):
@@ -160,7 +160,7 @@ def one_snapshot(connection: Connection) -> Iterator[None]:
 
 def require_open(connection: Connection) -> None:
     """Raise ``PostgresUnavailableError`` if the server has closed an idle connection; costs nothing otherwise."""
-    if select.select([connection.fileno()], [], [], 0)[0]:
+    if wait_readable(connection.fileno(), 0):
         rows(connection, "SELECT 1")
 
 

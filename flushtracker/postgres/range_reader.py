@@ -1,6 +1,5 @@
 """``RangeReader``: reads ranges of tables in a snapshot that another connection has exported."""
 
-import select
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +9,7 @@ from psycopg2 import sql
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres import libpq
 from flushtracker.postgres.connection import Connection, connect_for_snapshot, rows
+from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.changes import TableName
 
 _TID_RANGES_SINCE: Final = 140_000
@@ -125,7 +125,7 @@ def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
     socket = connection.fileno()
     libpq.send_query(pgconn, f"COPY ({query}) TO STDOUT")
     while libpq.is_busy(pgconn):
-        select.select([socket], [], [], _POLL_S)
+        wait_readable(socket, _POLL_S)
         libpq.consume(pgconn)
     libpq.require_copy_out(pgconn)
     while True:
@@ -135,6 +135,6 @@ def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
         if is_end:
             break
         if not rows:
-            select.select([socket], [], [], _POLL_S)
+            wait_readable(socket, _POLL_S)
     if error := libpq.end_error(pgconn):
         raise error

@@ -1,6 +1,5 @@
 """``ReplicationStream``: the connection over which the server sends a slot's changes."""
 
-import select
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from flushtracker.postgres.connection import (
     translated_errors,
 )
 from flushtracker.postgres.replication_frames import Frame, decode_frame
+from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.lsn import parse_lsn
 
 _FRAMES_PER_READ: Final = 1_000
@@ -75,7 +75,7 @@ class ReplicationStream:
 
     def wait(self, seconds: float) -> None:
         """Return when data has arrived, or after ``seconds``."""
-        select.select([self._connection.fileno()], [], [], seconds)
+        wait_readable(self._connection.fileno(), seconds)
 
     def send(self, status_update: bytes) -> None:
         """Send one standby status update; never blocks."""

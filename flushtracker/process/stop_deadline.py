@@ -11,7 +11,7 @@ from typing import Final
 from flushtracker.process.log_format import LogFormat, program_line
 from flushtracker.process.program import STOP_SIGNALS
 
-_POLL_S: Final = 0.5
+_POLL_MS: Final = 500
 
 
 def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat = "text") -> None:
@@ -31,9 +31,10 @@ def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float, l
 def _exit_after(
     name: str, reader: int, is_stopping: Callable[[], bool], timeout_s: float, log_format: LogFormat
 ) -> None:
+    stopping = select.poll()
+    stopping.register(reader, select.POLLIN)
     while not is_stopping():
-        readable, _, _ = select.select([reader], [], [], _POLL_S)
-        if readable and set(os.read(reader, 64)) & set(STOP_SIGNALS):
+        if stopping.poll(_POLL_MS) and set(os.read(reader, 64)) & set(STOP_SIGNALS):
             break
     time.sleep(timeout_s)
     reason = f"not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost"

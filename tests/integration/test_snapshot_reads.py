@@ -1,8 +1,11 @@
 """Exporting a snapshot and reading ranges in it, on a real server: what is seen, and what is refused."""
 
+import os
+import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
@@ -13,7 +16,7 @@ from flushtracker.jobs.snapshot.read_plan import ItemColumns
 from flushtracker.jobs.snapshot.read_ranges import ItemTexts
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
-from flushtracker.postgres.connection import Connection
+from flushtracker.postgres.connection import Connection, connect, require_open
 from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_reader import PageRange, RangeReader, page_ranges
 from flushtracker.postgres.replication_frames import WalData
@@ -76,6 +79,17 @@ def exported(
 def source_of(server: LocalPostgres) -> str:
     with closing(server.connect()) as connection:
         return f"{primary_server(connection)}/shapes"
+
+
+@contextmanager
+def open_files(count: int) -> Iterator[None]:
+    """So many more files are open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2 * count, hard)), hard))
+    with ExitStack() as files:
+        for _ in range(count):
+            files.enter_context(Path(os.devnull).open())
+        yield
 
 
 @pytest.fixture
@@ -155,6 +169,17 @@ def test_texts_are_those_of_the_stream(
             expected.append((row.key, row.value))
     assert sorted(read) == sorted(expected)
     assert len(read) == count
+
+
+def test_a_process_with_many_open_files_reads_the_copy_and_the_stream(server: LocalPostgres) -> None:
+    """``select(2)`` does not take a descriptor above 1,023, such as a Kafka client for many brokers leads to."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    with open_files(1_100), exported(server) as found, closing(reader(server, found)) as open_reader:
+        assert lines(open_reader) == ["1", "2"]
+        assert len(streamed(server, 2)) == 2
+        with closing(connect(server.options)) as idle:
+            assert idle.fileno() > 1_023
+            require_open(idle)
 
 
 def test_every_reader_sees_the_moment_of_the_export(server: LocalPostgres) -> None:
