@@ -6,6 +6,8 @@ again, and after it the shape log, which must have every transaction that the sl
 concerns, with all of its items and its ``commit`` row. Which these are is read from the server's WAL, with
 ``test_decoding`` on a slot of its own. No ack may be less than the one before, and the slot may not be past the last.
 
+The history of some shapes is folded after two seconds: of these, the transactions after the horizon must be there.
+
 After every tenth kill the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log twice,
 and folding each log must give the shape's query.
 
@@ -70,12 +72,14 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
                 raise workload.failure
             _report(started, f"at rest: {watch.rest()} {_counts(watch)}")
         assert watch.checked == loop.truth.transactions > kills
+        assert watch.horizons or kills < _REST_EVERY, "no log was folded"
     counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
     _report(started, f"kills={kills} {counts} seed={seed} {_counts(watch)}: nothing lost, nothing confirmed early")
 
 
 def _counts(watch: LoopWatch) -> str:
-    return f"transactions={watch.checked} confirmed={format_lsn(watch.confirmed_lsn)} samples={watch.samples}"
+    confirmed, folds = format_lsn(watch.confirmed_lsn), watch.horizons.total()
+    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {folds=}"
 
 
 def _report(started: float, line: str) -> None:

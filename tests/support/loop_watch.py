@@ -1,6 +1,7 @@
 """What must hold of the whole loop: at every moment, and when it has come to rest."""
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from deltalake import DeltaTable
 
 from flushtracker.delta.acks.reader import AckReader, read_ack_history
+from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.storage import table_rows
 from flushtracker.demo.final_check import check_shapes
 from flushtracker.shape_log.log_row import COMMIT
@@ -38,7 +40,9 @@ class LoopWatch:
     """Checks the slot, the ack table and the shape log against the server's transactions.
 
     Each violation is an ``AssertionError``. The log is compared with the server's transactions as far as the slot has
-    confirmed them: before ``confirmed_lsn``, the greatest that it has had, ``checked`` transactions so far.
+    confirmed them: before ``confirmed_lsn``, the greatest that it has had, ``checked`` transactions so far. Of a shape
+    that is folded, the transactions up to its horizon are compared at rest alone, as the rows that they lead to;
+    ``horizons`` has how often each horizon advanced.
     """
 
     def __init__(self, loop: WholeLoop) -> None:
@@ -49,6 +53,8 @@ class LoopWatch:
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
         self._first_lsn = self.confirmed_lsn = loop.rig.confirmed_lsn()
+        self._horizons: dict[str, int] = {}
+        self.horizons = Counter[str]()
         self.samples = 0
         self.checked = 0
 
@@ -108,6 +114,8 @@ class LoopWatch:
         }
         found = self._held(self.confirmed_lsn, confirmed_lsn)
         for shape_id, lsn in sorted({*expected, *found}):
+            if lsn <= self._horizons.get(shape_id, -1):
+                continue
             want, have = expected.get((shape_id, lsn)), found.get((shape_id, lsn))
             assert want == have, (
                 f"the slot has confirmed {format_lsn(confirmed_lsn)}; of the transaction at {format_lsn(lsn)} the log "
@@ -119,9 +127,11 @@ class LoopWatch:
         """By shape and commit LSN, what the log has of the transactions from ``first_lsn`` to before ``end_lsn``."""
         if not DeltaTable.is_deltatable(str(self._loop.log)):
             return {}
+        table = DeltaTable(str(self._loop.log))
+        self._take_horizons(table)
         columns = ["shape_id", "tx_offset", "xid", f"operation = '{COMMIT}' AS is_commit"]
         condition = f"tx_offset >= {first_lsn:d} AND tx_offset < {end_lsn:d}"
-        rows = table_rows(DeltaTable(str(self._loop.log)), columns, condition)
+        rows = table_rows(table, columns, condition)
         groups = rows.group_by(["shape_id", "tx_offset", "xid"]).aggregate([("is_commit", "sum"), ([], "count_all")])
         found: dict[tuple[str, int], Held] = {}
         for row in groups.to_pylist():
@@ -129,6 +139,15 @@ class LoopWatch:
             assert key not in found, f"the log has the xids {found[key].xid} and {row['xid']} at {key}"
             found[key] = Held(row["xid"], row["count_all"] - commits, commits)
         return found
+
+    def _take_horizons(self, table: DeltaTable) -> None:
+        """Where each folded log begins in this version of the table; no horizon may go back."""
+        for (_, shape_id), snapshot in last_snapshots(table).items():
+            before = self._horizons.get(shape_id, -1)
+            assert before <= snapshot.lsn, f"the horizon of shape {shape_id} went back from {before} to {snapshot.lsn}"
+            if before < snapshot.lsn:
+                self._horizons[shape_id] = snapshot.lsn
+                self.horizons[shape_id] += 1
 
     def _check_ack_history(self) -> None:
         """Every ack is greater than all before it."""

@@ -58,6 +58,9 @@ SHAPES: Final = (
     LoopShape("audit", "audit", fields={"columns": ["id", "said"], "depends_on": ["users"]}),
 )
 
+FOLDED: Final = ("orders", "orders-1", "users")
+"""The shapes of whose history little is kept."""
+
 _STATEMENTS: Final = (
     "INSERT INTO orders (bucket, note) VALUES ({bucket}, 'new')",
     "INSERT INTO orders (bucket, note) SELECT {bucket}, 'many' FROM generate_series(1, 5)",

@@ -59,7 +59,8 @@ class ServerTruth:
                 # After a crash the slot may begin before what it has given already.
                 if parse_lsn(lsn) > self._end_lsn:
                     ended.append((parse_lsn(lsn), xid, items))
-            else:
+            # Capture has the server commit a transaction with nothing but a message.
+            elif not text.startswith("message: "):
                 items.update(self._item_counts(parse_change(parse_lsn(lsn), text)))
         if not ended:
             return []

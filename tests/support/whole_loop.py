@@ -13,7 +13,7 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.capture_rig import ROOT, CaptureRig
-from tests.support.loop_workload import SHAPES, TABLES
+from tests.support.loop_workload import FOLDED, SHAPES, TABLES
 from tests.support.server_truth import ServerTruth
 from tests.support.standalone_cluster import FAST_START
 from tests.support.waiting import wait_until
@@ -111,7 +111,11 @@ class WholeLoop:
             "source": {**source, "shape_changes": topics.shape_changes, "shapes": topics.shapes},
             "flushes": {"topic": topics.flushes},
             "state": {"checkpoint": str(self.folder / "write_checkpoint"), **_STATE},
-            "sink": {"log": str(self.log), "shapes": str(self.folder / "log_shapes")},
+            "sink": {
+                "log": str(self.log),
+                "shapes": str(self.folder / "log_shapes"),
+                "retain": {"shapes": dict.fromkeys(FOLDED, "2 seconds")},
+            },
             "trigger": "200 ms",
             **self._writing,
         }
