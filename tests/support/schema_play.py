@@ -19,7 +19,7 @@ from tests.support.played_file import NotAddedError, PlayedFile
 from tests.support.schema_history import History, Step
 from tests.support.schema_judge import PlayedShape, SchemaJudge
 from tests.support.schema_sessions import HistorySessions
-from tests.support.schema_statements import Change, creation
+from tests.support.schema_statements import NONE, Change, creation
 
 _PAUSE_S: Final = 0.01
 _PROGRESS_S: Final = 40.0
@@ -199,13 +199,20 @@ class SchemaPlay:
         return {shape_id: problem for shape_id, problem in found.items() if problem is not None}
 
     def _require_running(self, *, may_be_stopped: bool = False) -> None:
-        """Raise if capture has failed by itself; start it again if it was killed or its publication was unfit."""
+        """Raise if capture has failed by itself; start it again if it was killed or its publication is unfit."""
         if (failure := self._capture.failure()) is not None:
             pending = {shape.id for shape in self._file.pending}
             if not self._capture.refused(len(self._capture.log())).keys() & pending:
                 raise self._broken("failed", failure)
         if not may_be_stopped and not self._capture.is_running:
+            self._publish()
             self._capture.start()
+
+    def _publish(self) -> None:
+        """Create the publication as an operator does who reads why capture has failed, unless there is one."""
+        if not rows(self._session, "SELECT FROM pg_publication WHERE pubname = 'shapes'"):
+            statement = self._history.publication
+            self._sessions.run(Step("run", (Change((statement,), NONE, template=statement),)))
 
     def _broken(self, kind: str, what: str) -> RuleBrokenError:
         return RuleBrokenError(self._number, kind, what)
