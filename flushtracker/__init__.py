@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from flushtracker.delta.log.reader import ShapeRead, read_shape, read_shape_log
-    from flushtracker.errors import DecodeError, FlushtrackerError, GapError
+    from flushtracker.errors import DecodeError, FlushtrackerError, GapError, PositionError
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
     from flushtracker.kafka.flush_notifier import FlushNotifier
     from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
     from flushtracker.kafka.records import Record, record_of
+    from flushtracker.shape_log.position import Position
     from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
@@ -49,6 +50,8 @@ __all__ = [
     "LogOffset",
     "Pending",
     "PendingShape",
+    "Position",
+    "PositionError",
     "Record",
     "ShapeChangesEvent",
     "ShapeEntry",
@@ -71,7 +74,7 @@ __all__ = [
 
 _NAMES: Final = {
     "delta.log.reader": ("ShapeRead", "read_shape", "read_shape_log"),
-    "errors": ("DecodeError", "FlushtrackerError", "GapError"),
+    "errors": ("DecodeError", "FlushtrackerError", "GapError", "PositionError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),
     "kafka.flush_notifier": ("FlushNotifier",),
@@ -87,6 +90,7 @@ _NAMES: Final = {
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),
     "wal.lsn": ("format_lsn", "parse_lsn"),
+    "shape_log.position": ("Position",),
     "shape_log.shape_chain": ("chain_position", "cursor_after", "new_items"),
 }
 _MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names}

@@ -6,7 +6,8 @@
     ├── ConfigError                      exit 2   conf/*.yaml, the command line or the environment
     │   ├── ShapeError                            a shape's definition is refused
     │   ├── ShapeEndedError                       a shape was removed or has ended
-    │   └── SnapshotMissingError                  a shape's snapshot has not been taken yet
+    │   ├── SnapshotMissingError                  a shape's snapshot has not been taken yet
+    │   └── PositionError                         a follower cannot continue, and must begin again
     ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
     │   ├── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
     │   └── NewerEventError                       an event has a version that only a newer release reads
@@ -58,6 +59,10 @@ class ShapeEndedError(ConfigError):
 
 class SnapshotMissingError(ConfigError):
     """The shape to read must begin with a snapshot, which has not been taken yet."""
+
+
+class PositionError(ConfigError):
+    """A position from which the log of a shape cannot be continued: read the shape again from its beginning."""
 
 
 class DecodeError(FlushtrackerError):

@@ -7,7 +7,9 @@ from typing import TypeAlias
 
 from flushtracker.cli.print_example import PrintExample
 from flushtracker.config.units import parse_bytes, parse_duration_ms
+from flushtracker.errors import PositionError
 from flushtracker.process.log_format import LOG_FORMATS
+from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import LogOffset
 
 Parser: TypeAlias = argparse.ArgumentParser
@@ -173,7 +175,8 @@ def add_read(parser: Parser) -> None:
     add("--source", type=_name, metavar="NAME", help="the shape's source, if it has several")
     add("--log-rows", action="store_true", help="print the shape's log instead of its rows")
     add("--at", type=_offset, metavar="LSN+OP", help="print the rows as of this offset, such as 16/B374D848+inf")
-    add("--after", type=_offset, metavar="LSN+OP", help="with --log-rows: only what follows this offset")
+    add("--after", type=_position, metavar="POSITION", help="with --log-rows: only what follows this printed position")
+    add("--changes", action="store_true", help="with --log-rows: begin with the changes, without the snapshot's rows")
     add("--follow", action="store_true", help="keep printing what is written, until Ctrl-C")
     add("--typed", action="store_true", help="cast the rows' values to the types of the table's columns")
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="default: %(default)s")
@@ -185,8 +188,10 @@ def check_read(arguments: argparse.Namespace) -> str | None:
     """The error in the combination of arguments of ``flushtracker read``, if any."""
     if arguments.at is not None and (arguments.follow or arguments.log_rows):
         return "--at is only valid without --follow and --log-rows"
-    if arguments.after is not None and not arguments.log_rows:
-        return "--after is only valid with --log-rows"
+    if arguments.after is not None and (arguments.changes or not arguments.log_rows):
+        return "--after is only valid with --log-rows and without --changes"
+    if arguments.changes and not arguments.log_rows:
+        return "--changes is only valid with --log-rows"
     return "--typed is only valid without --log-rows" if arguments.typed and arguments.log_rows else None
 
 
@@ -294,4 +299,11 @@ def _offset(text: str) -> LogOffset:
     try:
         return LogOffset.parse(text)
     except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _position(text: str) -> Position:
+    try:
+        return Position.parse(text)
+    except PositionError as error:
         raise argparse.ArgumentTypeError(str(error)) from error

@@ -253,16 +253,17 @@ answer, or has not seen the source; of several the first of 1, 7, 8, 5
         """\
 Read a shape from the shape log: its rows, or its log.
 
-Prints whole transactions only, on stdout, and their last offset on stderr. With
---follow it reads again every second: it prints what is new in the log, or all
-rows whenever they have changed. The log of a shape with a snapshot begins with
-the snapshot; --after 0/0+inf prints only the changes. Needs no Java.
+Prints whole transactions only, on stdout, and on stderr their last offset and
+the position from which --after continues. With --follow it reads again every
+second: it prints what is new in the log, or all rows whenever they have
+changed. The log of a shape with a snapshot begins with the snapshot; --changes
+prints only the changes. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
 2 the arguments, an unknown shape, one that was removed or has ended, or one
-whose snapshot has not been taken yet, or was taken again with changes that
---follow has not printed; 3 the log cannot be folded, or a value does not have
-its type; 5 a Delta table
+whose snapshot has not been taken yet; or changes after the position are
+missing, because the snapshot was taken again or the log is folded; 3 the log
+cannot be folded, or a value does not have its type; 5 a Delta table
 """,
         add_read,
         check_read,

@@ -64,12 +64,13 @@ class _Printer:
     def _read(self, *, even_if_ended: bool) -> ShapeRead:
         arguments = self._arguments
         if arguments.log_rows:
-            after: LogOffset | None = arguments.after
-            snapshot: int | None = None
-            if self._printed is not None and self._printed.bound is not None:
-                after, snapshot = self._printed.bound, self._printed.snapshot
+            after = arguments.after if self._printed is None else self._printed.position
             return self._reader.read_log(
-                arguments.shape, after, arguments.source, snapshot=snapshot, even_if_ended=even_if_ended
+                arguments.shape,
+                after,
+                arguments.source,
+                changes_only=arguments.changes,
+                even_if_ended=even_if_ended,
             )
         return self._reader.read_rows(
             arguments.shape, arguments.at, arguments.source, typed=arguments.typed, even_if_ended=even_if_ended
@@ -77,14 +78,15 @@ class _Printer:
 
     def _print(self, read: ShapeRead) -> None:
         before, self._printed = self._printed, read
-        if before is not None and (before.bound, before.snapshot) == (read.bound, read.snapshot):
+        if before is not None and before.position == read.position:
             return
         rows = log_rows(read) if self._arguments.log_rows else read.rows
         self._write(rows, is_first=before is None)
         sys.stdout.flush()
         reached = "no whole transaction yet" if read.bound is None else f"up to {read.bound}"
         subject = f"shape {read.shape_id} of source {read.source}"
-        print_status("flushtracker read", f"{subject}: {len(rows):,} rows, {reached}", self._arguments.log_format)
+        line = f"{subject}: {len(rows):,} rows, {reached}; position {read.position}"
+        print_status("flushtracker read", line, self._arguments.log_format)
 
     def _write(self, rows: pa.Table, *, is_first: bool) -> None:
         is_log: bool = self._arguments.log_rows

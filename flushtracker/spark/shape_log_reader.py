@@ -16,6 +16,7 @@ from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.table import SCHEMA
 from flushtracker.shape_log.fold import END_ROWS, TRUNCATE_PARTITION, UPDATE_WITHOUT_INSERT
+from flushtracker.shape_log.position import Position
 from flushtracker.shapes.item_key import PARTITION
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
@@ -44,7 +45,7 @@ class SparkShapeRead:
     shape_id: str
     rows: DataFrame
     bound: LogOffset | None
-    snapshot: int = 0
+    position: Position
 
 
 class SparkShapeLogReader:
@@ -64,16 +65,16 @@ class SparkShapeLogReader:
     def read_log(
         self,
         shape_id: str,
-        after: LogOffset | None = None,
+        after: Position | None = None,
         source: str | None = None,
         *,
-        snapshot: int | None = None,
+        changes_only: bool = False,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
         """The log of a shape, as :func:`~flushtracker.delta.log.reader.read_shape_log` but without order."""
-        shape = self._reader.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
-        begun_with = shape.attempt if snapshot is None else snapshot
-        return SparkShapeRead(shape.source, shape_id, self._rows(shape, after), shape.bound, begun_with)
+        shape = self._reader.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
+        rows = self._rows(shape, shape.followed(after, changes_only=changes_only))
+        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.position(after))
 
     def read_rows(
         self,
@@ -90,7 +91,7 @@ class SparkShapeLogReader:
         registry does not know the columns, a query finds those that the log names.
         """
         shape = self._reader.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
-        items = self._rows(shape).where(~F.col("operation").isin(*END_ROWS))
+        items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))
         entry = shape.entry
         if entry is None or entry.definition.keys_have_partitions:
             items = _without_emptied_partitions(items)
@@ -100,15 +101,15 @@ class SparkShapeLogReader:
         rows = _folded(cells, names)
         if typed:
             rows = rows.select([_typed(F.col(_quoted(name)), types[name]).alias(name) for name in names])
-        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.attempt)
+        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.position())
 
-    def _rows(self, shape: FoundShape, after: LogOffset | None = None) -> DataFrame:
+    def _rows(self, shape: FoundShape, condition: str) -> DataFrame:
         return (
             self._spark.read.format("delta")
             .option("versionAsOf", shape.version)
             .load(self._uri)
             .where((F.col("shape_id") == shape.shape_id) & (F.col("source") == shape.source))
-            .where(shape.counted(after))
+            .where(condition)
             .select(SCHEMA.names)
         )
 

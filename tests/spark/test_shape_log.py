@@ -16,9 +16,10 @@ from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
+from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
 from flushtracker.jobs.write.log_ends import read_log_ends
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
@@ -63,8 +64,11 @@ def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log
             expected, found = here.read_rows(shape_id, offset), there.read_rows(shape_id, offset)
             assert found.bound == expected.bound
             assert ordered(found.rows.toArrow().to_pylist()) == ordered(expected.rows.to_pylist())
-            log_rows = there.read_log(shape_id, offset).rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
-            assert log_rows == here.read_log(shape_id, offset).rows.to_pylist()
+            position = None if offset is None else expected.position
+            log_read = there.read_log(shape_id, position)
+            log_rows = log_read.rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
+            assert log_rows == here.read_log(shape_id, position).rows.to_pylist()
+            assert log_read.position == here.read_log(shape_id, position).position
 
 
 def test_typed_columns_are_the_same(spark: SparkSession, log: str) -> None:
@@ -92,8 +96,8 @@ def test_spark_refuses_what_the_other_reader_refuses(spark: SparkSession, log: s
     reader = SparkShapeLogReader(spark, log)
     with pytest.raises(ConfigError, match="has no shape c"):
         reader.read_rows("c")
-    with pytest.raises(ConfigError, match=r"after is 0/B\+0, but the log of shape users .* only reaches 0/A\+inf"):
-        reader.read_log("users", LogOffset(11, 0))
+    with pytest.raises(PositionError, match=r"is ahead of the log of shape users .*, which has reached 1:0/A:0:"):
+        reader.read_log("users", Position(SOURCE, 11, 0))
     register(log, shape_entry(), table_entry())
     for shape_id in ("users", "b"):
         with pytest.raises(PySparkException, match="the table had rows before the shape started"):
@@ -157,11 +161,12 @@ def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp
             continue
         here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)
         expected, found = here.read_rows("users"), there.read_rows("users")
-        assert (found.bound, found.snapshot) == (expected.bound, expected.snapshot)
+        assert (found.bound, found.position) == (expected.bound, expected.position)
         assert ordered(found.rows.toArrow().to_pylist()) == ordered(expected.rows.to_pylist())
-        for after in (None, LogOffset.last_before_real_offsets()):
-            rows = there.read_log("users", after).rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
-            assert rows == here.read_log("users", after).rows.to_pylist()
+        for changes_only in (False, True):
+            read = there.read_log("users", changes_only=changes_only)
+            rows = read.rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
+            assert rows == here.read_log("users", changes_only=changes_only).rows.to_pylist()
         compared += 1
     assert compared > 1
     running = tuple(range(1001, 11_001, 2))
@@ -178,8 +183,8 @@ def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: st
     with pytest.raises(SnapshotMissingError):
         SparkShapeLogReader(spark, log).read_rows("users")
     append(log, snapshot_rows(taken(2, "31:31:", 40), {"1": {"id": "1"}}))
-    with pytest.raises(ConfigError, match="was taken since, which has later transactions"):
-        SparkShapeLogReader(spark, log).read_log("users", LogOffset(9, 0), snapshot=1)
+    with pytest.raises(PositionError, match="was taken since, which has later transactions"):
+        SparkShapeLogReader(spark, log).read_log("users", Position(SOURCE, 9, 1))
 
 
 def test_where_logs_end_for_their_writer_is_not_where_a_snapshot_ends(spark: SparkSession, log: str) -> None:

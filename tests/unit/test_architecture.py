@@ -61,7 +61,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "local", "operate.status", "recordings"}),
-    "cli": frozenset({"config", "errors", "process", "wal"}),
+    "cli": frozenset({"config", "errors", "process", "shape_log", "wal"}),
 }
 
 MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}

@@ -11,9 +11,9 @@ import pytest
 from flushtracker.cli import main
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
+from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.shape_log_rows import append, commit, item, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 
 
@@ -46,9 +46,17 @@ def test_typed_values_are_printed_as_json_has_them(log: str, capsys: pytest.Capt
     assert last == '{"id":3,"price":"1.50","paid":true,"day":null,"at":null,"data":"\\\\x00","note":null}'
 
 
-def test_log_is_printed_after_an_offset(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def position_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The position that a read prints on stderr, at the end of its line."""
+    assert main(["read", "users", *arguments]) == 0
+    return capsys.readouterr().err.splitlines()[-1].rpartition("; position ")[2]
+
+
+def test_log_is_printed_after_a_printed_position(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With offsets as other messages have them, and values as JSON."""
-    lines = printed(capsys, "--log", log, "--log-rows", "--after", "0/A+inf", "--format", "jsonl").splitlines()
+    after = position_of(capsys, "--log", log, "--at", "0/A+inf")
+    assert after == f"1:0/A:0:{SOURCE}"
+    lines = printed(capsys, "--log", log, "--log-rows", "--after", after, "--format", "jsonl").splitlines()
     facts = '"old_value":null,"xid":12,"commit_timestamp":'
     assert lines == [
         '{"offset":"0/C+0","operation":"insert","key":"l","value":{"id":"2","note":null},' + facts + 'null,"chunk":0}',
@@ -62,7 +70,10 @@ def test_log_is_printed_after_an_offset(log: str, capsys: pytest.CaptureFixture[
     ("arguments", "problem"),
     [
         (["--at", "0/A+inf", "--follow"], "--at is only valid without --follow and --log-rows"),
-        (["--after", "0/A+inf"], "--after is only valid with --log-rows"),
+        (["--after", "1:0/A:0:a"], "--after is only valid with --log-rows and without --changes"),
+        (["--log-rows", "--changes", "--after", "1:0/A:0:a"], "--after is only valid with --log-rows and without"),
+        (["--changes"], "--changes is only valid with --log-rows"),
+        (["--log-rows", "--after", "0/A+inf"], "position '0/A+inf' is not of the form 1:LSN:ATTEMPT:SOURCE; continue"),
         (["--typed", "--log-rows"], "--typed is only valid without --log-rows"),
         (["--at", "10"], "offset '10' is not of the form 16/B374D848+5"),
     ],
@@ -100,7 +111,7 @@ def test_follower_prints_what_is_written_and_ends_on_ctrl_c(log: str) -> None:
         assert [line[11:18] for line in lines(process, 3)] == ['0/E+0",', '0/E+2",', "0/E+inf"]
         assert process.stderr is not None
         # How far follows the rows; before it, Ctrl-C ends the program without.
-        assert any("up to 0/E+inf" in line for line in process.stderr)
+        assert any(f"up to 0/E+inf; position 1:0/E:0:{SOURCE}\n" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
         assert process.communicate() == ("", "")
     assert process.returncode == 0
@@ -145,7 +156,22 @@ def test_follower_goes_on_with_the_log_when_a_snapshot_is_taken_again(log: str) 
         append(log, [item((16, 0), "delete", "m", {"id": "3"}), commit(16)])
         rest, messages = process.communicate()
     assert (process.returncode, rest) == (ConfigError.exit_code, "")
-    assert "after is 0/E+inf, but a snapshot of shape users" in messages.splitlines()[-1]
+    assert f"position 1:0/E:1:{SOURCE}: a snapshot of shape users" in messages.splitlines()[-1]
+
+
+def test_a_command_that_continues_after_a_snapshot_was_taken_again_ends(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An insert and a delete since are in the new snapshot, and nowhere else; the position tells that."""
+    append(log, snapshot_rows(taken(1, "9:9:", 9), {"h": {"id": "0"}}))
+    after = position_of(capsys, "--log", log, "--log-rows")
+    append(log, [item((14, 0), "insert", "m", {"id": "3"}), item((14, 2), "delete", "k", {"id": "1"}), commit(14)])
+    append(log, snapshot_rows(taken(2, "15:15:", 20), {"l": {"id": "2"}, "m": {"id": "3"}}))
+    assert main(["read", "users", "--log", log, "--log-rows", "--after", after]) == PositionError.exit_code
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert f"position {after}: a snapshot of shape users" in output.err
+    assert "read the shape again from its beginning" in output.err
 
 
 def test_shape_without_its_snapshot_ends_the_command(log: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,4 +179,4 @@ def test_shape_without_its_snapshot_ends_the_command(log: str, capsys: pytest.Ca
     register(log, wanted_entry())
     assert main(["read", "users", "--log", log]) == SnapshotMissingError.exit_code
     assert "run flushtracker snapshot" in capsys.readouterr().err
-    assert len(printed(capsys, "--log", log, "--log-rows", "--after", "0/0+inf", "--format", "jsonl").splitlines()) == 4
+    assert len(printed(capsys, "--log", log, "--log-rows", "--changes", "--format", "jsonl").splitlines()) == 4

@@ -17,9 +17,10 @@ from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import ConfigError, SinkError
+from flushtracker.errors import ConfigError, PositionError, SinkError
 from flushtracker.shape_log.fold import fold
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -89,7 +90,7 @@ class _Readers:
 
     def __init__(self, log: str, made: RandomLog, shape_id: str) -> None:
         self.reader, self.made, self.shape_id = ShapeLogReader(log), made, shape_id
-        self.followers = list[tuple[LogOffset, int, list[Row]]]()
+        self.followers = list[tuple[Position, list[Row]]]()
         self.told = self.refused = 0
 
     def check(self, horizon: LogOffset) -> None:
@@ -100,16 +101,16 @@ class _Readers:
         assert by_row(self.reader.read_rows(self.shape_id)) == rows_of(whole.rows.to_pylist()) == last
         for offset, state in draw.sample(states, min(3, len(states))):
             self.check_state(LogOffset.last_of(offset.tx_offset), horizon, state)
-        for bound, attempt, rows in self.followers:
-            if bound < horizon:
+        for position, rows in self.followers:
+            if position.tx_offset < horizon.tx_offset:
                 self.told += 1
-                with pytest.raises(ConfigError, match="read the shape again from its beginning"):
-                    self.reader.read_log(self.shape_id, bound, snapshot=attempt)
+                with pytest.raises(PositionError, match="read the shape again from its beginning"):
+                    self.reader.read_log(self.shape_id, position)
             else:
-                later = self.reader.read_log(self.shape_id, bound, snapshot=attempt)
+                later = self.reader.read_log(self.shape_id, position)
                 assert rows_of([*rows, *later.rows.to_pylist()]) == last
-        if draw.random() < 0.3 and whole.bound is not None:
-            self.followers.append((whole.bound, whole.snapshot, whole.rows.to_pylist()))
+        if draw.random() < 0.3:
+            self.followers.append((whole.position, whole.rows.to_pylist()))
 
     def check_state(self, at: LogOffset, horizon: LogOffset, state: dict[str, dict[str, str | None]]) -> None:
         if at < horizon:
@@ -240,11 +241,21 @@ def test_single_shapes_may_keep_their_history_for_another_time(log: str) -> None
     assert found == {"a": 60, "c": 60}
 
 
-def test_a_follower_behind_the_horizon_gets_an_error_also_without_its_snapshot(log: str) -> None:
-    """Otherwise it would silently lack what is folded."""
+def test_a_fold_between_two_polls_is_noticed_by_who_has_not_reached_its_horizon(log: str) -> None:
+    """Otherwise it would silently lack what is folded; also if a snapshot is taken again before its next poll."""
     register(log, shape_entry())
-    append(log, changes(1, 100, 10))
+    append(log, changes(1, 89, 10))
+    behind = read_shape_log(log, "users").position
+    append(log, changes(90, 1, 10))
+    at_horizon = read_shape_log(log, "users").position
+    append(log, changes(91, 10, 10))
     assert folded(log, 10, 100) == 1
-    assert len(read_shape_log(log, "users", LogOffset.last_of(90)).rows) == 20
-    with pytest.raises(ConfigError, match=r"after is 0/59\+inf, but .* is folded up to its horizon 0/5A\+inf"):
-        read_shape_log(log, "users", LogOffset.last_of(89))
+    assert len(read_shape_log(log, "users", at_horizon).rows) == 20
+    with pytest.raises(PositionError, match=rf"^position {behind} is before 0/5A\+inf, the horizon of shape users"):
+        read_shape_log(log, "users", behind)
+    (fold,) = last_snapshots(DeltaTable(log)).values()
+    taken_again = ShapeSnapshot(fold.attempt + 1, MvccSnapshot(96, 96, ()), 95, 96)
+    assert append_snapshot(log, taken_again, read_shape_rows(log, LogOffset.last_of(95)))
+    for position in (behind, at_horizon):
+        with pytest.raises(PositionError, match="read the shape again from its beginning"):
+            read_shape_log(log, "users", position)

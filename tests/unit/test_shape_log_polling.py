@@ -11,7 +11,7 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.errors import ConfigError
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.wal.log_offset import LogOffset
+from flushtracker.shape_log.position import Position
 from tests.support.shape_log_rows import RandomLog, append, arrow
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -68,20 +68,20 @@ def test_polling_readers_see_whole_transactions_once(tmp_path: Path) -> None:
         expected[row["shape_id"]].append(row)
     states = {(shape_id, at.tx_offset): rows for shape_id, found in made.at.items() for at, rows in found}
     followed: dict[str, list[dict[str, Any]]] = {shape_id: [] for shape_id in made.shape_ids}
-    bounds: dict[str, LogOffset | None] = dict.fromkeys(made.shape_ids)
+    positions: dict[str, Position | None] = dict.fromkeys(made.shape_ids)
     reader, polls = ShapeLogReader(log), 0
 
     def poll() -> None:
         nonlocal polls
         for shape_id in made.shape_ids:
             try:
-                found = reader.read_log(shape_id, bounds[shape_id])
+                found = reader.read_log(shape_id, positions[shape_id])
                 state = reader.read_rows(shape_id)
             except ConfigError as error:
                 assert "has no shape" in str(error)  # noqa: PT017  nothing is written yet
                 continue
             followed[shape_id] += found.rows.to_pylist()
-            bounds[shape_id] = found.bound
+            positions[shape_id] = found.position
             assert followed[shape_id] == expected[shape_id][: len(followed[shape_id])]
             if state.bound is not None:
                 assert not followed[shape_id] or followed[shape_id][-1]["operation"] == "commit"

@@ -16,8 +16,16 @@ import pytest
 from flushtracker.delta.log.reader import ShapeLogReader, read_shape, read_shape_log
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, DecodeError, ShapeEndedError, SinkError, SnapshotMissingError
+from flushtracker.errors import (
+    ConfigError,
+    DecodeError,
+    PositionError,
+    ShapeEndedError,
+    SinkError,
+    SnapshotMissingError,
+)
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
@@ -54,8 +62,8 @@ def register(log: str, *entries: ShapeEntry | TableEntry) -> None:
     RegistryTable(f"{log}_shapes", create=True).append([entry.to_json() for entry in entries], _NOW)
 
 
-def offsets(log: str, after: LogOffset | None = None) -> list[tuple[int, int]]:
-    rows = read_shape_log(log, "users", after).rows
+def offsets(log: str, after: Position | None = None, *, changes_only: bool = False) -> list[tuple[int, int]]:
+    rows = read_shape_log(log, "users", after, changes_only=changes_only).rows
     return list(zip(rows["tx_offset"].to_pylist(), rows["op_offset"].to_pylist(), strict=True))
 
 
@@ -72,8 +80,7 @@ def test_readers_see_whole_transactions_only(log: str) -> None:
     read = read_shape(log, "users")
     assert (read.rows.to_pylist(), read.bound) == ([{"id": "1"}], LogOffset.last_of(10))
     append(log, [commit(12)])
-    assert offsets(log, read.bound) == [(12, 0), (12, 2), LogOffset.last_of(12)]
-    assert offsets(log, LogOffset(12, 0)) == [(12, 2), LogOffset.last_of(12)]
+    assert offsets(log, read.position) == [(12, 0), (12, 2), LogOffset.last_of(12)]
     assert read_shape(log, "users").rows.to_pylist() == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
 
 
@@ -119,7 +126,6 @@ def test_random_logs_fold_as_a_naive_reader_does(log: str, seed: int) -> None:
         written = [each for each in states if each[0].tx_offset < made.tx]
         if not written:
             continue
-        after: LogOffset | None = None
         for at, rows in draw.sample(written, min(3, len(written))):
             found = read_shape(log, shape_id, at)
             assert by_key(found.rows.to_pylist()) == by_key(list(rows.values()))
@@ -128,12 +134,9 @@ def test_random_logs_fold_as_a_naive_reader_does(log: str, seed: int) -> None:
         assert by_key(read_shape(log, shape_id).rows.to_pylist()) == by_key(list(last.values()))
         whole = read_shape_log(log, shape_id).rows
         assert set(whole["shape_id"].to_pylist()) == {shape_id}
-        parts = []
-        for _, _ in written[:2]:
-            part = read_shape_log(log, shape_id, after)
-            parts += part.rows.to_pylist()
-            after = part.bound
-        assert parts == whole.to_pylist()
+        for at, _ in draw.sample(written, min(3, len(written))):
+            later = read_shape_log(log, shape_id, Position(SOURCE, at.tx_offset, 0)).rows.to_pylist()
+            assert later == [row for row in whole.to_pylist() if row["tx_offset"] > at.tx_offset]
 
 
 def test_typed_columns_are_those_of_the_table(log: str) -> None:
@@ -200,22 +203,41 @@ def test_shapes_and_sources_that_are_not_there_are_named(log: str, tmp_path: Pat
 
 
 def test_offsets_outside_the_log_are_refused(log: str) -> None:
-    """A follower whose cursor is not the log's own must hear of it, not wait forever or miss changes."""
+    """Who reads the rows at an offset that the log does not have must hear of it."""
     register(log, shape_entry())
     append(log, [commit(10, shape_id="orders"), item((12, 0), "insert", "1", {"id": "1"})])
-    assert read_shape_log(log, "users", LogOffset(9, 0)).bound is None
-    for read, name in ((read_shape, "at"), (read_shape_log, "after")):
-        for offset in (LogOffset(9, 1), LogOffset(12, 0)):
-            with pytest.raises(
-                ConfigError, match=rf"^{name} is 0/.*, but the log of shape users .* only reaches 0/9\+0"
-            ):
-                read(log, "users", offset)
-        with pytest.raises(ConfigError, match=rf"^{name} is 0/8\+5, but the log .* starts after 0/9\+0; name that or"):
-            read(log, "users", LogOffset(8, 5))
-        with pytest.raises(
-            ConfigError, match=rf"^{name} is 0/B\+0, but the log .* only reaches 0/A\+inf; read it again"
-        ):
-            read(log, "orders", LogOffset(11, 0))
+    for offset in (LogOffset(9, 1), LogOffset(12, 0)):
+        with pytest.raises(ConfigError, match=r"^at is 0/.*, but the log of shape users .* only reaches 0/9\+0"):
+            read_shape(log, "users", offset)
+    with pytest.raises(ConfigError, match=r"^at is 0/8\+5, but the log .* starts after 0/9\+0; name that or"):
+        read_shape(log, "users", LogOffset(8, 5))
+    with pytest.raises(ConfigError, match=r"^at is 0/B\+0, but the log .* only reaches 0/A\+inf; read it again"):
+        read_shape(log, "orders", LogOffset(11, 0))
+
+
+def test_a_position_is_of_one_log_and_one_source(log: str) -> None:
+    """A follower of a log that was restored from an older copy must hear of it, and not wait for ever."""
+    append(log, [commit(10), commit(20, source="b/1/s"), item((12, 0), "insert", "1", {"id": "1"})])
+    (first, other) = (read_shape_log(log, "users", source=source).position for source in (SOURCE, "b/1/s"))
+    assert (str(first), str(other)) == (f"1:0/A:0:{SOURCE}", "1:0/14:0:b/1/s")
+    append(log, [commit(12)])
+    assert offsets(log, first) == [(12, 0), (12, OP_INFINITY)]
+    with pytest.raises(ConfigError, match=rf"^source is b/1/s, but position {first} is of source {SOURCE}; leave out"):
+        read_shape_log(log, "users", first, "b/1/s")
+    for ahead in (replace(first, tx_offset=13), replace(first, attempt=1)):
+        problem = rf"^position {ahead} is ahead of the log of shape users .* has reached 1:0/C:0:{SOURCE}: .*older copy"
+        with pytest.raises(PositionError, match=problem):
+            read_shape_log(log, "users", ahead)
+
+
+def test_a_follower_may_begin_before_the_first_transaction(log: str) -> None:
+    """It has part of a transaction at first, and then all of it."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1"})])
+    begun = read_shape_log(log, "users")
+    assert (begun.rows.num_rows, begun.bound, str(begun.position)) == (0, None, f"1:0/0:0:{SOURCE}")
+    assert read_shape_log(log, "users", begun.position).position == begun.position
+    append(log, [commit(10)])
+    assert offsets(log, begun.position) == [(10, 0), (10, OP_INFINITY)]
 
 
 def test_update_of_a_row_that_was_there_before_the_shape_is_an_error(log: str) -> None:
@@ -231,11 +253,12 @@ def test_follower_looks_again_only_if_a_table_has_changed(log: str) -> None:
     append(log, [commit(10)])
     reader = ShapeLogReader(log)
     assert reader.has_changed()
-    assert reader.read_log("users").bound == LogOffset.last_of(10)
+    first = reader.read_log("users")
+    assert first.bound == LogOffset.last_of(10)
     assert not reader.has_changed()
     append(log, [commit(12)])
     assert reader.has_changed()
-    assert reader.read_log("users", LogOffset.last_of(10)).rows["tx_offset"].to_pylist() == [12]
+    assert reader.read_log("users", first.position).rows["tx_offset"].to_pylist() == [12]
     register(log, shape_entry(removed_at=LogOffset(12, 0)))
     assert reader.has_changed()
     with pytest.raises(ShapeEndedError):
@@ -256,13 +279,14 @@ def test_shape_begins_with_its_snapshot_and_what_that_contains_is_left_out(log: 
     """The bound is before the first transaction until there is one."""
     append(log, snapshot_rows(taken(7, "10:31:12", 40), {"1": {"id": "1"}}))
     read = read_shape(log, "users")
-    assert (read.rows.to_pylist(), read.bound, read.snapshot) == ([{"id": "1"}], LogOffset(0, OP_INFINITY), 7)
+    assert (read.rows.to_pylist(), read.bound) == ([{"id": "1"}], LogOffset(0, OP_INFINITY))
+    assert read.position == Position(SOURCE, 0, 7)
     assert offsets(log) == [(0, 1), (0, OP_INFINITY)]
     for tx in (12, 30, 31):  # In progress, contained, and begun later.
         append(log, [item((tx, 0), "insert", f"k{tx}", {"id": f"k{tx}"}), commit(tx)])
     counted = [(12, 0), (12, OP_INFINITY), (31, 0), (31, OP_INFINITY)]
     assert offsets(log) == [(0, 1), (0, OP_INFINITY), *counted]
-    assert offsets(log, LogOffset(0, OP_INFINITY)) == counted
+    assert offsets(log, changes_only=True) == offsets(log, read.position) == counted
     assert [row["id"] for row in read_shape(log, "users").rows.to_pylist()] == ["1", "k12", "k31"]
 
 
@@ -271,11 +295,26 @@ def test_shape_without_its_snapshot_is_not_read_as_if_it_were_whole(log: str) ->
     append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
     assert offsets(log) == [(10, 0), (10, OP_INFINITY)]
     register(log, wanted_entry())
-    problem = r"^shape users of source .* has no snapshot yet .*; run flushtracker snapshot, or .* after 0/0\+inf$"
+    problem = r"^shape users of source .* has no snapshot yet .*; run flushtracker snapshot, or .* with changes_only"
     for read in (read_shape, read_shape_log):
         with pytest.raises(SnapshotMissingError, match=problem):
             read(log, "users")
-    assert offsets(log, LogOffset(0, OP_INFINITY)) == offsets(log, LogOffset(9, 0)) == [(10, 0), (10, OP_INFINITY)]
+    assert offsets(log, changes_only=True) == [(10, 0), (10, OP_INFINITY)]
+
+
+def test_a_follower_from_before_the_first_snapshot_begins_again(log: str) -> None:
+    """It has none of the rows that the table had before, and has changes that the snapshot contains, too."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
+    begun = read_shape_log(log, "users", changes_only=True).position
+    append(log, snapshot_rows(taken(7, "9:9:", 9), {"0": {"id": "0"}}))
+    with pytest.raises(PositionError, match=rf"^position {begun} is from before shape users .* had a snapshot of its "):
+        read_shape_log(log, "users", begun)
+    fold = ShapeSnapshot.fold(8, 10, 10)
+    append(log, snapshot_rows(fold, {"0": {"id": "0"}, "1": {"id": "1"}}))
+    register(log, wanted_entry())
+    with pytest.raises(PositionError, match=r"is from before shape users .* read the shape again from its beginning$"):
+        read_shape_log(log, "users", begun)
+    assert offsets(log, replace(begun, attempt=7)) == []
 
 
 def test_snapshot_taken_again_replaces_the_one_before(log: str) -> None:
@@ -283,24 +322,30 @@ def test_snapshot_taken_again_replaces_the_one_before(log: str) -> None:
     append(log, snapshot_rows(taken(8, "20:20:", 40), {"2": {"id": "2"}}))
     append(log, snapshot_rows(taken(7, "10:10:", 20), {"1": {"id": "1"}}))
     read = read_shape(log, "users")
-    assert (read.rows.to_pylist(), read.snapshot) == ([{"id": "2"}], 8)
+    assert (read.rows.to_pylist(), read.position.attempt) == ([{"id": "2"}], 8)
 
 
-def test_follower_is_told_what_a_later_snapshot_has_taken_from_its_log(log: str) -> None:
-    """Also when the log gets there only after the follower has seen that there is another snapshot."""
+def test_a_snapshot_taken_again_between_two_polls_is_noticed_by_the_position_alone(log: str) -> None:
+    """An insert and a delete are in the new snapshot, so the log after the follower's offset is without them.
+
+    Any program may have kept the position, as text; also when the log gets there only after a poll since.
+    """
     append(log, [*snapshot_rows(taken(1, "10:10:", 10), {}), item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
-    first = read_shape_log(log, "users")
-    append(log, snapshot_rows(taken(2, "31:31:", 40), {"1": {"id": "1"}, "2": {"id": "2"}}))
-    second = read_shape_log(log, "users", first.bound, snapshot=first.snapshot)
+    kept = str(read_shape_log(log, "users").position)
+    append(log, snapshot_rows(taken(2, "31:31:", 40), {"2": {"id": "2"}}))
+    second = read_shape_log(log, "users", Position.parse(kept))
     assert len(second.rows) == 0
-    append(log, [item((30, 0), "insert", "2", {"id": "2"}), commit(30)])
-    problem = "after is 0/A\\+inf, but a snapshot of shape users .* was taken since, which has later transactions; read"
-    with pytest.raises(ConfigError, match=problem):
-        read_shape_log(log, "users", second.bound, snapshot=second.snapshot)
+    append(log, [item((20, 0), "insert", "2", {"id": "2"}), commit(20), item((30, 0), "delete", "1"), commit(30)])
+    problem = f"^position {kept}: a snapshot of shape users .* was taken since, which has later transactions; read"
+    for position in (second.position, Position.parse(kept)):
+        with pytest.raises(PositionError, match=problem):
+            read_shape_log(log, "users", position)
     again = read_shape_log(log, "users")
     append(log, [item((50, 0), "insert", "3", {"id": "3"}), commit(50)])
-    later = read_shape_log(log, "users", again.bound, snapshot=1)
-    assert (later.rows["tx_offset"].to_pylist(), later.snapshot) == ([50, 50], 1)
+    later = read_shape_log(log, "users", again.position)
+    assert (later.rows["tx_offset"].to_pylist(), later.position) == ([50, 50], Position(SOURCE, 50, 2))
+    has_all = read_shape_log(log, "users", Position(SOURCE, 40, 1))
+    assert (has_all.rows["tx_offset"].to_pylist(), has_all.position) == ([50, 50], Position(SOURCE, 50, 1))
 
 
 def test_snapshot_among_thousands_of_running_transactions(log: str) -> None:
@@ -310,6 +355,6 @@ def test_snapshot_among_thousands_of_running_transactions(log: str) -> None:
     xids = [2**32 - 9002, *(xid % 2**32 for xid in range(2**32 - 9001, 2**32 + 9003))]
     rows = [item((tx, OP_INFINITY), "commit") | {"xid": xid} for tx, xid in enumerate(xids, start=1)]
     append(log, [*snapshot_rows(snapshot, {}), *rows])
-    found = read_shape_log(log, "users", LogOffset(0, OP_INFINITY)).rows["tx_offset"].to_pylist()
+    found = read_shape_log(log, "users", changes_only=True).rows["tx_offset"].to_pylist()
     assert found == [tx for tx, xid in enumerate(xids, start=1) if not snapshot.contains(tx, xid)]
     assert 9000 < len(found) < 9010

@@ -21,9 +21,10 @@ from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
+from flushtracker.errors import ConfigError, PositionError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, Row, append, arrow, snapshot_rows
@@ -102,29 +103,41 @@ def test_the_judge_notices_a_reader_that_filters_otherwise() -> None:
     assert min(nothing, by_lsn, by_xmax) > 10
 
 
-@dataclass
+@dataclass(eq=False)
 class Follower:
-    """Begins with the rows, goes on with the log, and begins again if it is told to."""
+    """Begins with the rows, continues with the log, and begins again if it is told to. It keeps its position as text.
 
-    reader: ShapeLogReader
+    A process of its own for each poll if it is ``short_lived``.
+    """
+
+    log: str
+    short_lived: bool = False
     table: Table = field(default_factory=dict)
-    bound: LogOffset | None = None
-    snapshot: int | None = None
+    kept: str | None = None
+    polls: int = 0
     restarts: int = 0
 
-    def poll(self) -> None:
+    def __post_init__(self) -> None:
+        self._reader = ShapeLogReader(self.log)
+
+    @property
+    def position(self) -> Position | None:
+        return None if self.kept is None else Position.parse(self.kept)
+
+    def poll(self) -> Position:
+        """Read what is new; returns the position after it. Raises ``SnapshotMissingError``."""
+        reader = ShapeLogReader(self.log) if self.short_lived else self._reader
         try:
-            read = self.reader.read_log("users", self.bound, snapshot=self.snapshot)
-        except SnapshotMissingError:
-            raise
-        except ConfigError as error:
+            read = reader.read_log("users", self.position)
+        except PositionError as error:
             assert "read the shape again from its beginning" in str(error)  # noqa: PT017
-            self.table, self.bound, self.snapshot = {}, None, None
+            self.table, self.kept = {}, None
             self.restarts += 1
-            self.poll()
-            return
+            return self.poll()
         fold_strictly(self.table, read.rows.to_pylist())
-        self.bound, self.snapshot = read.bound, read.snapshot
+        self.kept = str(read.position)
+        self.polls += 1
+        return read.position
 
 
 def fold_strictly(table: Table, rows: list[dict[str, Any]]) -> None:
@@ -146,7 +159,9 @@ class Play:
             self.world.step()
         self.world.start()
         register(log, replace(wanted_entry(), starts_after=LogOffset(self.world.starts_after or 0, 0)))
-        self.reader, self.follower = ShapeLogReader(log), Follower(ShapeLogReader(log))
+        self.reader = ShapeLogReader(log)
+        self.followers = {Follower(log): 1.0, Follower(log, short_lived=True): 0.5, Follower(log): 0.1}
+        """Each with the share of the steps after which it polls."""
         self.upkeep = ShapeLogUpkeep(log, settings=_SETTINGS)
         self.appended: list[Row] = []
         self.snapshots: list[ShapeSnapshot] = []
@@ -223,11 +238,13 @@ class Play:
         whole, state, table = self.reader.read_log("users"), self.reader.read_rows("users"), Table()
         fold_strictly(table, whole.rows.to_pylist())
         expected = self.expected(snapshot.attempt, bound)
-        assert (whole.bound, whole.snapshot, table) == (bound, snapshot.attempt, expected)
+        assert (whole.bound, whole.position.attempt, table) == (bound, snapshot.attempt, expected)
         assert (state.bound, by_id(state.rows.to_pylist())) == (bound, expected)
-        self.follower.poll()
-        assert self.follower.bound == bound
-        assert self.follower.table == self.expected(self.follower.snapshot or 0, bound)
+        for follower, share in self.followers.items():
+            if self.rng.random() < share:
+                position = follower.poll()
+                assert position.tx_offset == bound.tx_offset
+                assert follower.table == self.expected(position.attempt, bound)
         for tx in self.rng.sample(commits, min(2, len(commits))):
             self.check_state(LogOffset.last_of(tx), snapshot, bound)
 
@@ -280,11 +297,12 @@ def by_id(rows: list[dict[str, Any]]) -> Table:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_path: Path, seed: int) -> None:
-    """A follower that begins with an older snapshot gets all, or is told that changes are missing."""
+    """A follower that began with an older snapshot gets all, or is told that changes are missing."""
     play = Play(str(tmp_path / "log"), seed)
     for _ in range(30):
         play.step()
         play.check()
+    assert all(each.polls > each.restarts for each in play.followers)
     assert len(play.snapshots) > 2
     assert play.merges > 3
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.delta.storage import literal
-from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
+from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 
 _XIDS: Final = 2**32
-_LOG_ALONE: Final = LogOffset.last_before_real_offsets()
+_BEFORE_CHANGES: Final = LogOffset.last_before_real_offsets()
+_BEGIN_AGAIN: Final = "read the shape again from its beginning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,15 @@ class FoundShape:
     def bound(self) -> LogOffset | None:
         if self.last_commit is not None:
             return LogOffset.last_of(self.last_commit)
-        return None if self.snapshot is None else _LOG_ALONE
+        return None if self.snapshot is None else _BEFORE_CHANGES
+
+    def position(self, begun: Position | None = None) -> Position:
+        """Where a follower continues that has read up to the bound, and has ``begun`` now or earlier.
+
+        Its attempt stays that with which it began: a later snapshot has transactions that it has yet to read.
+        """
+        tx_offset = 0 if self.bound is None else self.bound.tx_offset
+        return Position(self.source, tx_offset, self.attempt if begun is None else begun.attempt)
 
     @property
     def columns(self) -> dict[str, ColumnBinding]:
@@ -59,8 +69,8 @@ class FoundShape:
             column.name: column for column in self.table.columns if definition.columns is None or column.name in chosen
         }
 
-    def counted(self, after: LogOffset | None = None) -> str:
-        """The condition for the shape's rows after ``after`` that count, up to the bound.
+    def counted(self, after_tx: int | None = None) -> str:
+        """The condition for the shape's rows that count, up to the bound; only those of transactions after one.
 
         It has only integers, because Spark and DataFusion have different literals for texts.
         """
@@ -68,13 +78,21 @@ class FoundShape:
         if self.snapshot is not None:
             attempt = f"tx_offset = 0 AND chunk = {self.snapshot.attempt:d}"
             conditions.append(f"({attempt} OR tx_offset > 0 AND NOT {_contained(self.snapshot)})")
-        if after is not None:
-            conditions.append(_after(after))
+        if after_tx is not None:
+            conditions.append(f"tx_offset > {after_tx:d}")
         return " AND ".join(conditions)
 
-    def contained(self, after: LogOffset) -> str:
-        """The condition for the rows after ``after`` of transactions that the snapshot contains."""
-        return "FALSE" if self.snapshot is None else f"{_contained(self.snapshot)} AND {_after(after)}"
+    def followed(self, after: Position | None, *, changes_only: bool) -> str:
+        """The condition for the rows that a follower reads next: at first all, or only those of transactions."""
+        if after is None:
+            return self.counted(0 if changes_only else None)
+        return self.counted(after.tx_offset)
+
+    def missed(self, after: Position) -> str | None:
+        """The condition for rows after ``after`` that are left out, though a follower there has yet to read them."""
+        if self.snapshot is None or after.attempt == self.attempt or after.tx_offset >= self.snapshot.lsn:
+            return None
+        return f"{_contained(self.snapshot)} AND tx_offset > {after.tx_offset:d}"
 
     def require_types(self) -> None:
         """Raise ``ConfigError`` if the types of the shape's columns are not known."""
@@ -86,32 +104,48 @@ class FoundShape:
 
     def require_snapshot(self) -> None:
         """Raise ``SnapshotMissingError`` if the log lacks the snapshot that the shape begins with."""
-        if self.snapshot is None and self.entry is not None and self.entry.definition.snapshot:
+        if self.snapshot is None and self.wants_snapshot:
             raise SnapshotMissingError(
                 f"{self.name} has no snapshot yet of the rows that its table had before; run flushtracker snapshot, or "
-                f"read its log alone, after {_LOG_ALONE}"
+                "read the changes alone, with changes_only (--changes)"
             )
 
-    def require_inside(self, offset: LogOffset, argument: str) -> None:
-        """Raise ``ConfigError`` if the log does not reach ``offset``, or starts after it."""
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether the registry knows that the shape begins with a snapshot."""
+        return self.entry is not None and bool(self.entry.definition.snapshot)
+
+    def require_inside(self, at: LogOffset) -> None:
+        """Raise ``ConfigError`` if the log does not reach ``at``, or starts after it."""
         starts_after = None if self.entry is None else self.entry.starts_after
-        if starts_after is not None and offset < starts_after and offset != _LOG_ALONE:
+        if starts_after is not None and at < starts_after and at != _BEFORE_CHANGES:
             raise ConfigError(
-                f"{argument} is {offset}, but the log of {self.name} starts after {starts_after}; name that or a later "
-                "offset, or none"
+                f"at is {at}, but the log of {self.name} starts after {starts_after}; name that or a later offset, or "
+                "none"
             )
         ends = [each for each in (self.bound, starts_after) if each is not None]
-        if not ends or offset > max(ends):
+        if not ends or at > max(ends):
             reached = f"only reaches {max(ends)}" if ends else "has no whole transaction yet"
-            raise ConfigError(f"{argument} is {offset}, but the log of {self.name} {reached}; read it again later")
+            raise ConfigError(f"at is {at}, but the log of {self.name} {reached}; read it again later")
 
-    def require_kept(self, after: LogOffset) -> None:
-        """Raise ``ConfigError`` if changes after ``after`` are folded."""
-        if self.snapshot is not None and self.snapshot.is_fold and after < LogOffset.last_of(self.snapshot.lsn):
-            raise ConfigError(
-                f"after is {after}, but the log of {self.name} is folded up to its horizon "
-                f"{LogOffset.last_of(self.snapshot.lsn)}; read the shape again from its beginning"
+    def require_followed(self, after: Position) -> None:
+        """Raise ``PositionError`` if the log does not have every change after the position.
+
+        Whether a snapshot that was taken since has later transactions, only the log's rows can tell.
+        """
+        place, current = f"position {after}", self.position()
+        if after.tx_offset > current.tx_offset or after.attempt > current.attempt:
+            raise PositionError(
+                f"{place} is ahead of the log of {self.name}, which has reached {current}: the log is an older copy, "
+                f"or another one; continue with the one that was read, or {_BEGIN_AGAIN}"
             )
+        if self.snapshot is None or after.attempt == self.attempt:
+            return
+        if self.snapshot.is_fold and after.tx_offset < self.snapshot.lsn:
+            horizon = LogOffset.last_of(self.snapshot.lsn)
+            raise PositionError(f"{place} is before {horizon}, the horizon of {self.name}; {_BEGIN_AGAIN}")
+        if after.attempt == 0 and (self.wants_snapshot or not self.snapshot.is_fold):
+            raise PositionError(f"{place} is from before {self.name} had a snapshot of its table; {_BEGIN_AGAIN}")
 
     def require_state(self, at: LogOffset, last_commit: int | None) -> None:
         """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, is unknown; the newest never is.
@@ -152,8 +186,3 @@ def _contained(snapshot: ShapeSnapshot) -> str:
     if running:
         seen += f" AND xid NOT IN ({', '.join(map(str, running))})"
     return f"(tx_offset > 0 AND tx_offset <= {snapshot.lsn:d} AND {seen})"
-
-
-def _after(offset: LogOffset) -> str:
-    tx, op = offset
-    return f"tx_offset >= {tx:d} AND (tx_offset > {tx:d} OR op_offset > {op:d})"

@@ -20,9 +20,10 @@ from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
 from flushtracker.delta.registry_table import Registry, RegistryTable
 from flushtracker.delta.storage import literal, query_rows
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, PositionError
 from flushtracker.shape_log.fold import Item, fold
 from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
@@ -34,16 +35,15 @@ if TYPE_CHECKING:
 class ShapeRead:
     """One shape, and how far it was read: ``rows`` contain all of it up to ``bound``, and nothing after.
 
-    ``bound`` is ``(tx, ∞)`` of the last whole transaction, after which a follower continues. Before the first
-    transaction it is ``(0, ∞)`` for a shape with a snapshot, else ``None``. ``snapshot`` is the attempt of the snapshot
-    with which the rows begin, greater for a later one; 0 without one.
+    ``bound`` is ``(tx, ∞)`` of the last whole transaction. Before the first transaction it is ``(0, ∞)`` for a shape
+    with a snapshot, else ``None``. ``position`` is from where a follower continues.
     """
 
     source: str
     shape_id: str
     rows: pa.Table
     bound: LogOffset | None
-    snapshot: int = 0
+    position: Position
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows as a pandas frame, which needs pandas."""
@@ -54,33 +54,35 @@ class ShapeRead:
 def read_shape_log(  # noqa: PLR0913  all but the first ones by name
     log: str,
     shape_id: str,
-    after: LogOffset | None = None,
+    after: Position | None = None,
     source: str | None = None,
     *,
-    snapshot: int | None = None,
+    changes_only: bool = False,
     shapes: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     even_if_ended: bool = False,
 ) -> ShapeRead:
-    """The log of a shape: its rows after ``after``, or all of them, of whole transactions, in offset order.
+    """The log of a shape: all of its rows, or those ``after`` a position, of whole transactions, in offset order.
 
     ``log`` is the path or URI of the shape log, ``shapes`` that of the registry table, by default ``<log>_shapes`` if
     that exists. The rows have the columns of the shape log; rows ``commit`` are among them. ``source`` may be left out
-    if the shape has only one. All rows are held in memory.
+    if the shape has only one, and with ``after``. All rows are held in memory.
 
     The log of a shape with a snapshot begins with the snapshot: inserts and one row ``snapshot``, up to ``(0, ∞)``.
-    Transactions that the snapshot contains are left out. So a reader that continues ``after`` the bound of an earlier
-    read passes the ``snapshot`` of that read: if a later snapshot contains more transactions, those are missing here.
+    Transactions that the snapshot contains are left out. With ``changes_only`` the log begins after those rows, and can
+    be read before the snapshot has been taken. A reader that continues passes the ``position`` of its last read as
+    ``after``.
 
     Raises:
+        PositionError: changes after the position are missing from the log, since the shape's snapshot was taken again
+            or the log is folded; the shape is to be read again from its beginning.
         ShapeEndedError: the shape was removed or has ended; ``even_if_ended`` reads it as long as its log exists.
-        SnapshotMissingError: the log lacks its snapshot so far; after ``(0, ∞)`` it can be read.
-        ConfigError: there is no such shape, it has several sources, ``after`` is not within its log, or the shape's
-            snapshot is no longer ``snapshot`` and contains transactions after ``after``.
+        SnapshotMissingError: the log lacks its snapshot so far.
+        ConfigError: there is no such shape, or it has several sources.
         SinkError: a table cannot be read.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
-    return reader.read_log(shape_id, after, source, snapshot=snapshot, even_if_ended=even_if_ended)
+    return reader.read_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
 
 
 def read_shape(  # noqa: PLR0913  all but the first ones by name
@@ -104,7 +106,7 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
         ShapeEndedError, SnapshotMissingError, ConfigError, SinkError: as :func:`read_shape_log`; ``typed`` needs the
-            registry table, and ``at`` must not be before the snapshot.
+            registry table, and ``at`` must be within the log, and not before the snapshot.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
     return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
@@ -138,17 +140,17 @@ class ShapeLogReader:
     def read_log(
         self,
         shape_id: str,
-        after: LogOffset | None = None,
+        after: Position | None = None,
         source: str | None = None,
         *,
-        snapshot: int | None = None,
+        changes_only: bool = False,
         even_if_ended: bool = False,
     ) -> ShapeRead:
         """See :func:`read_shape_log`."""
-        shape = self.find_log(shape_id, after, source, snapshot, even_if_ended=even_if_ended)
-        rows = self._rows(SCHEMA.names, f"{shape.condition} AND {shape.counted(after)}")
-        begun_with = shape.attempt if snapshot is None else snapshot
-        return ShapeRead(shape.source, shape_id, rows, shape.bound, begun_with)
+        shape = self.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
+        followed = shape.followed(after, changes_only=changes_only)
+        rows = self._rows(SCHEMA.names, f"{shape.condition} AND {followed}")
+        return ShapeRead(shape.source, shape_id, rows, shape.bound, shape.position(after))
 
     def read_rows(
         self,
@@ -172,7 +174,7 @@ class ShapeLogReader:
                 name: typed_column(name, texts, types[name]) if name in types else texts
                 for name, texts in columns.items()
             }
-        return ShapeRead(shape.source, shape_id, pa.table(columns), shape.bound, shape.attempt)
+        return ShapeRead(shape.source, shape_id, pa.table(columns), shape.bound, shape.position())
 
     def _rows(self, names: Sequence[str], condition: str) -> pa.Table:
         """These columns of the rows for which ``condition`` is true, in offset order."""
@@ -183,29 +185,31 @@ class ShapeLogReader:
             raise unreadable(self._uri, error) from error
 
     def find_log(
-        self, shape_id: str, after: LogOffset | None, source: str | None, snapshot: int | None, *, even_if_ended: bool
+        self, shape_id: str, after: Position | None, source: str | None, *, changes_only: bool, even_if_ended: bool
     ) -> FoundShape:
         """The shape in the table's newest version, whose log can be read; raises as :func:`read_shape_log`."""
-        shape = self._find(shape_id, source, even_if_ended=even_if_ended)
-        if after is None or after < LogOffset.last_before_real_offsets():
-            shape.require_snapshot()
-        if after is not None:
-            shape.require_inside(after, "after")
-            shape.require_kept(after)
-            if snapshot not in {None, shape.attempt}:
-                self._require_complete(shape, after)
+        if after is None:
+            shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+            if not changes_only:
+                shape.require_snapshot()
+            return shape
+        if source not in {None, after.source}:
+            raise ConfigError(f"source is {source}, but position {after} is of source {after.source}; leave out source")
+        shape = self._find(shape_id, after.source, even_if_ended=even_if_ended)
+        shape.require_followed(after)
+        self._require_complete(shape, after)
         return shape
 
-    def _require_complete(self, shape: FoundShape, after: LogOffset) -> None:
-        """Raise ``ConfigError`` if the log after ``after`` lacks transactions that the snapshot contains.
+    def _require_complete(self, shape: FoundShape, after: Position) -> None:
+        """Raise ``PositionError`` if the log after ``after`` lacks transactions that the snapshot contains.
 
         Upkeep may have deleted their items, but not the ``commit`` row of the last one.
         """
-        condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.contained(after)}"
-        if self._rows(["tx_offset"], condition):
-            raise ConfigError(
-                f"after is {after}, but a snapshot of {shape.name} was taken since, which has later transactions; read "
-                "the shape again from its beginning"
+        missed = shape.missed(after)
+        if missed and self._rows(["tx_offset"], f"{shape.condition} AND operation = {literal(COMMIT)} AND {missed}"):
+            raise PositionError(
+                f"position {after}: a snapshot of {shape.name} was taken since, which has later transactions; read the "
+                "shape again from its beginning"
             )
 
     def find_rows(
@@ -215,7 +219,7 @@ class ShapeLogReader:
         shape = self._find(shape_id, source, even_if_ended=even_if_ended)
         shape.require_snapshot()
         if at is not None:
-            shape.require_inside(at, "at")
+            shape.require_inside(at)
             last_commit = self._last_commit_at(shape, at)
             shape.require_state(at, last_commit)
             shape = replace(shape, last_commit=last_commit)
