@@ -211,10 +211,24 @@ def add_conformance(parser: Parser) -> None:
     add(
         "--dump", required=True, metavar="COMMAND", help="prints what it has stored, as JSON lines; see docs/writers.md"
     )
+    add("--read", metavar="COMMAND", help="prints what its readers see, as JSON lines too (default: not tested)")
     add("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml (default: a broker on this machine)")
-    add("--kills", type=_limit, default=20, metavar="N", help="rounds that end with a kill (default: %(default)s)")
+    add("--kills", type=_limit, default=100, metavar="N", help="kills at aimed moments, in all (default: %(default)s)")
+    add(
+        "--seeds",
+        type=_limit,
+        default=4,
+        metavar="N",
+        help="trials, among which the kills are divided (default: %(default)s)",
+    )
     add("--timeout", type=_limit, default=60, metavar="S", help="seconds to notify a flush (default: %(default)s)")
-    add("--seed", type=_limit, default=1, metavar="N", help="of the random changes and times (default: %(default)s)")
+    add(
+        "--seed",
+        type=_limit,
+        default=1,
+        metavar="N",
+        help="of the first trial's changes and times (default: %(default)s)",
+    )
     add(
         "--data",
         type=Path,

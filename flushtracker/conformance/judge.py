@@ -14,13 +14,17 @@ from flushtracker.kafka.topic_reader import ReadRecord
 from flushtracker.shape_log.shape_chain import cursor_after
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.lsn import format_lsn
 
-Rule: TypeAlias = Literal["runs", "format", "durable", "once", "live", "again", "gap", "others", "heals", "removal"]
+Rule: TypeAlias = Literal[
+    "runs", "format", "durable", "once", "whole", "live", "again", "gap", "others", "heals", "removal"
+]
 RULES: Final[Mapping[Rule, str]] = {
     "runs": "the writer runs until it is killed",
     "format": "it publishes only `flushed` notifications to flushes, each key in one partition",
     "durable": "what it has notified is in its storage after a kill",
     "once": "its storage has each item once, in order, as it was sent, and nothing else",
+    "whole": "its readers see whole transactions only, in order, and all that it has notified",
     "live": "it notifies everything that it was sent",
     "again": "when it starts, it notifies again how far each shape is durable",
     "gap": "it notifies nothing past a gap",
@@ -46,6 +50,8 @@ class Judge:
         """How often a shape was notified at a greater offset than before."""
         self.events_sent = 0
         self._items: dict[Shape, dict[LogOffset, LogItem]] = {}
+        self._committed: dict[Shape, set[int]] = {}
+        """The transactions whose commit each shape was sent, by their LSN: of these it was sent all items."""
         self._reached: dict[Shape, LogOffset] = {}
         self._barriers: dict[Shape, LogOffset] = {}
         self._partitions: dict[bytes, int] = {}
@@ -59,6 +65,8 @@ class Judge:
         shape = event.source, event.shape_id
         self.events_sent += 1
         self._items.setdefault(shape, {}).update({item.offset: item for item in event.items})
+        if event.commit is not None:
+            self._committed.setdefault(shape, set()).add(event.last_log_offset.tx_offset)
         self._reached[shape] = max(cursor_after(event), self._reached.get(shape, LogOffset.before_all()))
 
     def lost(self, shape: Shape) -> None:
@@ -136,7 +144,7 @@ class Judge:
         """
         stored: dict[Shape, list[LogOffset]] = {}
         for number, line in enumerate(lines, start=1):
-            shape, offset, content = _parse(number, line)
+            shape, offset, content = _parse("the dump", number, line)
             if content != _content(self._items.get(shape, {}).get(offset)):
                 self.violate("once", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
             offsets = stored.setdefault(shape, [])
@@ -150,6 +158,45 @@ class Judge:
                 fact = f"{_name(shape)} is notified at {notified}, but the item at {min(missing)} is not in the dump"
                 self.violate("durable", f"{when}, {fact}")
 
+    def seen(self, lines: Iterable[str], when: str) -> None:
+        """The lines of the read command, run at any moment.
+
+        Raises:
+            ConfigError: a line does not have the required form.
+        """
+        seen: dict[Shape, dict[int, set[LogOffset]]] = {}
+        for number, line in enumerate(lines, start=1):
+            shape, offset, content = _parse("the read", number, line)
+            if content != _content(self._items.get(shape, {}).get(offset)):
+                self.violate("whole", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
+            seen.setdefault(shape, {}).setdefault(offset.tx_offset, set()).add(offset)
+        for shape in sorted(self._items.keys() | seen.keys()):
+            if fact := self._not_whole(shape, seen.get(shape, {})):
+                self.violate("whole", f"{when}, {fact}")
+
+    def _not_whole(self, shape: Shape, seen: Mapping[int, set[LogOffset]]) -> str | None:
+        """How what readers see of a shape differs from a number of its first transactions; ``None`` if it does not."""
+        whole: dict[int, set[LogOffset]] = {}
+        for offset in self._items.get(shape, {}):
+            if offset.tx_offset in self._committed.get(shape, ()):
+                whole.setdefault(offset.tx_offset, set()).add(offset)
+        for lsn, offsets in sorted(seen.items()):
+            if lsn not in whole:
+                return f"{_name(shape)} shows a transaction at {format_lsn(lsn)} whose commit it was not sent"
+            if offsets != whole[lsn]:
+                count = f"{len(offsets)} of the {len(whole[lsn])} items"
+                return f"{_name(shape)} shows {count} of the transaction at {format_lsn(lsn)}"
+        durable = self.notified.get(shape, LogOffset.before_all())
+        durable = min(durable, self._barriers.get(shape, durable))
+        for lsn in sorted(() if shape in self.removed else whole.keys() - seen.keys()):
+            if LogOffset.last_of(lsn) <= durable:
+                return (
+                    f"{_name(shape)} is notified at {durable}, but does not show the transaction at {format_lsn(lsn)}"
+                )
+            if lsn < max(seen, default=-1):
+                return f"{_name(shape)} shows a transaction after the one at {format_lsn(lsn)}, but not that one"
+        return None
+
     def _notified_text(self, shape: Shape) -> str:
         return f"notified up to {self.notified[shape]}" if shape in self.notified else "notified nothing"
 
@@ -162,13 +209,13 @@ def _content(item: LogItem | None) -> object:
     return None if item is None else (item.operation, item.key, item.value)
 
 
-def _parse(number: int, line: str) -> tuple[Shape, LogOffset, object]:
+def _parse(where: str, number: int, line: str) -> tuple[Shape, LogOffset, object]:
     try:
         row: dict[str, Any] = json.loads(line)
         offset = LogOffset(int(row["offset"]["tx_offset"]), int(row["offset"]["op_offset"]))
         return (row["source"], row["shape_id"]), offset, (row["operation"], row["key"], row["value"])
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
-            f"line {number} of the dump is {line!r:.80}, but must be an object with source, shape_id, offset "
+            f"line {number} of {where} is {line!r:.80}, but must be an object with source, shape_id, offset "
             "(tx_offset, op_offset), operation, key and value"
         ) from error

@@ -2,9 +2,10 @@
 
 import argparse
 import json
+import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,43 +21,107 @@ from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
 from flushtracker.process.program import log_to_stderr, print_status
 
+logger = logging.getLogger(__name__)
+_LOG_PERIOD_S: Final = 5.0
+_UNSEEN: Final = (
+    "Not tested: power failures (a kill does not lose what was written without fsync), lost disks and replicas, "
+    "storage that is full or slow, two writers at once, upgrades."
+)
 _VARIABLE: Final = "FLUSHTRACKER_OPTION_{}"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play one trial, and print the outcome of each rule."""
+    """Play a trial for each seed, until one breaks a rule, and print the outcome of each rule."""
     log_to_stderr(log_format=arguments.log_format)
-    started = time.monotonic()
-    name = f"{arguments.seed}-{secrets.token_hex(3)}"
-    folder: Path = arguments.data.absolute() / name
-    data = folder / "storage"
-    try:
-        data.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(f"--data: {folder} cannot be created: {error.strerror}; name another directory") from error
+    name = secrets.token_hex(4)
+    folder = _created(arguments.data.absolute() / name)
+    print_status("flushtracker conformance", f"data and logs in {folder}", arguments.log_format)
+    progress = _Progress()
+    seeds = range(arguments.seed, arguments.seed + min(arguments.seeds, arguments.kills))
     with ExitStack() as stack:
-        config = _streams(arguments.kafka, folder, name, stack)
-        TopicAdmin(config).create(ROLES)
-        file, env = write_config(config, folder / "kafka.yaml")
-        subject, judge = Subject(arguments.writer, arguments.dump, config=file, data=data, env=env), Judge()
-        line = f"seed {arguments.seed}, data and logs in {folder}"
-        print_status("flushtracker conformance", line, arguments.log_format)
-        trial = Trial(config, subject, judge, seed=arguments.seed, timeout_s=arguments.timeout)
-        is_complete = trial.run(arguments.kills)
-    took_s = time.monotonic() - started
-    print(f"{trial.kills} kills, {judge.events_sent:,} events, {took_s:.0f} s, seed {arguments.seed}")
-    _print_rules(judge.violations, is_complete=is_complete)
+        brokers = _brokers(arguments.kafka, folder, stack)
+        for number, seed in enumerate(seeds):
+            topics = Topics(**{role: f"flushtracker.conformance.{name}.{seed}.{role}" for role in ROLES})
+            judge = progress.begin(seed)
+            trial = _trial(arguments, replace(brokers, topics=topics), folder / f"seed-{seed}", seed, progress)
+            # All kills are divided among the seeds.
+            kills = (arguments.kills - number - 1) // len(seeds) + 1
+            is_complete = trial.run(kills)
+            if judge.violations or not is_complete:
+                break
+    print(progress.summary())
+    untested: set[Rule] = set() if arguments.read else {"whole"}
+    _print_rules(judge.violations, untested, is_complete=is_complete)
     return 0 if is_complete and not judge.violations else 1
 
 
-def _streams(kafka: Path | None, folder: Path, name: str, stack: ExitStack) -> KafkaConfig:
-    """New topics for the trial, on the brokers of the file or on a broker that it starts."""
-    if kafka is None:
-        broker = stack.enter_context(LocalBroker(folder / "broker"))
-        topics = Topics(**{role: role for role in ROLES})
-        return KafkaConfig(broker.bootstrap_servers, topics, replication_factor=1)
-    config = load_kafka_config(kafka)
-    return replace(config, topics=Topics(**{role: f"flushtracker.conformance.{name}.{role}" for role in ROLES}))
+class _Progress:
+    """Logs how far all trials are, now and then."""
+
+    def __init__(self) -> None:
+        self.judge = Judge()
+        self._kills = 0
+        self._events_before = 0
+        self._seed = 0
+        self._started = self._logged = time.monotonic()
+
+    def begin(self, seed: int) -> Judge:
+        """The next trial begins; returns its judge."""
+        self._events_before += self.judge.events_sent
+        self._seed, self.judge = seed, Judge()
+        return self.judge
+
+    def handle_kill(self) -> None:
+        """A kill has been judged."""
+        self._kills += 1
+        now = time.monotonic()
+        if now >= self._logged + _LOG_PERIOD_S:
+            self._logged = now
+            broken = ",".join(self.judge.violations) or "none"
+            logger.info(
+                "testing kills=%d seed=%d events=%d s=%.0f broken_rules=%s",
+                self._kills,
+                self._seed,
+                self._events,
+                now - self._started,
+                broken,
+            )
+
+    def summary(self) -> str:
+        """What was played so far."""
+        took_s = time.monotonic() - self._started
+        return f"{self._kills} kills, {self._events:,} events, {took_s:.0f} s, last seed {self._seed}"
+
+    @property
+    def _events(self) -> int:
+        return self._events_before + self.judge.events_sent
+
+
+def _created(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"--data: {folder} cannot be created: {error.strerror}; name another directory") from error
+    return folder
+
+
+def _brokers(kafka: Path | None, folder: Path, stack: ExitStack) -> KafkaConfig:
+    """Those of the file, or a broker that it starts."""
+    if kafka is not None:
+        return load_kafka_config(kafka)
+    broker = stack.enter_context(LocalBroker(folder / "broker"))
+    topics = Topics(**{role: role for role in ROLES})
+    return KafkaConfig(broker.bootstrap_servers, topics, replication_factor=1)
+
+
+def _trial(arguments: argparse.Namespace, config: KafkaConfig, folder: Path, seed: int, progress: _Progress) -> Trial:
+    data = _created(folder / "storage")
+    TopicAdmin(config).create(ROLES)
+    file, env = write_config(config, folder / "kafka.yaml")
+    subject = Subject(arguments.writer, arguments.dump, arguments.read, config=file, data=data, env=env)
+    return Trial(
+        config, subject, progress.judge, seed=seed, timeout_s=arguments.timeout, handle_kill=progress.handle_kill
+    )
 
 
 def write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, str]]:
@@ -73,11 +138,14 @@ def write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, st
     return file, {variable: config.options[option] for option, variable in variables.items()}
 
 
-def _print_rules(violations: Mapping[Rule, str], *, is_complete: bool) -> None:
+def _print_rules(violations: Mapping[Rule, str], untested: Set[Rule], *, is_complete: bool) -> None:
     for rule, meaning in RULES.items():
-        outcome = "FAIL" if rule in violations else "pass" if is_complete else "?"
+        outcome = "FAIL" if rule in violations else "-" if rule in untested else "pass" if is_complete else "?"
         print(f"{outcome:4}  {rule:8}  {meaning}")
         if rule in violations:
             print(f"      {printable(violations[rule])}")
     if not is_complete:
         print("?: the trial ended early, before the rule was fully tested")
+    if untested:
+        print("-: not tested without --read")
+    print(_UNSEEN)

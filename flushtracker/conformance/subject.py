@@ -1,4 +1,4 @@
-"""``Subject``: the writer under test, as the user's two commands: one runs it, the other prints what it has stored."""
+"""``Subject``: the writer under test, as the user's commands: one runs it, others print what it has stored."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from typing import Final
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.process.guarded_process import GuardedProcess
 
-_DUMP_TIMEOUT_S: Final = 300
+_LINES_TIMEOUT_S: Final = 300
 
 
 class Subject:
@@ -19,9 +19,12 @@ class Subject:
     The environment has both, as ``FLUSHTRACKER_CONFIG`` and ``FLUSHTRACKER_DATA``, and the variables of ``env``.
     """
 
-    def __init__(self, writer: str, dump: str, *, config: Path, data: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, writer: str, dump: str, read: str | None, *, config: Path, data: Path, env: Mapping[str, str]
+    ) -> None:
         self._env = {**os.environ, **env, "FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data)}
         self._writer, self._dump = (_arguments(command, config, data) for command in (writer, dump))
+        self._read = None if read is None else _arguments(read, config, data)
         self._log = data.with_name("writer.log")
         self._process: GuardedProcess | None = None
 
@@ -46,26 +49,38 @@ class Subject:
             self._process.kill()
             self._process = None
 
+    def run_for(self, seconds: float) -> None:
+        """Let it run for a time, and stop it where it is, until the next call or the kill."""
+        if self._process is not None:
+            self._process.run_for(seconds)
+
     def dump(self) -> list[str]:
         """The lines that the dump command prints.
 
         Raises:
             ConfigError: it fails, or takes longer than five minutes.
         """
+        return self._lines(self._dump)
+
+    def read(self) -> list[str] | None:
+        """The lines that the read command prints, ``None`` if there is no such command; raises as :meth:`dump`."""
+        return None if self._read is None else self._lines(self._read)
+
+    def _lines(self, command: list[str]) -> list[str]:
         try:
             done = subprocess.run(  # noqa: S603  the user's own command
-                self._dump,
+                command,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_DUMP_TIMEOUT_S,
+                timeout=_LINES_TIMEOUT_S,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise _unusable(self._dump, error) from error
+            raise _unusable(command, error) from error
         if done.returncode != 0:
             last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-            raise _unusable(self._dump, f"it exits with {done.returncode}: {last}")
+            raise _unusable(command, f"it exits with {done.returncode}: {last}")
         return [line for line in done.stdout.decode(errors="replace").split("\n") if line.strip()]
 
 

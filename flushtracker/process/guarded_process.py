@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -77,6 +78,13 @@ class GuardedProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._guard.dismiss()
+
+    def run_for(self, seconds: float) -> None:
+        """Let its process group run for a time, and stop it where it is (SIGSTOP) until the next call."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGCONT)
+            time.sleep(seconds)
+            os.killpg(self._process.pid, signal.SIGSTOP)
 
     def _last_line(self) -> str:
         with self._log.open("rb") as log:

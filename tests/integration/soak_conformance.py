@@ -25,11 +25,12 @@ def main() -> int:
     command = [
         *(sys.executable, "-m", "flushtracker", "conformance", "--data", str(arguments.data), "--timeout", "120"),
         *("--writer", f"{shlex.join([*_WRITER, 'write'])} {{config}} {{data}}"),
-        *("--dump", f"{shlex.join([*_WRITER, 'dump'])} {{data}}", "--kills", str(arguments.kills)),
+        *("--dump", f"{shlex.join([*_WRITER, 'dump'])} {{data}}", "--kills", str(arguments.kills), "--seeds", "1"),
+        *("--read", f"{shlex.join([*_WRITER, 'read'])} {{data}}"),
     ]
     code = subprocess.run(command, check=False).returncode
     if code == 0:
-        (log,) = arguments.data.glob("*/storage/log")
+        (log,) = arguments.data.glob("*/seed-1/storage/log")
         if all(file.run is None for file in LogFiles(DeltaTable(str(log)), {}).current()):
             print("the rules hold, but the log was never merged")  # noqa: T201
             return 1

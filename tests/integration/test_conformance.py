@@ -1,20 +1,19 @@
-"""``flushtracker conformance`` on the example writer, which passes, and on versions of it that break one rule each."""
+"""``flushtracker conformance`` on the example writer, which passes, and on faulty ones."""
 
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from flushtracker.conformance.judge import RULES
 from tests.support.brokers import Broker
+from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, SLOW, WRITER, FaultyWriter
 from tests.support.kafka_streams import config_file, streams_config, unreachable
 
 ROOT: Final = Path(__file__).parents[2]
-WRITER: Final = ROOT / "examples" / "sqlite_writer.py"
-DUMP: Final = f"{sys.executable} {ROOT}/examples/dump_sqlite.py {{data}}/shapes.db"
 
 
 @pytest.fixture
@@ -23,8 +22,11 @@ def kafka(broker: Broker, tmp_path: Path) -> Path:
     return config_file(streams_config(broker.bootstrap_servers, str), tmp_path / "kafka.yaml")
 
 
-def conformance(writer: Path, data: Path, *options: str, dump: str = DUMP) -> subprocess.CompletedProcess[str]:
+def conformance(
+    writer: Path, data: Path, *options: str, dump: str = DUMP, read: str | None = READ
+) -> subprocess.CompletedProcess[str]:
     commands = ["--writer", f"{sys.executable} {writer} {{config}} {{data}}/shapes.db", "--dump", dump]
+    commands += [] if read is None else ["--read", read]
     return subprocess.run(
         [sys.executable, "-m", "flushtracker", "conformance", *commands, "--data", str(data), *options],
         capture_output=True,
@@ -40,57 +42,42 @@ def failed_rules(output: str) -> list[str]:
 
 def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     """On a broker that the command starts, as a newcomer would; the report has a line for each rule."""
-    done = conformance(WRITER, tmp_path, "--kills", "10", "--timeout", "30")
+    done = conformance(WRITER, tmp_path, "--kills", "9", "--seeds", "2", "--timeout", "30")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.match(r"14 kills, [\d,]+ events, \d+ s, seed 1\n", done.stdout)
+    assert re.match(r"15 kills, [\d,]+ events, \d+ s, last seed 2\n", done.stdout)
     rules = re.findall(r"^pass  (\w+)", done.stdout, re.MULTILINE)
-    assert rules == ["runs", "format", "durable", "once", "live", "again", "gap", "others", "heals", "removal"]
+    assert rules == [*RULES]
     assert "FAIL" not in done.stdout
+    assert "\nNot tested: power failures" in done.stdout
 
 
-LINES: Final = {
-    "commit": "        db.commit()  # First durable,\n",
-    "notify": "        notifier.flush()  # then said.\n",
-    "start": "    notifier.start(cursors)\n",
-    "gap": '    if shape in removed or position == "gap":\n',
-}
-CONSEQUENCES: Final = {"again": {"live", "others", "heals", "removal"}}
-"""Rules that may fail with another: what a kill left unsaid a silent start never says."""
-HOSTILE: Final[Sequence[tuple[str, dict[str, str], str]]] = [
-    ("it notifies before the commit", {"commit": LINES["notify"], "notify": LINES["commit"]}, "durable"),
-    (
-        "a kill loses its buffer's tail",
-        {"commit": f"        if int(__import__('time').time()) % 2:\n    {LINES['commit']}"},
-        "durable",
-    ),
-    (
-        "it takes a gap for nothing",
-        {"gap": '    position = "next" if position == "gap" else position\n    if shape in removed:\n'},
-        "gap",
-    ),
-    ("it starts in silence", {"start": ""}, "again"),
-    ("it ends at a gap", {"gap": '    if position == "gap":\n        sys.exit(3)\n    if shape in removed:\n'}, "runs"),
-]
+@pytest.mark.parametrize("faulty", [*PLAIN, AIMED[0]], ids=lambda faulty: faulty.story)
+def test_a_writer_that_breaks_a_rule_fails_by_that_rule(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
+    """And by no other, but for consequences."""
+    _assert_found(faulty, tmp_path, "--kafka", str(kafka), "--kills", str(faulty.kills), "--seeds", "1")
 
 
-@pytest.mark.parametrize(("story", "changes", "rule"), HOSTILE, ids=[story for story, _, _ in HOSTILE])
-def test_a_writer_that_breaks_a_rule_fails_by_that_rule(
-    story: str, changes: dict[str, str], rule: str, kafka: Path, tmp_path: Path
-) -> None:
-    """Each is the example with one line changed."""
-    assert story
-    text = WRITER.read_text()
-    for name, line in LINES.items():
-        assert text.count(line) == 1
-        text = text.replace(line, f"<{name}>")
-    for name, line in LINES.items():
-        text = text.replace(f"<{name}>", changes.get(name, line))
-    writer = tmp_path / "writer.py"
-    writer.write_text(text)
-    kills = "8" if rule == "durable" else "1"
-    done = conformance(writer, tmp_path, "--kafka", str(kafka), "--kills", kills, "--timeout", "8")
-    failed = [name for name in failed_rules(done.stdout) if name not in CONSEQUENCES.get(rule, ())]
-    assert (done.returncode, failed) == (1, [rule]), done.stdout + done.stderr
+@pytest.mark.soak
+@pytest.mark.parametrize("faulty", [*AIMED, *SLOW], ids=lambda faulty: faulty.story)
+def test_a_subtle_fault_is_found_by_the_default_kills(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
+    """Those that need a kill at a certain moment, or several timeouts."""
+    _assert_found(faulty, tmp_path, "--kafka", str(kafka))
+
+
+def _assert_found(faulty: FaultyWriter, folder: Path, *options: str) -> None:
+    faulty.write(folder / "writer.py")
+    done = conformance(folder / "writer.py", folder, "--timeout", "8", *options, read=faulty.read)
+    failed = {*failed_rules(done.stdout)}
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {faulty.rule} <= failed <= {faulty.rule, *faulty.also}, done.stdout + done.stderr
+
+
+def test_without_a_read_command_what_readers_see_is_not_tested(kafka: Path, tmp_path: Path) -> None:
+    """The report says so."""
+    done = conformance(WRITER, tmp_path, "--kafka", str(kafka), "--kills", "1", read=None)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\n-     whole " in done.stdout
+    assert "\n-: not tested without --read\n" in done.stdout
 
 
 def test_a_dump_that_fails_and_a_broker_that_is_away_are_errors_of_their_own(

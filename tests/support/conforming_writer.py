@@ -1,23 +1,28 @@
 """The writers' job as ``flushtracker conformance`` runs it, and what its log holds.
 
-``python -m tests.support.conforming_writer write CONFIG DATA`` and ``… dump DATA``. CONFIG is Kafka's, as the trial
-writes it; the job's own configuration is made from it.
+``python -m tests.support.conforming_writer write CONFIG DATA``, ``… dump DATA`` and ``… read DATA``. CONFIG is Kafka's,
+as the trial writes it; the job's own configuration is made from it.
 """
 
 import json
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Final
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from flushtracker.cli import main
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.jobs.write import background
 from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.merge_plan import MergeSettings
+
+_COLUMNS: Final = ["source", "shape_id", "tx_offset", "op_offset", "operation", "key", "value"]
 
 
 def write(config: Path, data: Path) -> int:
@@ -49,16 +54,29 @@ def write(config: Path, data: Path) -> int:
 def dump(data: Path) -> int:
     """Print each item of the log as a line of JSON."""
     if DeltaTable.is_deltatable(str(data / "log")):
-        order = ["source", "shape_id", "tx_offset", "op_offset", "operation", "key", "value"]
-        rows = table_rows(DeltaTable(str(data / "log")), order).sort_by([(name, "ascending") for name in order[:4]])
-        for row in rows.to_pylist():
-            if row["operation"] != COMMIT:
-                offset = {name: row.pop(name) for name in ("tx_offset", "op_offset")}
-                value = None if row["value"] is None else json.loads(row["value"])
-                sys.stdout.write(json.dumps(row | {"offset": offset, "value": value}) + "\n")
+        _print_items(table_rows(DeltaTable(str(data / "log")), _COLUMNS))
     return 0
+
+
+def read(data: Path) -> int:
+    """Print each item that a reader of the log sees."""
+    if DeltaTable.is_deltatable(str(data / "log")):
+        reader = ShapeLogReader(str(data / "log"), str(data / "log_shapes"))
+        shapes = table_rows(DeltaTable(str(data / "log")), ["source", "shape_id"]).group_by(["source", "shape_id"])
+        for row in shapes.aggregate([]).to_pylist():
+            found = reader.read_log(row["shape_id"], source=row["source"], changes_only=True, even_if_ended=True)
+            _print_items(found.rows.select(_COLUMNS))
+    return 0
+
+
+def _print_items(rows: pa.Table) -> None:
+    for row in rows.sort_by([(name, "ascending") for name in _COLUMNS[:4]]).to_pylist():
+        if row["operation"] != COMMIT:
+            offset = {name: row.pop(name) for name in ("tx_offset", "op_offset")}
+            value = None if row["value"] is None else json.loads(row["value"])
+            sys.stdout.write(json.dumps(row | {"offset": offset, "value": value}) + "\n")
 
 
 if __name__ == "__main__":
     paths = [Path(argument) for argument in sys.argv[2:]]
-    sys.exit(write(*paths) if sys.argv[1] == "write" else dump(*paths))
+    sys.exit(write(*paths) if sys.argv[1] == "write" else {"dump": dump, "read": read}[sys.argv[1]](*paths))

@@ -129,6 +129,61 @@ def test_nothing_may_be_notified_past_a_gap_until_it_is_healed() -> None:
     assert judge.violations == {"gap": "shape 'users' of s is notified at 0/1F4+0, past the gap after 0/12C+inf"}
 
 
+def seen(judge: Judge, *offsets: LogOffset) -> str | None:
+    judge.seen(dump(*offsets), "while it runs")
+    return judge.violations.get("whole")
+
+
+@pytest.mark.parametrize(
+    ("notified", "offsets", "fact"),
+    [
+        (None, [], None),
+        (None, TWO[:2], None),
+        (None, TWO, None),
+        (LogOffset.last_of(100), TWO[:2], None),
+        # All that it was sent is durable, but the commit need not be.
+        (LogOffset(100, 2), [], None),
+        (None, TWO[:1], "shows 1 of the 2 items of the transaction at 0/64"),
+        (None, TWO[:3], "shows 1 of the 2 items of the transaction at 0/C8"),
+        (None, TWO[2:], "shows a transaction after the one at 0/64, but not that one"),
+        (LogOffset.last_of(200), TWO[:2], "is notified at 0/C8+inf, but does not show the transaction at 0/C8"),
+    ],
+)
+def test_readers_see_whole_transactions(notified: LogOffset | None, offsets: list[LogOffset], fact: str | None) -> None:
+    """In order, and each one whose end is notified."""
+    judge = sent(100, 200)
+    if notified is not None:
+        notify(judge, notified)
+    found = seen(judge, *offsets)
+    assert found == (None if fact is None else f"while it runs, shape 'users' of s {fact}")
+
+
+def test_readers_do_not_see_a_transaction_without_its_commit() -> None:
+    """Even if all items that were sent are stored: more may follow."""
+    judge = sent(100)
+    judge.sent(replace(transaction(200), commit=None))
+    assert seen(judge, *TWO[:2]) is None
+    assert "shows a transaction at 0/C8 whose commit it was not sent" in str(seen(judge, *TWO))
+
+
+def test_readers_see_what_was_sent() -> None:
+    """Not something else at the same offset."""
+    judge = sent(100)
+    judge.seen(dump(*TWO[:2], key="other"), "while it runs")
+    assert "is not as any that was sent" in judge.violations["whole"]
+
+
+def test_a_gap_and_a_removal_excuse_readers_from_what_follows() -> None:
+    """What comes after the gap is not stored; of a removed shape nothing has to be."""
+    judge = sent(100)
+    judge.lost(SHAPE)
+    judge.sent(transaction(200))
+    notify(judge, LogOffset.last_of(200))
+    assert seen(judge, *TWO[:2]) is None
+    judge.removed.add(SHAPE)
+    assert seen(judge) is None
+
+
 def test_each_shape_is_said_again_after_a_start() -> None:
     """At its greatest offset or past it; a removed shape need not be."""
     judge = sent(100, 200)
@@ -224,7 +279,9 @@ def test_simulated_sources_have_what_breaks_writers() -> None:
 
 
 def subject(tmp_path: Path, writer: str, dump_command: str) -> Subject:
-    return Subject(writer, dump_command, config=tmp_path / "a b.yaml", data=tmp_path / "data", env={"SECRET": "x"})
+    return Subject(
+        writer, dump_command, None, config=tmp_path / "a b.yaml", data=tmp_path / "data", env={"SECRET": "x"}
+    )
 
 
 def test_commands_get_the_paths_as_words_and_in_the_environment(tmp_path: Path) -> None:

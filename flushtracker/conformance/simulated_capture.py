@@ -1,0 +1,136 @@
+"""``SimulatedCapture``: publishes the changes of simulated sources as capture does, and tells the judge."""
+
+from random import Random
+from typing import Final
+
+from flushtracker.conformance.judge import Judge, Shape
+from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import Event, record_of
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+
+_SOURCES: Final = ("7301/1/conformance", "7302/1/conformance")
+_SHAPES: Final = ("users", 'naïve "q"', "orders")
+_RECENT_EVENTS: Final = 50
+
+
+class SimulatedCapture:
+    """Two sources of three shapes each; close it when done."""
+
+    def __init__(self, config: KafkaConfig, judge: Judge, rng: Random) -> None:
+        self._topics = config.topics.by_role()
+        self._judge = judge
+        self._rng = rng
+        self._publisher = KafkaPublisher(config)
+        self._sources = [SimulatedSource(name, _SHAPES, rng) for name in _SOURCES]
+        self._connections = [SimulatedConnection(source, 0, rng) for source in self._sources]
+        self._confirmed = [0] * len(_SOURCES)
+        self._recent: list[ShapeChangesEvent] = []
+
+    def register(self, timeout_s: float) -> None:
+        """Publish the registry entries of the sources and their shapes."""
+        for source in self._sources:
+            before = LogOffset.just_before(source.first_lsn)
+            self._publish(SourceEntry(source.name, before, publication="conformance"))
+            for shape_id in source.shape_ids:
+                self._publish(_entry((source.name, shape_id), before))
+        self._publisher.flush(timeout_s)
+
+    def send_something(self) -> None:
+        """Send the next fragment of a source; sometimes send a duplicate, or reconnect, which resends."""
+        chance = self._rng.random()
+        if chance < 0.05:
+            self.reconnect(self._any_source())
+        elif chance < 0.15 and self._recent:
+            self._send(self._rng.choice(self._recent))
+        else:
+            self.send_fragment()
+
+    def send_fragment(self, number: int | None = None) -> None:
+        """Send the next fragment of the source with this number, or of any."""
+        for event in self._connections[self._any_source() if number is None else number].next_events():
+            self._send(event)
+
+    def reconnect(self, number: int) -> None:
+        """Reconnect at the confirmed LSN, the first transaction that is not completely notified, or a little before."""
+        source, judge = self._sources[number], self._judge
+        confirmed = self._confirmed[number]
+        while confirmed < source.committed and judge.has_notified(source.last_items(confirmed)):
+            confirmed += 1
+        self._confirmed[number] = confirmed
+        first = self._rng.randint(max(0, confirmed - 3), confirmed)
+        self._connections[number] = SimulatedConnection(source, first, self._rng)
+
+    def reconnect_all(self) -> None:
+        """Reconnect for each source."""
+        for number in range(len(self._sources)):
+            self.reconnect(number)
+
+    def lose_an_event(self) -> Shape:
+        """Send the first source's changes until one event of a shape is lost; returns the shape."""
+        while True:
+            lost = None
+            for event in self._connections[0].next_events():
+                if lost is None and event.items and not event.start:
+                    lost = event.source, event.shape_id
+                    self._judge.lost(lost)
+                else:
+                    self._send(event)
+            if lost is not None:
+                return lost
+
+    def heal(self, shape: Shape) -> None:
+        """Reconnect, which sends the lost event of the shape again."""
+        self._judge.healed(shape)
+        self.reconnect(0)
+
+    def remove_a_shape(self) -> None:
+        """Remove a shape of the second source while the writer may not have read some of its changes yet."""
+        source, shape_id = self._sources[1], _SHAPES[-1]
+        before, end = LogOffset.just_before(source.first_lsn), LogOffset(source.next_lsn, 0)
+        self._judge.removed.add((source.name, shape_id))
+        removed = _entry((source.name, shape_id), before, removed_at=end)
+        self._publish(removed)
+        for _ in range(10):
+            self.send_fragment(1)
+        source.shape_ids.remove(shape_id)
+        self._publish(removed.condensed())
+        for _ in range(10):
+            self.send_something()
+
+    def complete(self, timeout_s: float) -> None:
+        """Send all transactions completely; returns once the brokers have them."""
+        for connection in self._connections:
+            while not connection.is_at_end:
+                for event in connection.next_events():
+                    self._send(event)
+        self._publisher.flush(timeout_s)
+
+    def poll(self) -> None:
+        """Let the client work; raises what it has failed with."""
+        self._publisher.poll()
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self._publisher.close()
+
+    def _any_source(self) -> int:
+        return self._rng.randrange(len(self._sources))
+
+    def _send(self, event: ShapeChangesEvent) -> None:
+        self._judge.sent(event)
+        self._publish(event)
+        self._recent = [*self._recent[-_RECENT_EVENTS:], event]
+
+    def _publish(self, event: Event) -> None:
+        record = record_of(event)
+        self._publisher.publish(self._topics[record.stream], record.key, record.value)
+
+
+def _entry(shape: Shape, starts_after: LogOffset, removed_at: LogOffset | None = None) -> ShapeEntry:
+    source, shape_id = shape
+    return ShapeEntry(source, ShapeDefinition(shape_id, ("public", "t")), 16_400, starts_after, removed_at)
