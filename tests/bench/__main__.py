@@ -20,6 +20,7 @@ from tests.bench import (
     memory,
     partitions,
     pending,
+    polls,
     removed,
     routing,
     shape_changes,
@@ -37,6 +38,7 @@ Bench = Callable[..., Iterable[Table]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "beam": beam.tables,
     "fan_out": fan_out.tables,
+    "polls": polls.tables,
     "removed": removed.tables,
     "routing": routing.tables,
     "shape_log": shape_log.tables,

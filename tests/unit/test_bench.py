@@ -22,6 +22,7 @@ def test_every_bench_runs_and_prints_its_tables() -> None:
     assert "10 pending, c" in done.stdout
     assert "An append, ms" in done.stdout
     assert "shape log of 100 shapes, 2 appends a day" in done.stdout
+    assert "A poll of the shape log after another append" in done.stdout
     assert "insert that matches one of 1,000 shapes" in done.stdout
 
 
@@ -29,4 +30,4 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     """The name comes from the command line, so it may be wrong."""
     done = bench("rooting")
     assert done.returncode == 2
-    assert "unknown benchmark rooting; choose from beam, fan_out, removed, routing, shape_log, " in done.stderr
+    assert "unknown benchmark rooting; choose from beam, fan_out, polls, removed, routing, shape_log, " in done.stderr

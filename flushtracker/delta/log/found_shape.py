@@ -88,6 +88,10 @@ class FoundShape:
             return self.counted(0 if changes_only else None)
         return self.counted(after.tx_offset)
 
+    def has_more(self, after: Position) -> bool:
+        """Whether the log has a whole transaction after the position."""
+        return self.last_commit is not None and self.last_commit > after.tx_offset
+
     def missed(self, after: Position) -> str | None:
         """The condition for rows after ``after`` that are left out, though a follower there has yet to read them."""
         if self.snapshot is None or after.attempt == self.attempt or after.tx_offset >= self.snapshot.lsn:

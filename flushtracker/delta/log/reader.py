@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.column_types import typed_column
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
+from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
 from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
 from flushtracker.delta.registry_table import Registry, RegistryTable
 from flushtracker.delta.storage import literal, query_rows
@@ -24,7 +25,6 @@ from flushtracker.errors import ConfigError, PositionError
 from flushtracker.shape_log.fold import Item, fold
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position
-from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class ShapeLogReader:
         """Open the tables; raises ``SinkError``."""
         self._uri = log
         self._table = open_shape_log(log, storage_options)
+        self._ends = ShapeEnds(self._table, storage_options)
         default = log.rstrip("/") + "_shapes"
         if shapes is None and RegistryTable.exists(default, storage_options):
             shapes = default
@@ -148,8 +149,11 @@ class ShapeLogReader:
     ) -> ShapeRead:
         """See :func:`read_shape_log`."""
         shape = self.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
-        followed = shape.followed(after, changes_only=changes_only)
-        rows = self._rows(SCHEMA.names, f"{shape.condition} AND {followed}")
+        if after is not None and not shape.has_more(after):
+            rows = SCHEMA.empty_table()
+        else:
+            followed = shape.followed(after, changes_only=changes_only)
+            rows = self._rows(SCHEMA.names, f"{shape.condition} AND {followed}")
         return ShapeRead(shape.source, shape_id, rows, shape.bound, shape.position(after))
 
     def read_rows(
@@ -195,9 +199,10 @@ class ShapeLogReader:
             return shape
         if source not in {None, after.source}:
             raise ConfigError(f"source is {source}, but position {after} is of source {after.source}; leave out source")
-        shape = self._find(shape_id, after.source, even_if_ended=even_if_ended)
+        shape = self._find(shape_id, after.source, after.tx_offset, even_if_ended=even_if_ended)
         shape.require_followed(after)
-        self._require_complete(shape, after)
+        if shape.has_more(after):
+            self._require_complete(shape, after)
         return shape
 
     def _require_complete(self, shape: FoundShape, after: Position) -> None:
@@ -227,12 +232,19 @@ class ShapeLogReader:
             shape.require_types()
         return shape
 
-    def _find(self, shape_id: str, source: str | None, *, even_if_ended: bool) -> FoundShape:
+    def _find(
+        self, shape_id: str, source: str | None, read_tx: int | None = None, *, even_if_ended: bool
+    ) -> FoundShape:
         self._refresh()
         registry = Registry({}) if self._registry is None else self._registry.entries()
         self._version_read = self._table.version()
-        ends = self._ends(shape_id, source)
-        known = {each for each in registry.sources_of(shape_id) | ends.keys() if source in {None, each}}
+        try:
+            ends = self._ends.of(shape_id, source, read_tx)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._uri, error) from error
+        known = ends.keys() | (registry.sources_of(shape_id) if source is None else set[str]())
+        if source is not None and registry.shape(source, shape_id) is not None:
+            known.add(source)
         if not known:
             of = "" if source is None else f" of source {source}"
             raise ConfigError(
@@ -245,30 +257,7 @@ class ShapeLogReader:
         if entry is not None and entry.removed_at is not None:
             require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
         table = None if entry is None else registry.table_of(entry)
-        last_commit, attempt = ends.get(source, (None, None))
-        shape = FoundShape(self._version_read, source, shape_id, last_commit, None, entry, table)
-        return shape if attempt is None else replace(shape, snapshot=self._snapshot(shape, attempt))
-
-    def _ends(self, shape_id: str, source: str | None) -> dict[str, tuple[int | None, int | None]]:
-        """Of each source that has rows of the shape, the last whole transaction, and the snapshot's attempt."""
-        condition = f"shape_id = {literal(shape_id)}"
-        if source is not None:
-            condition += f" AND source = {literal(source)}"
-        query = (
-            f"SELECT source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
-            f"MAX(CASE WHEN operation = {literal(SNAPSHOT)} THEN chunk END) AS attempt "
-            f"FROM rows WHERE {condition} GROUP BY source"
-        )
-        try:
-            found = query_rows(self._table, query).to_pylist()
-        except (DeltaError, OSError) as error:
-            raise unreadable(self._uri, error) from error
-        return {row["source"]: (row["last"], row["attempt"]) for row in found}
-
-    def _snapshot(self, shape: FoundShape, attempt: int) -> ShapeSnapshot:
-        place = f"tx_offset = 0 AND op_offset = {OP_INFINITY:d} AND chunk = {attempt:d}"
-        (text,) = self._rows(["value"], f"{shape.condition} AND {place}")["value"].to_pylist()
-        return ShapeSnapshot.parse(attempt, text)
+        return FoundShape(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table)
 
     def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
         """The last transaction all of whose items are at or before ``at``."""

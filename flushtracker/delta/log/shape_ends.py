@@ -1,0 +1,154 @@
+"""``ShapeEnds``: where the logs of shapes end, for a reader that polls them; a poll costs what is new.
+
+A shape is looked up once, by a query. Where a follower has read up to a transaction, only the rows from there on, and
+the end of the shape's snapshot, can tell; the statistics of files and row groups leave out the rest. From then on each
+version of the table says in its own log which files it has added, and these are read once for all shapes that are
+known. Files that a merge adds have no new rows. Where a version does not just append transactions (a snapshot, a fold,
+a deletion), or cannot be read so, this forgets what it may have changed, and those shapes are looked up again.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from flushtracker.delta.storage import literal, query_rows
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
+from flushtracker.wal.log_offset import OP_INFINITY
+
+_MOST_VERSIONS: Final = 100
+_MOST_BYTES: Final = 32 << 20
+"""Of a file that is read for the shapes that are known, beyond which looking each up costs less memory."""
+
+_SNAPSHOT_END: Final = f"tx_offset = 0 AND op_offset = {OP_INFINITY:d}"
+
+_Asked = tuple[str, str | None]
+"""A shape, of one source or of all."""
+
+
+class ShapeEnd(NamedTuple):
+    """The shape's last whole transaction in the table, and its last snapshot."""
+
+    last_commit: int | None = None
+    snapshot: ShapeSnapshot | None = None
+
+    def reached(self, commit: int | None) -> "ShapeEnd":
+        """With another transaction, if that is later."""
+        return self if commit is None else self._replace(last_commit=max(commit, self.last_commit or 0))
+
+
+class ShapeEnds:
+    """The ends of logs in an open table. Raises ``DeltaError``, ``OSError``, or ``DecodeError`` for a snapshot."""
+
+    def __init__(self, table: DeltaTable, storage_options: Mapping[str, str] | None = None) -> None:
+        self._table = table
+        self._storage = DeltaStorageHandler(table.table_uri, dict(storage_options or {}))
+        self._version = table.version()
+        self._known: dict[_Asked, dict[str, ShapeEnd]] = {}
+        self._snapshots: dict[ShapeKey, ShapeSnapshot] = {}
+
+    def of(self, shape_id: str, source: str | None, read_tx: int | None = None) -> dict[str, ShapeEnd]:
+        """By source, in the table's open version; only sources that have rows of the shape.
+
+        ``read_tx``: the log of the ``source`` has been read up to this transaction, so it has its ``commit`` row.
+        """
+        version, of_all = self._table.version(), (shape_id, None)
+        if version != self._version:
+            self._follow(version)
+        asked: _Asked = of_all if of_all in self._known else (shape_id, source)
+        if asked not in self._known:
+            self._known[asked] = self._look(shape_id, source, read_tx)
+        return {name: end for name, end in self._known[asked].items() if source in {None, name}}
+
+    def _look(self, shape_id: str, source: str | None, read_tx: int | None) -> dict[str, ShapeEnd]:
+        condition = f"shape_id = {literal(shape_id)}"
+        if source is not None:
+            condition += f" AND source = {literal(source)}"
+        if read_tx is None:
+            return self._found(shape_id, condition)
+        found = self._found(shape_id, f"{condition} AND (tx_offset >= {max(read_tx, 1):d} OR {_SNAPSHOT_END})")
+        has_read = found and (read_tx == 0 or all(end.last_commit is not None for end in found.values()))
+        return found if has_read else self._found(shape_id, condition)
+
+    def _found(self, shape_id: str, condition: str) -> dict[str, ShapeEnd]:
+        rows = query_rows(
+            self._table,
+            f"SELECT source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
+            f"MAX(CASE WHEN operation = {literal(SNAPSHOT)} THEN chunk END) AS attempt "
+            f"FROM rows WHERE {condition} GROUP BY source",
+        ).to_pylist()
+        return {
+            row["source"]: ShapeEnd(row["last"], self._snapshot((row["source"], shape_id), row["attempt"]))
+            for row in rows
+        }
+
+    def _snapshot(self, key: ShapeKey, attempt: int | None) -> ShapeSnapshot | None:
+        if attempt is None:
+            return None
+        known = self._snapshots.get(key)
+        if known is not None and known.attempt == attempt:
+            return known
+        source, shape_id = map(literal, key)
+        condition = f"source = {source} AND shape_id = {shape_id} AND {_SNAPSHOT_END} AND chunk = {attempt:d}"
+        (text,) = query_rows(self._table, f"SELECT value FROM rows WHERE {condition}")["value"].to_pylist()  # noqa: S608
+        found = self._snapshots[key] = ShapeSnapshot.parse(attempt, text)
+        return found
+
+    def _follow(self, version: int) -> None:
+        """Take what the versions up to ``version`` have added; forget what they do not tell."""
+        added = range(self._version + 1, version + 1)
+        self._version = version
+        if not 0 < len(added) <= _MOST_VERSIONS:
+            self._known.clear()
+        try:
+            for number in added if self._known else ():
+                self._take(number)
+        except (DeltaError, OSError, pa.ArrowException, ValueError, LookupError):
+            # The version's files may have been deleted since, and only a query tells what the table has.
+            self._known.clear()
+
+    def _take(self, version: int) -> None:
+        text = bytes(self._storage.open_input_file(f"_delta_log/{version:020}.json").read())
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+        if any(action["remove"]["dataChange"] for action in actions if "remove" in action):
+            self._known.clear()
+        for added in [action["add"] for action in actions if "add" in action]:
+            if added["dataChange"]:
+                self._take_file(added)
+
+    def _take_file(self, added: Mapping[str, Any]) -> None:
+        stats = json.loads(added.get("stats") or "{}")
+        least, greatest = stats.get("minValues", {}), stats.get("maxValues", {})
+        first, last = least.get("shape_id", ""), greatest.get("shape_id")
+        asked = [each for each in self._known if first <= each[0] and (last is None or each[0] <= last)]
+        if least.get("tx_offset", 0) <= 0 or added["size"] > _MOST_BYTES:
+            for each in asked:
+                del self._known[each]
+        elif asked:
+            commits = self._last_commits(unquote(added["path"]))
+            for shape_id, only_source in asked:
+                ends = self._known[shape_id, only_source]
+                for source, tx in commits.get(shape_id, {}).items():
+                    if only_source in {None, source}:
+                        ends[source] = ends.get(source, ShapeEnd()).reached(tx)
+
+    def _last_commits(self, path: str) -> dict[str, dict[str, int | None]]:
+        """Of each shape and source in the file, the last transaction that ends there."""
+        content = BytesIO(self._storage.open_input_file(path).read())
+        rows = pq.read_table(content, columns=["shape_id", "source", "tx_offset", "operation"])
+        ends = pc.if_else(pc.equal(rows["operation"], COMMIT), rows["tx_offset"], None)
+        last = rows.set_column(2, "tx_offset", ends).group_by(["shape_id", "source"]).aggregate([("tx_offset", "max")])
+        found = defaultdict[str, dict[str, int | None]](dict)
+        for row in last.to_pylist():
+            found[row["shape_id"]][row["source"]] = row["tx_offset_max"]
+        return found
