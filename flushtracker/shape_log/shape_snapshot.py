@@ -19,8 +19,9 @@ such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`).
 """
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import dump_json, integer_field, integers_field
@@ -51,7 +52,7 @@ class ShapeSnapshot:
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
     (True, False, False)
     >>> snapshot.to_json()
-    '{"xmin":100,"xmax":105,"xip":[102],"lsn":900,"next":108}'
+    '{"xmin":100,"xmax":105,"xip":[102],"lsn":900,"next":108,"unseen":[[102,102],[105,107]]}'
     >>> ShapeSnapshot.parse(7, snapshot.to_json()) == snapshot
     True
     """
@@ -96,23 +97,29 @@ class ShapeSnapshot:
         ``xid`` has 32 bits, as in the stream. The transaction may be of any age: it was in progress, or began before
         the end of the WAL was read, or it was seen.
         """
-        return 0 < tx_offset <= self.lsn and xid not in self.unseen and not self.is_later(xid)
+        return 0 < tx_offset <= self.lsn and not any(first <= xid <= last for first, last in self.unseen)
 
     @property
-    def unseen(self) -> frozenset[int]:
-        """The 32-bit xids of the transactions that were in progress."""
-        return frozenset(xid % _XIDS for xid in self.visible.xip)
+    def unseen(self) -> tuple[tuple[int, int], ...]:
+        """The xids of transactions that the snapshot lacks although they commit at or below ``lsn``.
 
-    def is_later(self, xid: int) -> bool:
-        """Whether a transaction that has committed at or below ``lsn`` is not before the snapshot's xmax."""
-        return (xid - self.visible.xmax) % _XIDS < self.next_xid - self.visible.xmax
+        Inclusive ranges of 32-bit xids, as the rows of the log have them, ascending: what was in progress, and from
+        xmax to before ``next_xid``. Readers in other programs compare with these alone.
+
+        >>> ShapeSnapshot(7, MvccSnapshot(2**32 - 3, 2**32 - 1, (2**32 - 3,)), lsn=900, next_xid=2**32 + 4).unseen
+        ((0, 3), (4294967293, 4294967293), (4294967295, 4294967295))
+        """
+        spans = [(xid, xid + 1) for xid in self.visible.xip]
+        if self.next_xid > self.visible.xmax:
+            spans.append((self.visible.xmax, self.next_xid))
+        return tuple(sorted(part for span in _joined(spans) for part in _with_32_bits(*span)))
 
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
         visible = self.visible
         fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
         folded = {"folded": self.folded_xid} if self.is_fold else {}
-        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, **folded})
+        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, "unseen": self.unseen, **folded})
 
     @classmethod
     def parse(cls, attempt: int, text: str | None) -> "ShapeSnapshot":
@@ -126,6 +133,29 @@ class ShapeSnapshot:
         try:
             xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
             folded = integer_field(fields, "folded", 0) if "folded" in fields else None
-            return cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn, next_xid, folded)
+            found = cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn, next_xid, folded)
+            found._require_unseen(fields)
         except (DecodeError, ValueError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error
+        return found
+
+    def _require_unseen(self, fields: Mapping[str, Any]) -> None:
+        """Raise ``ValueError`` if ``unseen`` differs from what the xids say; earlier releases have not written it."""
+        expected = [list(each) for each in self.unseen]
+        if fields.get("unseen", expected) != expected:
+            raise ValueError(f"unseen is {fields['unseen']!r:.80}, expected {expected!r:.80} by xip, xmax and next")
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending spans, from the first to before the second, with those joined that touch."""
+    found = list[tuple[int, int]]()
+    for first, end in spans:
+        begin = found.pop()[0] if found and found[-1][1] == first else first
+        found.append((begin, end))
+    return found
+
+
+def _with_32_bits(first: int, end: int) -> list[tuple[int, int]]:
+    """The 32-bit xids from ``first`` to before ``end``, as inclusive ranges: two, if they begin again at 0 between."""
+    low, high = first % _XIDS, (end - 1) % _XIDS
+    return [(low, high)] if low <= high else [(low, _XIDS - 1), (0, high)]

@@ -93,7 +93,7 @@ def test_snapshot_has_the_rows_of_each_shape(rig: SnapshotRig, spark: SparkSessi
         "chunk": end["chunk"],
     }
     assert (end["tx_offset"], end["op_offset"], end["key"], end["xid"]) == (0, 2**63 - 1, None, 0)
-    assert json.loads(str(end["value"])).keys() == {"xmin", "xmax", "xip", "lsn", "next"}
+    assert json.loads(str(end["value"])).keys() == {"xmin", "xmax", "xip", "lsn", "next", "unseen"}
     assert end["commit_timestamp"] is not None
     read = read_shape(rig.log, "eu")
     assert (read.rows.num_rows, read.bound) == (3, LogOffset.last_before_real_offsets())

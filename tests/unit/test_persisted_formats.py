@@ -24,6 +24,7 @@ from flushtracker.jobs.write import log_ends
 from flushtracker.jobs.write.group_state import STATE_SCHEMA as WRITE_STATE_SCHEMA
 from flushtracker.kafka.records import record_of
 from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
@@ -40,6 +41,7 @@ from flushtracker.tracking.shape_group import ShapeGroup, check_group_version
 from flushtracker.tracking.source_tracker import ChainReport
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.shape_list import listed_at
 from tests.support.group_view import ShapeView, shapes_of
 
@@ -405,3 +407,15 @@ def test_ack_table_keeps_its_columns() -> None:
         "blocking_since",
         "acked_at",
     ]
+
+
+def test_snapshot_of_an_earlier_release_is_read() -> None:
+    """It has no ranges of xids, which are what its other fields say; and so a fold."""
+    earlier = '{"xmin":4294967294,"xmax":4294967299,"xip":[4294967294],"lsn":900,"next":4294967301}'
+    snapshot = ShapeSnapshot.parse(7, earlier)
+    assert snapshot == ShapeSnapshot(7, MvccSnapshot.parse("4294967294:4294967299:4294967294"), 900, 4294967301)
+    assert [snapshot.contains(10, xid) for xid in (2, 3, 4, 5, 4294967294, 4294967295)] == [1, 0, 0, 1, 0, 1]
+    assert snapshot.to_json() == earlier.replace("301}", '301,"unseen":[[3,4],[4294967294,4294967294]]}')
+    fold = '{"xmin":1,"xmax":1,"xip":[],"lsn":900,"next":1,"folded":7}'
+    assert ShapeSnapshot.parse(3, fold) == ShapeSnapshot.fold(3, 900, 7)
+    assert ShapeSnapshot.fold(3, 900, 7).to_json() == fold.replace('"folded"', '"unseen":[],"folded"')

@@ -1,5 +1,7 @@
 """A shape's snapshot: which transactions it contains, and the row that says so."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,8 @@ def test_the_row_says_the_same_when_it_is_read(xmin: int, running: list[int], ls
         ('{"xmin":1,"xmax":2,"xip":[],"lsn":3}', "next is missing"),
         ('{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":1}', "next is 1, expected 2, xmax, or a little more"),
         ('{"xmin":1,"xmax":2,"xip":[],"lsn":true,"next":2}', "lsn has type bool"),
+        ('{"xmin":1,"xmax":2,"xip":[1],"lsn":3,"next":2,"unseen":[]}', r"unseen is \[\], expected \[\[1, 1\]\]"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":2,"unseen":null}', r"unseen is None, expected \[\]"),
     ],
 )
 def test_malformed_row_is_an_error_with_its_place(text: str | None, problem: str) -> None:
@@ -59,3 +63,27 @@ def test_snapshot_contains_transactions_of_long_ago() -> None:
     ages = (1, 2**31 - 1, 2**31 + 1, 3 * 10**9, 2**32 - 4)
     assert [snapshot.contains(10, (now - age) % 2**32) for age in ages] == [True] * len(ages)
     assert [snapshot.contains(10, (now - age) % 2**32) for age in (5, 0, -2)] == [False] * 3
+
+
+@given(st.integers(1, 2**34), st.sets(st.integers(0, 30)), st.integers(0, 9), st.data())
+def test_unseen_ranges_are_what_the_64_bit_xids_say(
+    first: int, running: set[int], later: int, data: st.DataObject
+) -> None:
+    """A transaction at or below `lsn` is unseen if it was in progress, or began at xmax or later, before `next`."""
+    xmin = data.draw(st.sampled_from([first, 2**32 - 20, 2**33 - 40]))
+    xmax = xmin + 31
+    xip = {xmin + each for each in running}
+    snapshot = ShapeSnapshot(1, MvccSnapshot(xmin, xmax, tuple(sorted(xip))), 900, xmax + later)
+    ranges = json.loads(snapshot.to_json())["unseen"]
+    for xid in range(max(1, xmin - 5), xmax + later):
+        is_unseen = xid in xip or xid >= xmax
+        assert any(low <= xid % 2**32 <= high for low, high in ranges) == is_unseen
+        assert snapshot.contains(10, xid % 2**32) != is_unseen
+    ends = [each for low, high in ranges for each in (low, high)]
+    assert ends == sorted(ends)
+    assert all(0 <= each < 2**32 for each in ends)
+
+
+def test_fold_has_nothing_unseen() -> None:
+    """It contains every transaction up to its horizon."""
+    assert json.loads(ShapeSnapshot.fold(3, 900, 7).to_json())["unseen"] == []

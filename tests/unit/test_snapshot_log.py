@@ -205,8 +205,11 @@ class Play:
         part = rows[len(self.appended) :][: self.rng.randint(1, 12)]
         if part:
             dated = [row | {"commit_timestamp": _commit_time(row)} for row in part]
-            append(self.log, dated)
+            self.append(dated)
             self.appended += part
+
+    def append(self, rows: list[Row]) -> None:
+        append(self.log, rows)
 
     def take_or_append(self) -> None:
         if self.taken is not None:

@@ -14,7 +14,7 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 
-_XIDS: Final = 2**32
+_SHORT: Final = 100
 _BEFORE_CHANGES: Final = LogOffset.last_before_real_offsets()
 _BEGIN_AGAIN: Final = "read the shape again from its beginning"
 
@@ -184,9 +184,13 @@ def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -
 
 
 def _contained(snapshot: ShapeSnapshot) -> str:
-    """``ShapeSnapshot.contains`` as SQL."""
-    xmax, running = snapshot.visible.xmax, sorted(snapshot.unseen)
-    seen = f"(xid - {xmax % _XIDS:d} + {_XIDS}) % {_XIDS} >= {snapshot.next_xid - xmax:d}"
-    if running:
-        seen += f" AND xid NOT IN ({', '.join(map(str, running))})"
-    return f"(tx_offset > 0 AND tx_offset <= {snapshot.lsn:d} AND {seen})"
+    """``ShapeSnapshot.contains`` as SQL.
+
+    The xids of short ranges are in one list: there may be thousands, and as many conditions would be slow.
+    """
+    short = [(first, last) for first, last in snapshot.unseen if last - first < _SHORT]
+    xids = [xid for first, last in short for xid in range(first, last + 1)]
+    seen = [f"NOT xid BETWEEN {first:d} AND {last:d}" for first, last in snapshot.unseen if last - first >= _SHORT]
+    if xids:
+        seen.append(f"xid NOT IN ({', '.join(map(str, xids))})")
+    return f"({' AND '.join(['tx_offset > 0', f'tx_offset <= {snapshot.lsn:d}', *seen])})"

@@ -1,0 +1,33 @@
+"""Spark SQL reads shapes by the query of docs/shape_log.md, and has what ``read_shape`` has."""
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from flushtracker.delta.log.table import create_shape_log
+from tests.support.busy_log import BusyLog
+from tests.support.foreign_readers import folded_rows, spark_rows
+from tests.support.shape_log_rows import RandomLog, append
+
+
+def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Path) -> None:
+    """While the log is appended to, merged, folded and snapshotted again, past 2**32 transactions."""
+    read = spark_rows(spark)
+    with BusyLog(str(tmp_path / "log"), 1) as busy:
+        for _ in range(3):
+            version = busy.version
+            assert read(busy.log, version, "users", "n") == folded_rows(busy.log, version, "users", "n")
+
+
+def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) -> None:
+    """Truncates of partitions, changed keys, nulls and unknown columns."""
+    log, rows, read = str(tmp_path / "log"), RandomLog(3, ["users"], partitions=3), spark_rows(spark)
+    create_shape_log(log)
+    for _ in range(40):
+        append(log, rows.transaction())
+    version = DeltaTable(log).version()
+    for column in ("a", "c"):
+        found = folded_rows(log, version, "users", column)
+        assert found
+        assert read(log, version, "users", column) == found

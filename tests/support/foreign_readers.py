@@ -1,0 +1,77 @@
+"""The queries of docs/shape_log.md for other programs, as they are there, and what they are judged by."""
+
+import re
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.delta.storage import query_rows
+from tests.support.shape_log_rows import SOURCE
+
+_PAGE: Final = (Path(__file__).parents[2] / "docs" / "shape_log.md").read_text()
+_BLOCKS: Final = re.findall(r"```(?:sql|python)\n(.*?)```", _PAGE, re.DOTALL)
+
+Rows = list[tuple[str | None, ...]]
+ForeignReader = Callable[[str, int, str, str], Rows]
+"""Reads the columns ``id`` and another one of a shape in one version of the log at a path."""
+
+
+def documented(word: str) -> str:
+    """The one block of the page that contains ``word``."""
+    (block,) = [block for block in _BLOCKS if word in block]
+    return str(block)
+
+
+def _filled(query: str, log: str, version: int, shape_id: str, column: str) -> str:
+    """The query with a reader's own names for those of the page; raises ``AssertionError`` if it lacks one."""
+    # The path is last, since it may contain any of the others.
+    for before, after in [("41", str(version)), ("users", shape_id), ("city", column), ("data/log", log)]:
+        assert before in query
+        query = query.replace(before, after)
+    assert SOURCE in query
+    return query
+
+
+def duckdb_rows(log: str, version: int, shape_id: str, column: str, query: str | None = None) -> Rows:
+    """By DuckDB's own Delta extension, which a package on PyPI has with DuckDB's signature."""
+    spec = find_spec("duckdb_ext")
+    assert spec is not None
+    (extension,) = Path(next(iter(spec.submodule_search_locations or []))).glob("extensions/*/*/delta.duckdb_extension")
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD '{extension}'")
+        connection.execute(_filled(query or documented("TYPE delta"), log, version, shape_id, column))
+        return _ordered(connection.fetchall())
+
+
+def polars_rows(log: str, version: int, shape_id: str, column: str) -> Rows:
+    names: dict[str, Any] = {}
+    exec(_filled(documented("import polars"), log, version, shape_id, column), names)  # noqa: S102  the page's program
+    return _ordered(names[shape_id].rows())
+
+
+def spark_rows(spark: SparkSession) -> ForeignReader:
+    def read(log: str, version: int, shape_id: str, column: str) -> Rows:
+        query = _filled(documented("VERSION AS OF"), log, version, shape_id, column)
+        return _ordered([tuple(row) for row in spark.sql(query).collect()])
+
+    return read
+
+
+def folded_rows(log: str, version: int, shape_id: str, column: str) -> Rows:
+    """What :func:`read_shape` has of that version: of a table that has its rows, and nothing else."""
+    rows = query_rows(DeltaTable(log, version=version), "SELECT * FROM rows")
+    with tempfile.TemporaryDirectory() as copy:
+        write_deltalake(copy, rows)
+        found = read_shape(copy, shape_id).rows.to_pylist()
+    return _ordered([(row.get("id"), row.get(column)) for row in found])
+
+
+def _ordered(rows: list[Any]) -> Rows:
+    return sorted(rows, key=repr)
