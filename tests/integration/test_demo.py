@@ -119,7 +119,8 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     demo.wait_for("starting workload")
     first = parse_lsn(wait_until(captured, "capture's status", _DEADLINE_S)["slot"]["written_lsn"])
     wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
-    demo.wait_for("everything runs")
+    # The start says earlier how long it takes "until everything runs".
+    demo.wait_for("s] everything runs")
     said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
     assert [line.split()[1] for line in said[:7]] == [
         *("PostgreSQL", "Kafka", "the", "tracker,", "capture,", "writers,", "workload,"),
