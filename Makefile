@@ -42,6 +42,7 @@ soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated his
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
 	$(BIN)/python -m tests.integration.soak_schema --steps $(STEPS)
+	$(BIN)/python -m tests.integration.soak_log
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
 	$(BIN)/python -m pytest -m soak tests/integration
 	$(BIN)/python -m tests.integration.soak_capture
