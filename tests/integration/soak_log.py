@@ -15,14 +15,13 @@ greatest of the ten days before.
 """
 
 import argparse
-import json
 import random
 import resource
 import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -37,13 +36,13 @@ from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import FlushtrackerError, PositionError
+from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.shape_log.fold import END_ROWS
-from flushtracker.shape_log.position import Position
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.log_follower import Follower
 from tests.support.shape_log_rows import SOURCE, RandomLog, arrow
+from tests.support.snapshot_world import Table
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _DAY: Final = 24 * 60
@@ -59,8 +58,6 @@ _KEPT: Final = {
 _WARM_DAYS: Final = 10
 _MOST_GROWTH: Final = 1.5
 
-_Rows = dict[str, dict[str, Any]]
-
 
 @dataclass(frozen=True)
 class DayFigures:
@@ -75,65 +72,37 @@ class DayFigures:
     fresh_poll_ms: float
 
 
-@dataclass
-class Follower:
-    """Keeps the rows of all shapes, from their positions as texts."""
+class Followers:
+    """One for each shape; all poll every so many minutes, and share what the reader of a process remembers."""
 
-    log: str
-    every_minutes: int
-    has_memory: bool = True
-    rows: dict[str, _Rows] = field(default_factory=dict)
-    positions: dict[str, str] = field(default_factory=dict)
-    restarts: int = 0
-    polls: int = 0
-    cpu_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._reader = ShapeLogReader(self.log)
+    def __init__(self, log: str, every_minutes: int, *, short_lived: bool = False) -> None:
+        self.every_minutes = every_minutes
+        self._log, self._short_lived = log, short_lived
+        self._reader = ShapeLogReader(log)
+        self._each: dict[str, Follower] = {}
+        self._polls, self._cpu_s = 0, 0.0
+        self.restarts = 0
 
     def poll(self, shape_ids: list[str]) -> None:
+        """Poll these shapes, and forget all others."""
         started = time.process_time()
-        reader = self._reader if self.has_memory else ShapeLogReader(self.log)
+        known, self._each = self._each, {}
         for shape_id in shape_ids:
-            self._poll(reader, shape_id)
-        self.cpu_s += time.process_time() - started
-        for gone in self.rows.keys() - set(shape_ids):
-            del self.rows[gone]
-            self.positions.pop(gone, None)
+            follower = self._each[shape_id] = known.get(shape_id) or Follower(self._log, self._short_lived, shape_id)
+            follower.reader = self._reader
+            before = follower.restarts
+            follower.poll()
+            self.restarts += follower.restarts - before
+        self._polls += len(shape_ids)
+        self._cpu_s += time.process_time() - started
+
+    def table(self, shape_id: str) -> Table:
+        return self._each[shape_id].table
 
     def take_ms(self) -> float:
         """The CPU of each poll since the last call, in milliseconds."""
-        spent, self.cpu_s, self.polls = 1e3 * self.cpu_s / max(1, self.polls), 0.0, 0
+        spent, self._cpu_s, self._polls = 1e3 * self._cpu_s / max(1, self._polls), 0.0, 0
         return spent
-
-    def _poll(self, reader: ShapeLogReader, shape_id: str) -> None:
-        self.polls += 1
-        kept = self.positions.get(shape_id)
-        try:
-            read = reader.read_log(shape_id, None if kept is None else Position.parse(kept))
-        except PositionError:
-            self.restarts += 1
-            self.rows[shape_id] = {}
-            read = reader.read_log(shape_id)
-        rows = self.rows.setdefault(shape_id, {})
-        for row in read.rows.to_pylist():
-            _apply(rows, row)
-        self.positions[shape_id] = str(read.position)
-
-
-def _apply(rows: _Rows, row: dict[str, Any]) -> None:
-    """Apply one row strictly: an insert only of an absent key, a change only of a present one."""
-    operation, key = row["operation"], row["key"]
-    if operation in END_ROWS:
-        return
-    if operation == "truncate":
-        rows.clear()
-        return
-    assert (operation == "insert") == (key not in rows), f"{operation} of {key} at {row['tx_offset']}"
-    if operation == "delete":
-        del rows[key]
-    else:
-        rows.setdefault(key, {}).update(json.loads(row["value"]))
 
 
 class Month:
@@ -155,8 +124,8 @@ class Month:
         self._upkeep = ShapeLogUpkeep(
             self.log, f"{self.log}_shapes", delete_after=timedelta(days=1), retain=Retain(_HISTORY)
         )
-        self.hourly, self.daily = Follower(self.log, 60), Follower(self.log, _DAY, has_memory=False)
-        self.late = Follower(self.log, 9 * _DAY)
+        self.hourly, self.daily = Followers(self.log, 60), Followers(self.log, _DAY, short_lived=True)
+        self.late = Followers(self.log, 9 * _DAY)
         self.folds = self.merges = self.deleted = self.vacuumed = 0
 
     @property
@@ -224,10 +193,10 @@ class Month:
             expected = _texts(self._world.rows[shape_id].values())
             assert _texts(reader.read_rows(shape_id).rows.to_pylist()) == expected, shape_id
             for follower in (self.hourly, self.daily):
-                assert _texts(follower.rows[shape_id].values()) == expected, shape_id
+                assert _texts(follower.table(shape_id).values()) == expected, shape_id
         if self._minute % self.late.every_minutes == 0:
             for shape_id in self._written():
-                assert _texts(self.late.rows[shape_id].values()) == _texts(self._world.rows[shape_id].values())
+                assert _texts(self.late.table(shape_id).values()) == _texts(self._world.rows[shape_id].values())
 
     def _figures(self) -> DayFigures:
         actions = pa.table(DeltaTable(self.log).get_add_actions(flatten=True)).to_pydict()

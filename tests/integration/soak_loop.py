@@ -8,6 +8,8 @@ concerns, with all of its items and its ``commit`` row. Which these are is read 
 
 The history of some shapes is folded after two seconds: of these, the transactions after the horizon must be there.
 
+DuckDB, Polars and followers of ours read the shapes all the time, and must have what ``read_shape`` has.
+
 After every tenth kill the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log twice,
 and folding each log must give the shape's query.
 
@@ -27,6 +29,7 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.wal.lsn import format_lsn
+from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
 from tests.support.whole_loop import Part, WholeLoop
@@ -54,12 +57,16 @@ def main() -> None:
 def _soak(folder: Path, kills: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311  reproducible choices
     settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
-    started, killed = time.monotonic(), Counter[str]()
+    started, killed, reads = time.monotonic(), Counter[str](), Counter[str]()
     with WholeLoop(folder, **settings) as loop:
         watch = LoopWatch(loop)
         _report(started, f"seed={seed} {settings}")
         while killed.total() < kills:
-            with LoopWorkload(loop.server, rng.randrange(1 << 30)) as workload:
+            seed_of_rest = rng.randrange(1 << 30)
+            with (
+                LoopReaders(loop.log, watch.source, seed_of_rest) as readers,
+                LoopWorkload(loop.server, seed_of_rest) as workload,
+            ):
                 for _ in range(min(_REST_EVERY, kills - killed.total())):
                     if rng.random() < _PROGRESS_CHANCE:
                         watch.await_lsn(watch.confirmed_lsn + 1)
@@ -67,12 +74,18 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
                     (part,) = rng.choices([*_WEIGHTS], [*_WEIGHTS.values()])
                     loop.kill(part)
                     killed[part] += 1
+                    readers.raise_failure()
                     _report(started, f"kill={killed.total()} part={part} {_counts(watch)}")
             if workload.failure is not None:
                 raise workload.failure
-            _report(started, f"at rest: {watch.rest()} {_counts(watch)}")
+            outcome = watch.rest()
+            readers.raise_failure()
+            readers.check_followers()
+            reads.update(readers.reads)
+            _report(started, f"at rest: {outcome} {_counts(watch)} reads={dict(reads)} restarts={readers.restarts}")
         assert watch.checked == loop.truth.transactions > kills
         assert watch.horizons or kills < _REST_EVERY, "no log was folded"
+        assert min(reads[name] for name in ("followers", "duckdb", "polars")) > 0
     counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
     _report(started, f"kills={kills} {counts} seed={seed} {_counts(watch)}: nothing lost, nothing confirmed early")
 

@@ -20,7 +20,7 @@ _BLOCKS: Final = re.findall(r"```(?:sql|python)\n(.*?)```", _PAGE, re.DOTALL)
 
 Rows = list[tuple[str | None, ...]]
 ForeignReader = Callable[[str, int, str, str], Rows]
-"""Reads the columns ``id`` and another one of a shape in one version of the log at a path."""
+"""Reads the columns ``id`` and another one of a shape in one version of the log at a path; its source is the page's."""
 
 
 def documented(word: str) -> str:
@@ -29,31 +29,35 @@ def documented(word: str) -> str:
     return str(block)
 
 
-def _filled(query: str, log: str, version: int, shape_id: str, column: str) -> str:
+def _filled(query: str, log: str, version: int, shape_id: str, column: str, source: str = SOURCE) -> str:
     """The query with a reader's own names for those of the page; raises ``AssertionError`` if it lacks one."""
     # The path is last, since it may contain any of the others.
-    for before, after in [("41", str(version)), ("users", shape_id), ("city", column), ("data/log", log)]:
+    for quote in ("'", '"'):
+        query = query.replace(f"{quote}users{quote}", f"{quote}{shape_id}{quote}")
+    for before, after in [("41", str(version)), ("city", column), (SOURCE, source), ("data/log", log)]:
         assert before in query
         query = query.replace(before, after)
-    assert SOURCE in query
     return query
 
 
-def duckdb_rows(log: str, version: int, shape_id: str, column: str, query: str | None = None) -> Rows:
+def duckdb_rows(
+    log: str, version: int, shape_id: str, column: str, query: str | None = None, *, source: str = SOURCE
+) -> Rows:
     """By DuckDB's own Delta extension, which a package on PyPI has with DuckDB's signature."""
     spec = find_spec("duckdb_ext")
     assert spec is not None
     (extension,) = Path(next(iter(spec.submodule_search_locations or []))).glob("extensions/*/*/delta.duckdb_extension")
     with duckdb.connect() as connection:
         connection.execute(f"LOAD '{extension}'")
-        connection.execute(_filled(query or documented("TYPE delta"), log, version, shape_id, column))
+        connection.execute(_filled(query or documented("TYPE delta"), log, version, shape_id, column, source))
         return _ordered(connection.fetchall())
 
 
-def polars_rows(log: str, version: int, shape_id: str, column: str) -> Rows:
+def polars_rows(log: str, version: int, shape_id: str, column: str, *, source: str = SOURCE) -> Rows:
     names: dict[str, Any] = {}
-    exec(_filled(documented("import polars"), log, version, shape_id, column), names)  # noqa: S102  the page's program
-    return _ordered(names[shape_id].rows())
+    program = _filled(documented("import polars"), log, version, shape_id, column, source)
+    exec(program, names)  # noqa: S102  the page's program
+    return _ordered(names["users"].rows())
 
 
 def spark_rows(spark: SparkSession) -> ForeignReader:

@@ -48,7 +48,7 @@ class LoopWatch:
     def __init__(self, loop: WholeLoop) -> None:
         self._loop = loop
         ((system_id, timeline),) = loop.server.execute(_SOURCE)
-        self._source = str(SourceName(system_id, int(timeline), SLOT))
+        self.source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
@@ -63,7 +63,7 @@ class LoopWatch:
         self._loop.raise_failure()
         # The slot first: whatever it confirms, the tables must have by then.
         confirmed_lsn = self._loop.rig.confirmed_lsn()
-        ack_lsn = self._acks.last_ack(self._source)
+        ack_lsn = self._acks.last_ack(self.source)
         if ack_lsn is not None:
             assert ack_lsn >= self._ack_lsn, f"the ack went back from {self._ack_lsn} to {ack_lsn}"
             self._ack_lsn = ack_lsn

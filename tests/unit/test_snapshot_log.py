@@ -1,11 +1,10 @@
 """Snapshots in the shape log, at random moments of a random table: every change can follow the one before."""
 
-import json
 import random
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +20,11 @@ from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import ConfigError, PositionError, SinkError, SnapshotMissingError
-from flushtracker.shape_log.fold import END_ROWS
+from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.log_follower import Follower, fold_strictly
 from tests.support.shape_log_rows import SOURCE, Row, append, arrow, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
 from tests.unit.test_shape_log_reader import register, wanted_entry
@@ -101,50 +99,6 @@ def test_the_judge_notices_a_reader_that_filters_otherwise() -> None:
         by_lsn += not can_follow(world, rows, lambda tx, _xid, last=last: tx <= last)  # type: ignore[misc]
         by_xmax += not can_follow(world, rows, lambda _tx, xid, xmax=xmax: xid < xmax)  # type: ignore[misc]
     assert min(nothing, by_lsn, by_xmax) > 10
-
-
-@dataclass(eq=False)
-class Follower:
-    """Begins with the rows, continues with the log, and begins again if it is told to. It keeps its position as text.
-
-    A process of its own for each poll if it is ``short_lived``.
-    """
-
-    log: str
-    short_lived: bool = False
-    table: Table = field(default_factory=dict)
-    kept: str | None = None
-    polls: int = 0
-    restarts: int = 0
-
-    def __post_init__(self) -> None:
-        self._reader = ShapeLogReader(self.log)
-
-    @property
-    def position(self) -> Position | None:
-        return None if self.kept is None else Position.parse(self.kept)
-
-    def poll(self) -> Position:
-        """Read what is new; returns the position after it. Raises ``SnapshotMissingError``."""
-        reader = ShapeLogReader(self.log) if self.short_lived else self._reader
-        try:
-            read = reader.read_log("users", self.position)
-        except PositionError as error:
-            assert "read the shape again from its beginning" in str(error)  # noqa: PT017
-            self.table, self.kept = {}, None
-            self.restarts += 1
-            return self.poll()
-        fold_strictly(self.table, read.rows.to_pylist())
-        self.kept = str(read.position)
-        self.polls += 1
-        return read.position
-
-
-def fold_strictly(table: Table, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        if row["operation"] not in END_ROWS:
-            value = None if row["value"] is None else json.loads(row["value"])
-            apply(table, row["operation"], row["key"], value)
 
 
 class Play:

@@ -1,0 +1,89 @@
+"""Readers of the shape log while the whole loop runs: DuckDB, Polars, and followers of ours.
+
+What DuckDB and Polars read of a version must be what ``read_shape`` has of it. Each change that a follower reads must
+be able to follow the one before, and when the loop is at rest, a follower has what ``read_shape`` has.
+"""
+
+import random
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+from deltalake import DeltaTable
+
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.errors import ConfigError
+from tests.support.foreign_readers import ForeignReader, duckdb_rows, folded_rows, polars_rows
+from tests.support.log_follower import Follower
+from tests.support.loop_workload import SHAPES
+
+_COLUMNS: Final = {"orders": "note", "users": "name", "audit": "said"}
+_LONGEST_PAUSE_S: Final = 1.0
+
+
+class LoopReaders:
+    """A context manager in which a thread reads; ``reads`` counts them, and an error ends the context with it."""
+
+    def __init__(self, log: Path, source: str, seed: int) -> None:
+        self.reads = Counter[str]()
+        self._log = str(log)
+        self._rng = random.Random(seed)  # noqa: S311  reproducible
+        self._foreign: dict[str, ForeignReader] = {
+            "duckdb": partial(duckdb_rows, source=source),
+            "polars": partial(polars_rows, source=source),
+        }
+        self._followers = [Follower(self._log, number % 2 == 0, shape.id) for number, shape in enumerate(SHAPES)]
+        self._stop, self._errors = Event(), list[BaseException]()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "LoopReaders":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def raise_failure(self) -> None:
+        if self._errors:
+            raise self._errors[0]
+
+    @property
+    def restarts(self) -> int:
+        """How often a follower was told to begin again."""
+        return sum(follower.restarts for follower in self._followers)
+
+    def check_followers(self) -> None:
+        """With the thread stopped and the loop at rest: each follower has the shape's rows."""
+        for follower in self._followers:
+            follower.poll()
+            found = [row for row in follower.table.values() if row]
+            expected = read_shape(self._log, follower.shape_id).rows.to_pylist()
+            assert _texts(found) == _texts(expected), f"a follower of {follower.shape_id} has other rows"
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._rng.uniform(0, _LONGEST_PAUSE_S)):
+                if DeltaTable.is_deltatable(self._log):
+                    self._read()
+        except BaseException as error:  # noqa: BLE001  raised in the soak's thread
+            self._errors.append(error)
+
+    def _read(self) -> None:
+        follower = self._rng.choice(self._followers)
+        try:
+            follower.poll()
+        except ConfigError:
+            return  # The shape has no rows yet.
+        self.reads["followers"] += 1
+        shape_id, (name, reader) = follower.shape_id, self._rng.choice([*self._foreign.items()])
+        version, column = DeltaTable(self._log).version(), _COLUMNS[shape_id.partition("-")[0]]
+        rows = reader(self._log, version, shape_id, column)
+        assert rows == folded_rows(self._log, version, shape_id, column), f"{name} of {shape_id} at version {version}"
+        self.reads[name] += 1
+
+
+def _texts(rows: list[dict[str, str | None]]) -> list[str]:
+    return sorted(repr(sorted((name, text) for name, text in row.items() if text is not None)) for row in rows)
