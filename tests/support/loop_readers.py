@@ -34,7 +34,7 @@ class LoopReaders:
             "duckdb": partial(duckdb_rows, source=source),
             "polars": partial(polars_rows, source=source),
         }
-        self._followers = [Follower(self._log, number % 2 == 0, shape.id) for number, shape in enumerate(SHAPES)]
+        self._followers = list[Follower]()
         self._stop, self._errors = Event(), list[BaseException]()
         self._thread = Thread(target=self._run, daemon=True)
 
@@ -66,8 +66,12 @@ class LoopReaders:
     def _run(self) -> None:
         try:
             while not self._stop.wait(self._rng.uniform(0, _LONGEST_PAUSE_S)):
-                if DeltaTable.is_deltatable(self._log):
+                if self._followers:
                     self._read()
+                elif DeltaTable.is_deltatable(self._log):
+                    self._followers = [
+                        Follower(self._log, number % 2 == 0, shape.id) for number, shape in enumerate(SHAPES)
+                    ]
         except BaseException as error:  # noqa: BLE001  raised in the soak's thread
             self._errors.append(error)
 
