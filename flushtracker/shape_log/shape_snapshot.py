@@ -19,8 +19,9 @@ such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`).
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flushtracker.errors import DecodeError
@@ -62,6 +63,12 @@ class ShapeSnapshot:
     lsn: int
     next_xid: int
     folded_xid: int | None = None
+    unseen: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
+    """The xids of transactions that the snapshot lacks although they commit at or below ``lsn``.
+
+    Inclusive ranges of 32-bit xids, as the rows of the log have them, ascending: what was in progress, and from xmax to
+    before ``next_xid``. Readers in other programs compare with these alone.
+    """
 
     @classmethod
     def fold(cls, attempt: int, horizon: int, folded_xid: int) -> "ShapeSnapshot":
@@ -90,6 +97,7 @@ class ShapeSnapshot:
         """Raise ``ValueError`` if :meth:`contains` cannot distinguish a later transaction from an earlier one."""
         if not 0 <= self.next_xid - self.visible.xmax < _XIDS:
             raise ValueError(f"next is {self.next_xid}, expected {self.visible.xmax}, xmax, or a little more")
+        object.__setattr__(self, "unseen", _unseen(self.visible, self.next_xid))
 
     def contains(self, tx_offset: int, xid: int) -> bool:
         """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``.
@@ -97,22 +105,9 @@ class ShapeSnapshot:
         ``xid`` has 32 bits, as in the stream. The transaction may be of any age: it was in progress, or began before
         the end of the WAL was read, or it was seen.
         """
-        return 0 < tx_offset <= self.lsn and not any(first <= xid <= last for first, last in self.unseen)
-
-    @property
-    def unseen(self) -> tuple[tuple[int, int], ...]:
-        """The xids of transactions that the snapshot lacks although they commit at or below ``lsn``.
-
-        Inclusive ranges of 32-bit xids, as the rows of the log have them, ascending: what was in progress, and from
-        xmax to before ``next_xid``. Readers in other programs compare with these alone.
-
-        >>> ShapeSnapshot(7, MvccSnapshot(2**32 - 3, 2**32 - 1, (2**32 - 3,)), lsn=900, next_xid=2**32 + 4).unseen
-        ((0, 3), (4294967293, 4294967293), (4294967295, 4294967295))
-        """
-        spans = [(xid, xid + 1) for xid in self.visible.xip]
-        if self.next_xid > self.visible.xmax:
-            spans.append((self.visible.xmax, self.next_xid))
-        return tuple(sorted(part for span in _joined(spans) for part in _with_32_bits(*span)))
+        place = bisect_right(self.unseen, (xid, _XIDS)) - 1
+        is_unseen = place >= 0 and xid <= self.unseen[place][1]
+        return 0 < tx_offset <= self.lsn and not is_unseen
 
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
@@ -144,6 +139,18 @@ class ShapeSnapshot:
         expected = [list(each) for each in self.unseen]
         if fields.get("unseen", expected) != expected:
             raise ValueError(f"unseen is {fields['unseen']!r:.80}, expected {expected!r:.80} by xip, xmax and next")
+
+
+def _unseen(visible: MvccSnapshot, next_xid: int) -> tuple[tuple[int, int], ...]:
+    """The ranges of :attr:`ShapeSnapshot.unseen`.
+
+    >>> _unseen(MvccSnapshot(2**32 - 3, 2**32 - 1, (2**32 - 3,)), 2**32 + 4)
+    ((0, 3), (4294967293, 4294967293), (4294967295, 4294967295))
+    """
+    spans = [(xid, xid + 1) for xid in visible.xip]
+    if next_xid > visible.xmax:
+        spans.append((visible.xmax, next_xid))
+    return tuple(sorted(part for span in _joined(spans) for part in _with_32_bits(*span)))
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
