@@ -6,7 +6,7 @@ exited, 12 aborted on a busy machine; with the query engine none did.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 _NAME: Final = "rows"
 _REASON_LENGTH: Final = 400
+
+_SMALL_BATCHES: Final = {"datafusion.execution.batch_size": 1024, "datafusion.execution.target_partitions": 1}
+"""Rows may be large, and each partition holds a batch."""
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:
@@ -38,6 +41,27 @@ def query_rows(table: DeltaTable, query: str) -> pa.Table:
     # Arrow's own functions do not accept string views yet.
     fields = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
     return found.cast(pa.schema(fields))
+
+
+def query_batches(table: DeltaTable, query: str) -> Iterator[pa.Table]:
+    """The result of a ``query`` as for :func:`query_rows`, a few rows at a time; texts have 64-bit offsets.
+
+    Raises ``DeltaError`` or ``OSError``.
+    """
+    engine = QueryBuilder().register(_NAME, table)
+    for setting, value in _SMALL_BATCHES.items():
+        engine.execute(f"SET {setting} = {value}")
+    try:
+        for batch in pa.RecordBatchReader.from_stream(engine.execute(query)):
+            found = pa.Table.from_batches([batch])
+            yield found.cast(_wide(found.schema))
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
+
+
+def _wide(schema: pa.Schema) -> pa.Schema:
+    texts = (pa.string(), pa.string_view())
+    return pa.schema([field.with_type(pa.large_string()) if field.type in texts else field for field in schema])
 
 
 def literal(text: str) -> str:

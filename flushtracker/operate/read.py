@@ -1,6 +1,6 @@
 """``flushtracker read``: prints a shape's rows or its log, once or as they are written.
 
-As a table, JSON lines or CSV.
+As a table, JSON lines or CSV; some thousand rows at a time, so memory does not depend on how many there are.
 """
 
 import argparse
@@ -9,8 +9,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from itertools import chain
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
@@ -80,36 +81,47 @@ class _Printer:
         before, self._printed = self._printed, read
         if before is not None and before.position == read.position:
             return
-        rows = log_rows(read) if self._arguments.log_rows else read.rows
-        self._write(rows, is_first=before is None)
+        count = self._write(read, is_first=before is None)
         sys.stdout.flush()
         reached = "no whole transaction yet" if read.bound is None else f"up to {read.bound}"
         subject = f"shape {read.shape_id} of source {read.source}"
-        line = f"{subject}: {len(rows):,} rows, {reached}; position {read.position}"
+        line = f"{subject}: {count:,} rows, {reached}; position {read.position}"
         print_status("flushtracker read", line, self._arguments.log_format)
 
-    def _write(self, rows: pa.Table, *, is_first: bool) -> None:
+    def _write(self, read: ShapeRead, *, is_first: bool) -> int:
+        """Write the rows; returns how many they are."""
         is_log: bool = self._arguments.log_rows
-        header = is_first or not is_log
+        header, count = is_first or not is_log, 0
+
+        def tables() -> Iterator[pa.Table]:
+            nonlocal count
+            for batch in read.batches:
+                count += len(batch)
+                yield pa.Table.from_batches([batch])
+            if not count:
+                yield read.batches.schema.empty_table()
+
+        shown = map(log_rows, tables()) if is_log else tables()
         writers: dict[str, Callable[[], None]] = {
-            "table": lambda: write_table(rows, sys.stdout, header=header),
-            "csv": lambda: write_csv(rows, sys.stdout, header=header),
-            "jsonl": lambda: (write_log_jsonl if is_log else write_jsonl)(rows, sys.stdout),
+            "table": lambda: write_table(shown, sys.stdout, header=header),
+            "csv": lambda: write_csv(shown, sys.stdout, header=header),
+            "jsonl": lambda: write_jsonl(shown, sys.stdout, _JSON_TEXTS if is_log else ()),
         }
         writers[self._arguments.format]()
+        return count
 
 
-def log_rows(read: ShapeRead) -> pa.Table:
-    """A shape's log with its offsets as text, and without the columns that are the same in all rows."""
-    offsets = zip(read.rows["tx_offset"].to_pylist(), read.rows["op_offset"].to_pylist(), strict=True)
+def log_rows(rows: pa.Table) -> pa.Table:
+    """Rows of a shape's log with offsets as text, and without the columns that are the same in all rows."""
+    offsets = zip(rows["tx_offset"].to_pylist(), rows["op_offset"].to_pylist(), strict=True)
     texts = pa.array([str(LogOffset(*offset)) for offset in offsets], pa.string())
-    rows = read.rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset"])
+    rows = rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset"])
     return rows.add_column(0, "offset", texts)
 
 
-def write_jsonl(rows: pa.Table, out: TextIO, json_texts: Sequence[str] = ()) -> None:
+def write_jsonl(tables: Iterable[pa.Table], out: TextIO, json_texts: Sequence[str] = ()) -> None:
     """One object per row; the columns ``json_texts`` are JSON already."""
-    for row in rows.to_pylist():
+    for row in chain.from_iterable(rows.to_pylist() for rows in tables):
         fields = {
             name: json.loads(value) if name in json_texts and value is not None else _json_value(value)
             for name, value in row.items()
@@ -117,16 +129,14 @@ def write_jsonl(rows: pa.Table, out: TextIO, json_texts: Sequence[str] = ()) -> 
         out.write(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
-def write_log_jsonl(rows: pa.Table, out: TextIO) -> None:
-    write_jsonl(rows, out, _JSON_TEXTS)
-
-
-def write_csv(rows: pa.Table, out: TextIO, *, header: bool = True) -> None:
+def write_csv(tables: Iterable[pa.Table], out: TextIO, *, header: bool = True) -> None:
     """CSV as in RFC 4180. NULL is an empty field, and an empty text a quoted one, as in PostgreSQL's COPY."""
-    if header:
-        out.write(",".join(map(_csv_field, rows.column_names)) + "\r\n")
-    for row in rows.to_pylist():
-        out.write(",".join(map(_csv_field, row.values())) + "\r\n")
+    for rows in tables:
+        if header:
+            out.write(",".join(map(_csv_field, rows.column_names)) + "\r\n")
+            header = False
+        for row in rows.to_pylist():
+            out.write(",".join(map(_csv_field, row.values())) + "\r\n")
 
 
 def _csv_field(value: object) -> str:
@@ -135,14 +145,23 @@ def _csv_field(value: object) -> str:
     return '"' + text.replace('"', '""') + '"' if quoted else text
 
 
-def write_table(rows: pa.Table, out: TextIO, *, header: bool = True) -> None:
-    """Columns side by side, for a terminal: characters that cannot be printed are escaped."""
-    lines = [[_cell(row, name) for name in rows.column_names] for row in rows.to_pylist()]
-    if header:
-        lines.insert(0, [printable(name) for name in rows.column_names])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        out.write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
+def write_table(tables: Iterable[pa.Table], out: TextIO, *, header: bool = True) -> None:
+    """Columns side by side, for a terminal: characters that cannot be printed are escaped.
+
+    A column gets wider from the table on that has a longer value, because not all rows are in memory.
+    """
+    widths = list[int]()
+    for rows in tables:
+        lines = [[_cell(row, name) for name in rows.column_names] for row in rows.to_pylist()]
+        if header:
+            lines.insert(0, [printable(name) for name in rows.column_names])
+            header = False
+        columns = list(zip(*lines, strict=True))
+        widths = [
+            max(width, *map(len, cells)) for width, cells in zip(widths or [0] * len(columns), columns, strict=True)
+        ]
+        for line in lines:
+            out.write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

@@ -79,15 +79,15 @@ def differences(
     for shape_id, definition in sorted(shapes.items()):
         expected = table_rows(definition)
         names = list(expected[0]) if expected else []
-        found = log.read_rows(shape_id).rows.to_pylist()
+        found = (row for batch in log.read_rows(shape_id).batches for row in batch.to_pylist())
         yield shape_id, len(expected), _difference(expected, found, names)
 
 
-def _difference(expected: list[Row], found: list[Row], names: list[str]) -> str | None:
+def _difference(expected: list[Row], found: Iterable[Row], names: list[str]) -> str | None:
     wanted = Counter(tuple(row.get(name) for name in names) for row in expected)
     had = Counter(tuple(row.get(name) for name in names) for row in found)
     if not names:
-        return f"{len(found)} rows that the table does not have" if found else None
+        return f"{had.total()} rows that the table does not have" if had else None
     for what, rows in (("lacks", wanted - had), ("has, and the table does not,", had - wanted)):
         if rows:
             example = dict(zip(names, min(rows, key=repr), strict=True))

@@ -22,6 +22,9 @@ _Columns = dict[str, str | None]
 END_ROWS: Final = (COMMIT, SNAPSHOT)
 """The operations of rows that are not items: they end a transaction, or a snapshot."""
 
+TRUNCATE: Final = "truncate"
+"""The operation that removes all rows."""
+
 TRUNCATE_PARTITION: Final = "truncate_partition"
 """The operation that removes the rows of one partition; its key is what begins theirs."""
 
@@ -49,7 +52,7 @@ def fold(items: Iterable[Item]) -> dict[str, _Columns]:
         if emptied and operation != TRUNCATE_PARTITION:
             rows = _without(rows, emptied)
             emptied.clear()
-        if operation == "truncate":
+        if operation == TRUNCATE:
             rows.clear()
         elif key is None:
             raise DecodeError(f"{operation} without a key in a shape's log")
@@ -63,13 +66,13 @@ def fold(items: Iterable[Item]) -> dict[str, _Columns]:
 def _apply(rows: dict[str, _Columns], operation: str, key: str, value: str | None) -> None:
     """Change one row."""
     if operation == "insert":
-        rows[key] = _columns(value)
+        rows[key] = columns_of(value)
     elif operation == "delete":
         rows.pop(key, None)
     elif operation != "update":
         raise DecodeError(f"operation is {operation!r:.40}, which is none of a shape's log")
     elif key in rows:
-        rows[key].update(_columns(value))
+        rows[key].update(columns_of(value))
     else:
         raise DecodeError(UPDATE_WITHOUT_INSERT)
 
@@ -79,7 +82,8 @@ def _without(rows: dict[str, _Columns], partitions: Set[str]) -> dict[str, _Colu
     return {key: row for key, row in rows.items() if partition_of(key) not in partitions} if partitions else rows
 
 
-def _columns(value: str | None) -> _Columns:
+def columns_of(value: str | None) -> _Columns:
+    """The columns in the value of an insert or an update; raises ``DecodeError``."""
     try:
         columns = json.loads(value or "null")
     except ValueError as error:

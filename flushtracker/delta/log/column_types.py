@@ -37,7 +37,7 @@ def _cast(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 def _bool(texts: pa.Array) -> pa.Array:
     known = pc.is_in(texts, pa.array(["t", "f"]))
-    if not pc.all(pc.or_(known, pc.is_null(texts))).as_py():
+    if pc.any(pc.invert(pc.or_(known, pc.is_null(texts)))).as_py():
         raise pa.ArrowInvalid("neither t nor f")
     return pc.equal(texts, "t")
 

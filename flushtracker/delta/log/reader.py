@@ -5,24 +5,32 @@ appends and files are compacted. Of that version it reads only whole transaction
 ``commit`` row, and of a shape with a snapshot, the snapshot's rows and the transactions that it does not contain
 (:mod:`flushtracker.delta.log.found_shape`).
 
+Rows are sorted and folded a few thousand at a time (:mod:`flushtracker.delta.log.external_sort`,
+:mod:`flushtracker.delta.log.fold_items`), so memory does not depend on how many there are. All of them have been read
+and folded, and every error raised, when a read returns.
+
 Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.delta.log.column_types`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from flushtracker.delta.log.column_types import typed_column
+from flushtracker.delta.log.external_sort import sort_tables
+from flushtracker.delta.log.fold_items import ROW_ORDER
+from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
+from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
 from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
 from flushtracker.delta.registry_table import Registry, RegistryTable
-from flushtracker.delta.storage import literal, query_rows
+from flushtracker.delta.storage import literal, query_batches, query_rows
 from flushtracker.errors import ConfigError, PositionError
-from flushtracker.shape_log.fold import Item, fold
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
@@ -31,9 +39,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShapeRead:
-    """One shape, and how far it was read: ``rows`` contain all of it up to ``bound``, and nothing after.
+    """One shape, and how far it was read: the rows contain all of it up to ``bound``, and nothing after.
+
+    They are ``batches`` of some thousand rows each, which can be taken once, and wait in temporary files if they are
+    many; or ``rows``, one table of all of them in memory, instead of the batches.
 
     ``bound`` is ``(tx, ∞)`` of the last whole transaction. Before the first transaction it is ``(0, ∞)`` for a shape
     with a snapshot, else ``None``. ``position`` is from where a follower continues.
@@ -41,9 +52,14 @@ class ShapeRead:
 
     source: str
     shape_id: str
-    rows: pa.Table
+    batches: pa.RecordBatchReader
     bound: LogOffset | None
     position: Position
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All rows as one table, which takes the batches; raises ``SinkError``."""
+        return self.batches.read_all()
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows as a pandas frame, which needs pandas."""
@@ -66,7 +82,7 @@ def read_shape_log(  # noqa: PLR0913  all but the first ones by name
 
     ``log`` is the path or URI of the shape log, ``shapes`` that of the registry table, by default ``<log>_shapes`` if
     that exists. The rows have the columns of the shape log; rows ``commit`` are among them. ``source`` may be left out
-    if the shape has only one, and with ``after``. All rows are held in memory.
+    if the shape has only one, and with ``after``.
 
     The log of a shape with a snapshot begins with the snapshot: inserts and one row ``snapshot``, up to ``(0, ∞)``.
     Transactions that the snapshot contains are left out. With ``changes_only`` the log begins after those rows, and can
@@ -150,11 +166,13 @@ class ShapeLogReader:
         """See :func:`read_shape_log`."""
         shape = self.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
         if after is not None and not shape.has_more(after):
-            rows = SCHEMA.empty_table()
+            rows: Iterator[pa.Table] = iter(())
         else:
-            followed = shape.followed(after, changes_only=changes_only)
-            rows = self._rows(SCHEMA.names, f"{shape.condition} AND {followed}")
-        return ShapeRead(shape.source, shape_id, rows, shape.bound, shape.position(after))
+            condition = f"{shape.condition} AND {shape.followed(after, changes_only=changes_only)}"
+            query = f"SELECT {', '.join(SCHEMA.names)} FROM rows WHERE {condition}"  # noqa: S608  literals alone
+            rows = self._sorted(query_batches(self._table, query))
+        batches = _batches(SCHEMA, (table.cast(SCHEMA) for table in rows))
+        return ShapeRead(shape.source, shape_id, batches, shape.bound, shape.position(after))
 
     def read_rows(
         self,
@@ -167,26 +185,19 @@ class ShapeLogReader:
     ) -> ShapeRead:
         """See :func:`read_shape`."""
         shape = self.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
-        condition = f"{shape.condition} AND {shape.counted()} AND operation <> {literal(COMMIT)}"
-        items = self._rows(["operation", "key", "value"], condition)
-        rows = list(fold(_items(items)).values())
-        types = shape.columns
-        names = dict.fromkeys([*types, *(name for row in rows for name in row)])
-        columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
-        if typed:
-            columns = {
-                name: typed_column(name, texts, types[name]) if name in types else texts
-                for name, texts in columns.items()
-            }
-        return ShapeRead(shape.source, shape_id, pa.table(columns), shape.bound, shape.position())
+        columns = RowColumns(shape.columns, typed=typed)
+        rows = self._sorted(map(columns.parse, folded_rows(self._table, shape)))
+        batches = _batches(columns.schema, map(columns.unmarked, rows))
+        return ShapeRead(shape.source, shape_id, batches, shape.bound, shape.position())
 
-    def _rows(self, names: Sequence[str], condition: str) -> pa.Table:
-        """These columns of the rows for which ``condition`` is true, in offset order."""
-        query = f"SELECT {', '.join(names)} FROM rows WHERE {condition} ORDER BY tx_offset, op_offset"  # noqa: S608
+    def _sorted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """The rows of all ``tables``, which have been read when this returns, in offset order."""
+        found = sort_tables(tables, ROW_ORDER)
         try:
-            return query_rows(self._table, query)
+            first = next(found, None)
         except (DeltaError, OSError) as error:
             raise unreadable(self._uri, error) from error
+        return iter(()) if first is None else chain([first], found)
 
     def find_log(
         self, shape_id: str, after: Position | None, source: str | None, *, changes_only: bool, even_if_ended: bool
@@ -211,7 +222,8 @@ class ShapeLogReader:
         Upkeep may have deleted their items, but not the ``commit`` row of the last one.
         """
         missed = shape.missed(after)
-        if missed and self._rows(["tx_offset"], f"{shape.condition} AND operation = {literal(COMMIT)} AND {missed}"):
+        commits = f"{shape.condition} AND operation = {literal(COMMIT)} AND {missed} LIMIT 1"
+        if missed and len(self._query("tx_offset", commits)):
             raise PositionError(
                 f"position {after}: a snapshot of {shape.name} was taken since, which has later transactions; read the "
                 "shape again from its beginning"
@@ -262,17 +274,19 @@ class ShapeLogReader:
     def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
         """The last transaction all of whose items are at or before ``at``."""
         tx, op = at
-        commits = self._rows(
-            ["tx_offset"], f"{shape.condition} AND operation = {literal(COMMIT)} AND tx_offset <= {tx:d}"
-        )
-        found: list[int] = commits["tx_offset"].to_pylist()
-        if found and found[-1] == tx and op < OP_INFINITY:
-            later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND operation <> {literal(COMMIT)}"
-            if self._rows(["op_offset"], f"{shape.condition} AND {later}"):
-                del found[-1]
-        return found[-1] if found else None
+        later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND operation <> {literal(COMMIT)} LIMIT 1"
+        continues = op < OP_INFINITY and len(self._query("op_offset", f"{shape.condition} AND {later}")) > 0
+        upto = f"tx_offset {'<' if continues else '<='} {tx:d}"
+        commits = f"{shape.condition} AND operation = {literal(COMMIT)} AND {upto}"
+        found: int | None = self._query("MAX(tx_offset) AS last", commits)["last"][0].as_py()
+        return found
+
+    def _query(self, selected: str, condition: str) -> pa.Table:
+        try:
+            return query_rows(self._table, f"SELECT {selected} FROM rows WHERE {condition}")  # noqa: S608  literals alone
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._uri, error) from error
 
 
-def _items(rows: pa.Table) -> Iterator[Item]:
-    for batch in rows.select(["operation", "key", "value"]).to_batches():
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _batches(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))

@@ -12,9 +12,8 @@ not contain all that is folded.
 The log of a shape that has no snapshot yet is kept, and so is one that changes rows that it has not inserted.
 """
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,14 +23,16 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
+from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.files import LogFile, LogFiles
+from flushtracker.delta.log.fold_items import ROW_ORDER
+from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.registry_table import Registry
-from flushtracker.delta.storage import literal, query_rows
+from flushtracker.delta.storage import literal, query_batches, query_rows
 from flushtracker.errors import DecodeError
-from flushtracker.shape_log.fold import fold
 from flushtracker.shape_log.horizon import OldLog, last_xid
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
@@ -42,7 +43,10 @@ logger = logging.getLogger(__name__)
 _LONGEST_PERIOD: Final = timedelta(hours=1)
 _PERIODS: Final = 10
 _MOST_ROWS: Final = 2_000_000
-"""Rows that one commit folds, and one shape may have: they are held in memory."""
+"""Rows of several shapes that one commit folds, as much as may be folded in vain if another process is first."""
+
+_FILE_BYTES: Final = 64 << 20
+"""Of the rows of folds in one file, before they are compressed."""
 
 # Per shape: its horizon, the rows up to there, and those of them that insert a row less those that delete one.
 _OLD: Final = """
@@ -91,11 +95,39 @@ class Retain:
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A shape, with the rows that replace its log up to ``horizon``."""
+    """A shape whose log is replaced up to ``horizon``, by so many ``rows``."""
 
     key: ShapeKey
     horizon: int
-    rows: pa.Table
+    rows: int
+
+
+class _FoldFiles:
+    """Writes the rows of all folds of a commit into files, several shapes or part of one in each."""
+
+    def __init__(self, files: LogFiles, schema: pa.Schema) -> None:
+        self._files, self._schema = files, schema
+        self._held, self._held_bytes = list[pa.Table](), 0
+        self._added = list[AddAction]()
+
+    def add(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes > _FILE_BYTES:
+            self._write()
+
+    def written(self) -> list[AddAction]:
+        """Every file, once all rows have been added."""
+        self._write()
+        return self._added
+
+    def _write(self) -> None:
+        if self._held:
+            new = pa.concat_tables(self._held)
+            columns = [new[f.name] if f.name in new.column_names else pa.nulls(len(new), f.type) for f in self._schema]
+            rows = pa.table(columns, names=self._schema.names)
+            self._added.append(self._files.write(rows, None, is_change=True))
+            self._held, self._held_bytes = [], 0
 
 
 class Retention:
@@ -116,18 +148,19 @@ class Retention:
             return 0, 0
         files = self._files.current()
         snapshots = last_snapshots(self._table)
+        new = _FoldFiles(self._files, pa.schema(self._table.schema()))
         folds, dropped, rows = list[_Fold](), 0, 0
         is_complete = True
         for key, old in self._due(now, registry, snapshots):
             if folds and rows + old.old_rows > _MOST_ROWS:
                 is_complete = False
                 break
-            made = self._fold(key, old, snapshots.get(key))
+            made = self._fold(key, old, snapshots.get(key), new)
             if made is not None:
                 folds.append(made)
                 rows += old.old_rows
-                dropped += old.old_rows - len(made.rows) - 1
-        if folds and not self._replace(files, folds):
+                dropped += old.old_rows - made.rows - 1
+        if folds and not self._replace(files, folds, new.written()):
             logger.info("shapes not folded: another process was first uri=%s", self._table.table_uri)
             return 0, 0
         if is_complete:
@@ -151,44 +184,42 @@ class Retention:
                     found.append((key, old))
         return found
 
-    def _fold(self, key: ShapeKey, old: OldLog, snapshot: ShapeSnapshot | None) -> _Fold | None:
-        """The fold of a shape; ``None`` if its rows at the horizon cannot be known, or are too many."""
-        if old.old_rows > _MOST_ROWS:
-            self._keep(key, f"it has {old.old_rows:,} rows up to its horizon, of which {_MOST_ROWS:,} can be folded")
-            return None
+    def _fold(self, key: ShapeKey, old: OldLog, snapshot: ShapeSnapshot | None, new: _FoldFiles) -> _Fold | None:
+        """Write the fold of a shape to ``new`` files; ``None`` if its rows at the horizon cannot be known."""
         shape = FoundShape(self._table.version(), *key, old.horizon, snapshot, None, None)
+        attempt = 1 if snapshot is None else snapshot.attempt + 1
+        count = 0
         try:
-            rows = fold(self._items(shape))
+            # All items have been folded before the first row is here.
+            for rows in sort_tables(folded_rows(self._table, shape), ROW_ORDER):
+                new.add(_fold_rows(key, attempt, count, rows))
+                count += len(rows)
         except DecodeError as error:
             self._keep(key, str(error))
             return None
-        commits = self._query(
-            "xid",
-            f"{shape.condition} AND operation = {literal(COMMIT)} AND tx_offset <= {old.horizon:d} ORDER BY tx_offset",
+        xids = self._xids(f"{shape.condition} AND operation = {literal(COMMIT)} AND tx_offset <= {old.horizon:d}")
+        end = ShapeSnapshot.fold(
+            attempt, old.horizon, last_xid(xids, None if snapshot is None else snapshot.folded_xid)
         )
-        before = None if snapshot is None else snapshot.folded_xid
-        attempt = 1 if snapshot is None else snapshot.attempt + 1
-        end = ShapeSnapshot.fold(attempt, old.horizon, last_xid(commits["xid"].to_pylist(), before))
-        return _Fold(key, old.horizon, _fold_rows(key, rows, end))
+        new.add(_end_row(key, end))
+        return _Fold(key, old.horizon, count + 1)
+
+    def _xids(self, condition: str) -> Iterator[int]:
+        """The xids of the rows, in the order of transactions."""
+        query = f"SELECT tx_offset, xid FROM rows WHERE {condition}"  # noqa: S608  no user's values but literals
+        for rows in sort_tables(query_batches(self._table, query), ["tx_offset"]):
+            yield from rows["xid"].to_pylist()
 
     def _keep(self, key: ShapeKey, reason: str) -> None:
         self._kept.add(key)
         logger.warning("log of a shape is not folded source=%s shape_id=%s: %s", *key, reason)
 
-    def _items(self, shape: FoundShape) -> list[tuple[str, str | None, str | None]]:
-        where = f"{shape.condition} AND {shape.counted()} AND operation <> {literal(COMMIT)}"
-        found = self._query("operation, key, value", f"{where} ORDER BY tx_offset, op_offset")
-        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-
-    def _query(self, names: str, condition: str) -> pa.Table:
-        return query_rows(self._table, f"SELECT {names} FROM rows WHERE {condition}")  # noqa: S608  no user's values
-
-    def _replace(self, files: Sequence[LogFile], folds: Sequence[_Fold]) -> bool:
+    def _replace(self, files: Sequence[LogFile], folds: Sequence[_Fold], new: Sequence[AddAction]) -> bool:
         """Commit the folds; false if another process has replaced a file, or has added a snapshot or a fold, first."""
         token = self._files.next_snapshot()
         shape_ids = {each.key[1] for each in folds}
         greatest = max(each.horizon for each in folds)
-        replaced, added = list[LogFile](), list[AddAction]()
+        replaced, added = list[LogFile](), [*new]
         for file in files:
             if not file.may_have(shape_ids) or (file.first_tx is not None and file.first_tx > greatest):
                 continue
@@ -197,32 +228,33 @@ class Retention:
             if len(kept) < len(rows):
                 replaced.append(file)
                 added += [self._files.write(kept, file.part, is_change=True)] if len(kept) else []
-        schema = pa.schema(self._table.schema())
-        new = pa.concat_tables([each.rows for each in folds])
-        columns = [new[f.name] if f.name in new.column_names else pa.nulls(len(new), f.type) for f in schema]
-        added.append(self._files.write(pa.table(columns, names=schema.names), None, is_change=True))
         return self._files.replace(replaced, added, is_deletion=True, transaction=token)
 
 
-def _fold_rows(key: ShapeKey, rows: Mapping[str, dict[str, str | None]], end: ShapeSnapshot) -> pa.Table:
-    """The rows of a fold, with the row that ends it."""
-    count = len(rows) + 1
-    tx, last_op = LogOffset.last_before_real_offsets()
-    values = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows.values()]
-    columns = {
-        "source": [key[0]] * count,
-        "shape_id": [key[1]] * count,
-        "tx_offset": [tx] * count,
-        "op_offset": [*range(1, count), last_op],
-        "operation": [*["insert"] * len(rows), SNAPSHOT],
-        "key": [*rows, None],
-        "value": [*values, end.to_json()],
-        "xid": [0] * count,
-        "chunk": [end.attempt] * count,
-    }
-    return pa.table(
-        [pa.array(columns.get(column.name, [None] * count), column.type) for column in SCHEMA], schema=SCHEMA
-    )
+def _fold_rows(key: ShapeKey, attempt: int, before: int, rows: pa.Table) -> pa.Table:
+    """The inserts of a fold, of which ``before`` come before these."""
+    tx, _ = LogOffset.last_before_real_offsets()
+    own = {name: rows[name] for name in ("operation", "key", "value")}
+    columns = {"op_offset": pa.array(range(before + 1, before + len(rows) + 1), pa.int64()), **own}
+    return _log_rows(key, attempt, tx, columns, len(rows))
+
+
+def _end_row(key: ShapeKey, end: ShapeSnapshot) -> pa.Table:
+    """The row that ends a fold."""
+    tx, op = LogOffset.last_before_real_offsets()
+    columns = {"op_offset": pa.array([op]), "operation": pa.array([SNAPSHOT]), "value": pa.array([end.to_json()])}
+    return _log_rows(key, end.attempt, tx, columns, 1)
+
+
+def _log_rows(key: ShapeKey, attempt: int, tx: int, columns: Mapping[str, pa.Array], count: int) -> pa.Table:
+    same = {"source": key[0], "shape_id": key[1], "tx_offset": tx, "xid": 0, "chunk": attempt}
+    filled = [
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
+        for field in SCHEMA
+    ]
+    return pa.table(filled, schema=SCHEMA)
 
 
 def _without(rows: pa.Table, folds: Sequence[_Fold]) -> pa.Table:

@@ -1,0 +1,45 @@
+"""The rows of a shape in one version of the shape log, by folding the items of its log that count."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from flushtracker.delta.log.external_sort import sort_tables
+from flushtracker.delta.log.fold_items import ITEM_COLUMNS, ITEM_ORDER, fold_items
+from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.storage import literal, query_batches
+from flushtracker.errors import DecodeError
+from flushtracker.shape_log.fold import END_ROWS, TRUNCATE, TRUNCATE_PARTITION
+from flushtracker.shape_log.truncates import Truncates
+
+
+def folded_rows(table: DeltaTable, shape: FoundShape) -> Iterator[pa.Table]:
+    """The rows up to the shape's bound, in the order of their keys, with the columns of ``fold_items``.
+
+    Raises:
+        DecodeError: folding does not give the shape's rows.
+        SinkError: temporary files cannot be used.
+        DeltaError, OSError: the table cannot be read.
+    """
+    ends = ", ".join(map(literal, END_ROWS))
+    condition = f"{shape.condition} AND {shape.counted()} AND operation NOT IN ({ends})"
+    query = f"SELECT {', '.join(ITEM_COLUMNS)} FROM rows WHERE {condition}"  # noqa: S608  no user's values but literals
+    truncates = Truncates()
+    # Sorting reads all items before it returns the first one, so all truncates are known then.
+    items = sort_tables(_of_rows(query_batches(table, query), truncates), ITEM_ORDER)
+    return fold_items(items, truncates)
+
+
+def _of_rows(tables: Iterable[pa.Table], truncates: Truncates) -> Iterator[pa.Table]:
+    """The items that concern one row; the others are added to ``truncates``."""
+    for items in tables:
+        is_whole, is_partition = (pc.equal(items["operation"], each) for each in (TRUNCATE, TRUNCATE_PARTITION))
+        lacks_key = items.filter(pc.and_not(items["key"].is_null(), is_whole))
+        if len(lacks_key):
+            raise DecodeError(f"{lacks_key['operation'][0].as_py()} without a key in a shape's log")
+        for row in items.filter(pc.or_(is_whole, is_partition)).to_pylist():
+            partition = None if row["operation"] == TRUNCATE else row["key"]
+            truncates.add((row["tx_offset"], row["op_offset"]), partition)
+        yield items.filter(pc.invert(pc.or_(is_whole, is_partition)))
