@@ -30,4 +30,7 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     """The name comes from the command line, so it may be wrong."""
     done = bench("rooting")
     assert done.returncode == 2
-    assert "unknown benchmark rooting; choose from beam, fan_out, polls, removed, routing, shape_log, " in done.stderr
+    assert (
+        "unknown benchmark rooting; choose from beam, fan_out, polls, reads, removed, routing, shape_log, "
+        in done.stderr
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.cli import main
+from flushtracker.delta.log import external_sort
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
@@ -36,6 +37,28 @@ def test_rows_are_printed_in_each_format(log: str, capsys: pytest.CaptureFixture
     assert printed(capsys, "--log", log) == 'id  note\n1   a,"b"\\n\n2   NULL\n'
     assert printed(capsys, "--log", log, "--format", "csv") == 'id,note\r\n1,"a,""b""\n"\r\n2,\r\n'
     assert printed(capsys, "--log", log, "--format", "jsonl", "--at", "0/A+inf") == '{"id":"1","note":"a,\\"b\\"\\n"}\n'
+
+
+def test_rows_are_printed_as_they_come(
+    log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few at a time, with one header; a column of the table gets wider where a later row needs it."""
+    formats = ("csv", "jsonl")
+    whole = [
+        printed(capsys, "--log", log, *rest, "--format", each) for each in formats for rest in ([], ["--log-rows"])
+    ]
+    append(log, [item((14, 0), "insert", "m", {"id": "1,000,000", "note": "b"}), commit(14)])
+    monkeypatch.setattr(external_sort, "ROWS", 1)
+    assert main(["read", "users", "--log", log]) == 0
+    found = capsys.readouterr()
+    assert found.out == 'id  note\n1   a,"b"\\n\n2   NULL\n1,000,000  b\n'
+    assert "3 rows, up to 0/E+inf" in found.err
+    append(log, [item((16, 0), "delete", "m"), commit(16)])
+    parts = [
+        printed(capsys, "--log", log, *rest, "--format", each) for each in formats for rest in ([], ["--log-rows"])
+    ]
+    assert [part.startswith(each) for part, each in zip(parts, whole, strict=True)] == [True] * 4
+    assert [part == each for part, each in zip(parts, whole, strict=True)] == [True, False, True, False]
 
 
 def test_typed_values_are_printed_as_json_has_them(log: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.log import external_sort, retention
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead, read_shape, read_shape_log
 from flushtracker.delta.log.retention import Retain, Retention
@@ -148,6 +149,23 @@ def test_a_shape_of_few_rows_and_many_changes_stays_small(log: str) -> None:
     assert len(table_rows(DeltaTable(log), ["tx_offset"])) == (200 + 1) + 1 + 2 * 1000
     assert by_row(read_shape(log, "users")) == before
     assert folded(log, 1000, 55_000) == 0
+
+
+def test_a_log_of_any_number_of_rows_is_folded(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into several files, with more rows than a commit folds of several shapes; its rows are never all in memory."""
+    monkeypatch.setattr(retention, "_MOST_ROWS", 100)
+    monkeypatch.setattr(retention, "_FILE_BYTES", 1)
+    monkeypatch.setattr(external_sort, "MOST_BYTES", 1 << 10)
+    monkeypatch.setattr(external_sort, "ROWS", 7)
+    register(log, shape_entry(), shape_entry("b"))
+    append(log, changes(1, 500, 20))
+    append(log, changes(1, 500, 20, "b"))
+    before = [read_shape(log, shape_id).rows for shape_id in ("users", "b")]
+    upkeep = upkeep_of(log, 0)
+    assert [upkeep.run(_EPOCH + timedelta(seconds=500)).folded_shapes for _ in range(3)] == [1, 1, 0]
+    assert [read_shape(log, shape_id).rows for shape_id in ("users", "b")] == before
+    assert len(table_rows(DeltaTable(log), ["tx_offset"])) == 2 * (20 + 1 + 1)
+    assert len(LogFiles(DeltaTable(log), {}).current()) > 6
 
 
 def test_the_log_stays_flat_over_many_horizons(log: str) -> None:
