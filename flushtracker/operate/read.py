@@ -78,9 +78,10 @@ class _Printer:
         )
 
     def _print(self, read: ShapeRead) -> None:
-        before, self._printed = self._printed, read
+        before = self._printed
         if before is not None and before.position == read.position:
             return
+        self._printed = read
         count = self._write(read, is_first=before is None)
         sys.stdout.flush()
         reached = "no whole transaction yet" if read.bound is None else f"up to {read.bound}"

@@ -43,11 +43,11 @@ def sort_tables(tables: Iterable[pa.Table], by: Sequence[str]) -> Iterator[pa.Ta
         held.append(table)
         size += table.nbytes
         if size > MOST_BYTES:
-            rows = _sorted(held, by)
-            _add(levels, _Run(rows.schema, [rows]), by)
+            _add(levels, _run(held, by), by)
             held, size = [], 0
     runs = [run for level in levels for run in level]
     rest = [_sorted(held, by)] if held else []
+    held.clear()
     schema = _schema_of_all([run.schema for run in runs] + [table.schema for table in rest])
     for table in _merged([*(run.tables() for run in runs), iter(rest)], by, schema):
         for start in range(0, len(table), ROWS):
@@ -87,6 +87,11 @@ class _Run:
                     yield pa.Table.from_batches([batch])
         except OSError as error:
             raise _failed(error) from error
+
+
+def _run(tables: Sequence[pa.Table], by: Sequence[str]) -> _Run:
+    rows = _sorted(tables, by)
+    return _Run(rows.schema, [rows])
 
 
 def _merged(sources: Iterable[Iterator[pa.Table]], by: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
