@@ -1,4 +1,8 @@
-"""The Parquet files of a table: written from Arrow's rows, read whole, or described once Spark has written them.
+"""The Parquet files of a table: written and read in blocks of Arrow's rows, or described once Spark has written them.
+
+A block has at most ``BLOCK_BYTES`` of rows as they are in memory, or one row. A Parquet file may be a thousand times
+smaller than its rows, and its footer does not say how large they are: where texts are repeated, it has the size of
+their dictionary. So a row group is read as it is encoded, if that fits into a block, or else by a few rows at a time.
 
 A file that is written is not part of the table before a commit adds it (:mod:`flushtracker.delta.commits`).
 """
@@ -7,9 +11,9 @@ import io
 import json
 import struct
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +21,10 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
+BLOCK_BYTES: Final = 4 << 20
+_BATCH_ROWS: Final = 64
+_WHOLE_BYTES: Final = 32 << 20
+"""A file up to this size is requested at once, a larger one column by column."""
 _BUFFER_BYTES: Final = 1 << 20
 _FOOTER_END: Final = 8
 """Bytes at a Parquet file's end: the length of its footer, and a mark."""
@@ -36,30 +44,57 @@ def write_file(
     rows: pa.Table,
     searched: Collection[str] = (),
     *,
-    row_group_rows: int = 1 << 20,
     is_change: bool = True,
 ) -> AddAction:
     """Write a file with the ranges of the columns ``searched``; ``is_change``: not just rows that the table has."""
-    content = io.BytesIO()
-    # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
-    pq.write_table(rows, content, row_group_size=row_group_rows, compression="zstd", store_schema=False)
-    data = content.getvalue()
+    return write_blocks(storage, path, [rows], rows.schema, searched, is_change=is_change)
+
+
+def write_blocks(
+    storage: DeltaStorageHandler,
+    path: str,
+    tables: Iterable[pa.Table],
+    schema: pa.Schema,
+    searched: Collection[str] = (),
+    *,
+    is_change: bool = True,
+) -> AddAction:
+    """Write the rows of all tables as a file, while they are read; each block is a row group."""
     # deltalake's stream accepts only bytes, and only Arrow's buffered stream passes bytes.
     with pa.BufferedOutputStream(storage.open_output_stream(path), _BUFFER_BYTES) as stream:
-        stream.write(data)
-    statistics = json.dumps(_statistics(rows, searched))
-    return AddAction(path, len(data), {}, now_ms(), data_change=is_change, stats=statistics)
+        # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
+        with pq.ParquetWriter(stream, schema, compression="zstd", store_schema=False) as writer:
+            for block in regrouped(tables):
+                writer.write_table(block)
+        size, footer = stream.tell(), writer.writer.metadata
+    statistics = json.dumps(_statistics(footer, searched))
+    return AddAction(path, size, {}, now_ms(), data_change=is_change, stats=statistics)
+
+
+def regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in blocks, as large as they may be."""
+    pending, size = list[pa.Table](), 0
+    for table in tables:
+        for part in _halved(table):
+            if pending and size + part.nbytes > BLOCK_BYTES:
+                yield pa.concat_tables(pending).combine_chunks()
+                pending, size = [], 0
+            pending.append(part)
+            size += part.nbytes
+    if size:
+        yield pa.concat_tables(pending).combine_chunks()
+
+
+def read_blocks(storage: DeltaStorageHandler, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """A file's rows in blocks, with the columns of ``schema``; those that it lacks are null."""
+    handle = storage.open_input_file(path)
+    source = io.BytesIO(handle.read()) if handle.size() <= _WHOLE_BYTES else pa.PythonFile(handle, "r")
+    yield from regrouped(_with_schema(table, schema) for table in _tables(source))
 
 
 def read_file(storage: DeltaStorageHandler, path: str, schema: pa.Schema) -> pa.Table:
-    """A file's rows, with the columns of ``schema``; those that it lacks are null."""
-    # The file is read here and parsed from memory: Arrow's own threads must not call back into Python.
-    rows = pq.read_table(io.BytesIO(storage.open_input_file(path).read()))
-    columns = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    """All rows of a small file."""
+    return pa.concat_tables([schema.empty_table(), *read_blocks(storage, path, schema)])
 
 
 def written_file(storage: DeltaStorageHandler, path: str, searched: Collection[str] = ()) -> WrittenFile:
@@ -70,7 +105,7 @@ def written_file(storage: DeltaStorageHandler, path: str, searched: Collection[s
     (length,) = struct.unpack("<I4x", file.read())
     file.seek(size - length - _FOOTER_END)
     footer = pq.read_metadata(io.BytesIO(file.read()))
-    statistics = json.dumps(_footer_statistics(footer, searched))
+    statistics = json.dumps(_statistics(footer, searched))
     return WrittenFile(footer.num_rows, AddAction(path, size, {}, now_ms(), data_change=True, stats=statistics))
 
 
@@ -78,17 +113,60 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _statistics(rows: pa.Table, searched: Collection[str]) -> dict[str, Any]:
-    ranges = {name: pc.min_max(rows[name]).as_py() for name in searched}
-    return {
-        "numRecords": len(rows),
-        "minValues": {name: found["min"] for name, found in ranges.items()},
-        "maxValues": {name: found["max"] for name, found in ranges.items()},
-        "nullCount": {name: rows[name].null_count for name in searched},
-    }
+def _tables(source: BinaryIO | pa.PythonFile) -> Iterator[pa.Table]:
+    """The rows of a file; texts of a small row group are encoded by a dictionary, as they are in the file."""
+    # Arrow's own threads must not call back into Python.
+    plain = pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    texts = [field.name for field in plain.schema_arrow if pa.types.is_string(field.type)]
+    encoded = pq.ParquetFile(source, metadata=plain.metadata, read_dictionary=texts, pre_buffer=False)
+    for number in range(plain.num_row_groups):
+        group = plain.metadata.row_group(number)
+        if group.total_byte_size <= BLOCK_BYTES:
+            yield from _halved(encoded.read_row_group(number, use_threads=False))
+            continue
+        rows = max(1, min(_BATCH_ROWS, group.num_rows * BLOCK_BYTES // group.total_byte_size))
+        pending, size = list[pa.RecordBatch](), 0
+        for batch in plain.iter_batches(rows, row_groups=[number], use_threads=False):
+            pending.append(batch)
+            size += batch.nbytes
+            if size >= BLOCK_BYTES:
+                yield pa.Table.from_batches(pending)
+                pending, size = [], 0
+        if pending:
+            yield pa.Table.from_batches(pending)
 
 
-def _footer_statistics(footer: pq.FileMetaData, searched: Collection[str]) -> dict[str, Any]:
+def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _bytes(table: pa.Table) -> int:
+    """The size of a table's rows, with the texts that a dictionary encodes."""
+    size = 0
+    for column in table.columns:
+        if not pa.types.is_dictionary(column.type):
+            size += column.nbytes
+            continue
+        for chunk in column.chunks:
+            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+            size += chunk.indices.nbytes + (pc.sum(lengths).as_py() or 0)
+    return size
+
+
+def _halved(table: pa.Table) -> Iterator[pa.Table]:
+    if len(table) < 2 or _bytes(table) <= BLOCK_BYTES:
+        yield table
+        return
+    middle = len(table) // 2
+    yield from _halved(table.slice(0, middle))
+    yield from _halved(table.slice(middle))
+
+
+def _statistics(footer: pq.FileMetaData, searched: Collection[str]) -> dict[str, Any]:
     columns = {footer.schema.column(index).name: index for index in range(footer.num_columns)}
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     found = {name: [group.column(columns[name]).statistics for group in groups] for name in searched}

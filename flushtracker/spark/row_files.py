@@ -11,7 +11,7 @@ from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
 ROWS_PER_FILE: Final = 100_000
-"""At most, since upkeep sorts a file in memory. Small batches leave few files to compact."""
+"""At most, so that upkeep seldom has to divide a file. Small batches leave few files to compact."""
 
 _OPTIONS: Final = {
     "compression": "zstd",

@@ -19,6 +19,7 @@ from flushtracker.delta.log import upkeep as shape_log_upkeep
 from flushtracker.delta.log.files import LogFile, LogFiles, RunPart, by_run
 from flushtracker.delta.log.merge import sort
 from flushtracker.delta.log.reader import read_shape, read_shape_log
+from flushtracker.delta.log.runs import Runs
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
@@ -31,7 +32,7 @@ from tests.unit.test_shape_log_reader import shape_entry, taken
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SMALL: Final = MergeSettings(
-    merge_files=8, merge_bytes=1 << 20, sealed_bytes=50_000, files_per_run=8, least_file_bytes=4096
+    merge_files=8, merge_bytes=1 << 20, sealed_bytes=25_000, files_per_run=8, least_file_bytes=4096
 )
 
 
@@ -97,7 +98,7 @@ def test_shape_of_many_rows_is_cut_into_files(log: str) -> None:
         # In whatever order the table's log lists them.
         ((_, run),) = by_run(reversed(files(log))).items()
         assert 8 <= len(run) <= 14
-        rows = pa.concat_tables(LogFiles(DeltaTable(log), {}).read_each(run))
+        rows = pa.concat_tables(LogFiles(DeltaTable(log), {}).read_blocks(file.path for file in run))
         assert rows == sort(rows)
     assert len(read_shape(log, "users").rows) == 10_000
 
@@ -193,8 +194,8 @@ class _Interrupted(LogFiles):
         if checked:
             self._commits = _InterruptedCommits(self.interrupt)
 
-    def write(self, rows: pa.Table, part: RunPart | None, *, is_change: bool = False) -> AddAction:
-        written = super().write(rows, part, is_change=is_change)
+    def write_blocks(self, tables: Iterable[pa.Table], part: RunPart | None, *, is_change: bool = False) -> AddAction:
+        written = super().write_blocks(tables, part, is_change=is_change)
         if not self._checked:
             self.interrupt()
         return written
@@ -217,8 +218,8 @@ def test_files_that_others_replace_meanwhile_are_not_replaced_again(log: str, ot
         "append": lambda: append_transactions(log, names(10), 100),
     }
     upkeep = ShapeLogUpkeep(log, settings=_SMALL)
-    upkeep._files = _Interrupted(log, meanwhile[other], checked=checked)
-    upkeep._table = upkeep._files._table
+    interrupted = _Interrupted(log, meanwhile[other], checked=checked)
+    upkeep._runs = Runs(interrupted._table, interrupted, _SMALL)
     assert upkeep.run(_NOW).merges == (1 if other == "append" else 0)
     keys = row_keys(log)
     assert len(keys) == len(set(keys)) == (9 if other == "append" else 8) * 10 * 5

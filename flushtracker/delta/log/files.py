@@ -1,4 +1,4 @@
-"""The data files of a shape log: what the table's log says about them, and reading and writing whole files.
+"""The data files of a shape log: what the table's log says about them, and reading and writing them.
 
 The name of a file says which run it is part of. Names are part of the table's state, and no other program writes such
 names: a file that another program has compacted counts as appended, and is sorted again.
@@ -6,8 +6,9 @@ names: a file that another program has compacted counts as appended, and is sort
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.data_file import WrittenFile, read_file, write_file, written_file
+from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks, written_file
 from flushtracker.delta.log.snapshots import REPLACED_APP_ID, last_snapshots
 from flushtracker.delta.log.table import SEARCHED, unreadable, unwritable
 from flushtracker.delta.storage import literal
@@ -25,8 +26,6 @@ from flushtracker.errors import SinkError
 from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
-_ROW_GROUPS: Final = 8
-_LEAST_ROW_GROUP: Final = 1024
 _ATTEMPTS: Final = 5
 
 RunPart = tuple[int, int]
@@ -89,22 +88,34 @@ class LogFiles:
         ]
 
     def read(self, path: str) -> pa.Table:
-        """A file's rows, with the table's columns; texts have 64-bit offsets, so that tables can be sorted together."""
-        return read_file(self._storage, path, _wide_schema(pa.schema(self._table.schema()))).combine_chunks()
+        """All rows of a file, with the table's columns."""
+        return pa.concat_tables([self._schema().empty_table(), *self.read_blocks([path])])
 
-    def read_each(self, files: Iterable[LogFile]) -> Iterator[pa.Table]:
-        """The rows of the files, one file at a time."""
-        for file in files:
-            yield self.read(file.path)
+    def read_blocks(self, paths: Iterable[str]) -> Iterator[pa.Table]:
+        """The rows of files, with the table's columns, in blocks."""
+        for path in paths:
+            yield from read_blocks(self._storage, path, self._schema())
 
     def write(self, rows: pa.Table, part: RunPart | None, *, is_change: bool = False) -> AddAction:
         """Write a file, as part of a run or of none; it is not part of the table until :meth:`replace`.
 
         ``is_change``: its commit also adds or deletes rows, rather than just moving them.
         """
+        return self.write_blocks([rows], part, is_change=is_change)
+
+    def write_blocks(self, tables: Iterable[pa.Table], part: RunPart | None, *, is_change: bool = False) -> AddAction:
+        """Write a file as :meth:`write` does, of all tables, while they are read."""
         name = "part" if part is None else f"run-{part[0]:020}-{part[1]:06}"
-        path, group = f"{name}-{uuid.uuid4().hex}.parquet", max(_LEAST_ROW_GROUP, len(rows) // _ROW_GROUPS)
-        return write_file(self._storage, path, rows, SEARCHED, row_group_rows=group, is_change=is_change)
+        path = f"{name}-{uuid.uuid4().hex}.parquet"
+        return write_blocks(self._storage, path, tables, self._schema(), SEARCHED, is_change=is_change)
+
+    def rewrite(self, file: LogFile, keep: Callable[[pa.Table], pa.Table]) -> list[AddAction] | None:
+        """Write the rows of a file that ``keep`` leaves of its blocks, if there are any; ``None`` if it leaves all."""
+        if all(len(keep(block)) == len(block) for block in self.read_blocks([file.path])):
+            return None
+        kept = filter(len, map(keep, self.read_blocks([file.path])))
+        first = next(kept, None)
+        return [] if first is None else [self.write_blocks(chain([first], kept), file.part, is_change=True)]
 
     def written(self, path: str) -> WrittenFile:
         """A file of rows to append that Spark has written, with the statistics of its footer; raises ``SinkError``."""
@@ -112,6 +123,9 @@ class LogFiles:
             return written_file(self._storage, path, SEARCHED)
         except (DeltaError, OSError) as error:
             raise unreadable(f"{self._table.table_uri}{path}", error) from error
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema())
 
     def append_snapshot(
         self, files: Iterable[WrittenFile], keys: Collection[ShapeKey], snapshot: ShapeSnapshot
@@ -178,8 +192,3 @@ def by_run(files: Iterable[LogFile]) -> dict[int, list[LogFile]]:
         if file.run is not None:
             runs.setdefault(file.run, []).append(file)
     return runs
-
-
-def _wide_schema(schema: pa.Schema) -> pa.Schema:
-    texts = (pa.string(), pa.string_view())
-    return pa.schema([field.with_type(pa.large_string()) if field.type in texts else field for field in schema])

@@ -1,16 +1,15 @@
-"""Merges sorted rows of the shape log into new files, with one file of each run in memory.
+"""Sorts and merges rows of the shape log, and divides them into files, with one block of each source in memory.
 
 The order is (shape_id, source, tx_offset, op_offset). A file ends between two shapes where possible, so that most
 shapes are in one file of each run.
-
-A merge only rearranges: the new files have exactly the rows of those that they replace.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ORDER: Final = ("shape_id", "source", "tx_offset", "op_offset")
 
@@ -20,6 +19,18 @@ _Key = tuple[str, str, int, int]
 def sort(rows: pa.Table) -> pa.Table:
     """The rows in the order of a run."""
     return rows.sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
+
+
+def sorted_blocks(tables: list[pa.Table], block_bytes: int) -> Iterator[pa.Table]:
+    """All rows of the tables in order, in tables of about ``block_bytes``; empties the list to save memory."""
+    if not tables:
+        return
+    rows = pa.concat_tables(tables).combine_chunks()
+    tables.clear()
+    order = pc.sort_indices(rows, [(name, "ascending") for name in ORDER])
+    step = max(1, len(rows) * block_bytes // max(1, rows.nbytes))
+    for start in range(0, len(rows), step):
+        yield rows.take(order.slice(start, step))
 
 
 def merged(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
@@ -48,17 +59,28 @@ def merged(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
         yield filled[0] if len(filled) == 1 else sort(pa.concat_tables(filled))
 
 
-def cut(pieces: Iterator[pa.Table], rows_per_file: int) -> Iterator[pa.Table]:
-    """Cut sorted pieces into files of about ``rows_per_file`` rows."""
-    pending: pa.Table | None = None
-    for piece in pieces:
-        pending = piece if pending is None else pa.concat_tables([pending, piece]).combine_chunks()
-        while len(pending) > 2 * rows_per_file:
-            end = _file_end(pending, rows_per_file)
-            yield pending.slice(0, end)
-            pending = pending.slice(end)
-    if pending is not None and len(pending):
-        yield pending
+def cut(blocks: Iterable[pa.Table], rows_per_file: int, bytes_per_file: int) -> Iterator[tuple[int, pa.Table]]:
+    """Number the file that each row goes to, from 0.
+
+    A file ends at the first shape after ``rows_per_file`` rows, at the latest after a quarter more. It also ends before
+    a block with which it would have more than ``bytes_per_file``.
+    """
+    number = rows = size = 0
+    last_id: str | None = None
+    for block in blocks:
+        rest = block
+        if size and size + block.nbytes > bytes_per_file:
+            number, rows, size = number + 1, 0, 0
+        while len(rest):
+            end = _file_end(rest, last_id, rows_per_file - rows, rows_per_file + rows_per_file // 4 - rows)
+            part = rest if end is None else rest.slice(0, end)
+            if len(part):
+                yield number, part
+                last_id = part["shape_id"][-1].as_py()
+            rest = rest.slice(len(part))
+            rows, size = rows + len(part), size + part.nbytes
+            if end is not None:
+                number, rows, size = number + 1, 0, 0
 
 
 def _next(source: Iterator[pa.Table]) -> pa.Table | None:
@@ -74,16 +96,11 @@ def _key(table: pa.Table, index: int) -> _Key:
     return shape_id, source, tx, op
 
 
-def _file_end(rows: pa.Table, wanted: int) -> int:
-    """Where the shape that has row ``wanted`` starts, or ends, whichever is nearer; ``wanted`` if neither is near."""
+def _file_end(rows: pa.Table, last_id: str | None, least: int, most: int) -> int | None:
+    """Where a file ends in sorted rows that follow those of ``last_id``, after ``least`` rows; ``None`` if later."""
+    if least >= len(rows):
+        return None
     shape_ids = rows["shape_id"]
-
-    def text(index: int) -> str:
-        value: str = shape_ids[index].as_py()
-        return value
-
-    shape_id = text(wanted)
-    first = bisect_left(range(len(rows)), shape_id, key=text)
-    last = bisect_right(range(len(rows)), shape_id, key=text)
-    near = min(first, last, key=lambda index: abs(index - wanted))
-    return near if max(1, wanted // 2) <= near <= wanted + wanted // 2 else wanted
+    last_id = shape_ids[least - 1].as_py() if least > 0 else last_id
+    end = min(most, bisect_right(range(len(rows)), last_id or "", key=lambda index: shape_ids[index].as_py()))
+    return end if end < len(rows) or end == most else None

@@ -17,16 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import Transaction
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
 
-from flushtracker.delta.log.files import LogFile, LogFiles, by_run
-from flushtracker.delta.log.merge import cut, merged, sort
+from flushtracker.delta.log.files import LogFile, LogFiles
 from flushtracker.delta.log.retention import Retain, Retention
+from flushtracker.delta.log.runs import Merged, Runs
 from flushtracker.delta.log.table import create_shape_log, shape_log_folder
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.shape_log.merge_plan import Appended, Merge, MergeSettings, next_merge
+from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 
 logger = logging.getLogger(__name__)
@@ -74,11 +75,11 @@ class ShapeLogUpkeep:
         for ever; it needs the registry table, too.
         """
         self.uri = log
-        self._settings = settings or MergeSettings()
         self._delete_after = delete_after
         self._table = create_shape_log(log, storage_options)
         self._folder = shape_log_folder(log, storage_options)
         self._files = LogFiles(self._table, dict(storage_options or {}))
+        self._runs = Runs(self._table, self._files, settings or MergeSettings())
         self._retention = None if retain is None else Retention(self._table, self._files, retain)
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
 
@@ -95,40 +96,12 @@ class ShapeLogUpkeep:
 
     def _merge_all(self) -> tuple[int, int, bool]:
         """Merge what is due; returns the merges, their bytes, and whether a vacuum is due."""
-        count = rewritten_bytes = 0
-        is_vacuum_due = False
+        done = list[Merged]()
         # Appends may bring more than is merged meanwhile, and the rest of the upkeep must run, too.
-        while count < _MOST_MERGES:
-            files = self._files.current()
-            runs = by_run(files)
-            appended = [Appended(file.path, file.bytes, file.modified_ms) for file in files if file.run is None]
-            plan = next_merge(
-                appended, {run: sum(f.bytes for f in parts) for run, parts in runs.items()}, self._settings
-            )
-            if plan is None:
-                break
-            # A run is numbered after the version that it is made from, so the greatest is that of the last merge.
-            number, last = self._table.version() + 1, max(runs, default=0)
-            chosen = [file for file in files if file.path in plan.paths or file.run in plan.runs]
-            if not self._merge(plan, chosen, number):
-                logger.info("shape log not merged: another process was first uri=%s", self.uri)
-                break
-            count += 1
-            rewritten_bytes += sum(file.bytes for file in chosen)
-            is_vacuum_due = is_vacuum_due or number // VACUUM_EVERY > last // VACUUM_EVERY
-        return count, rewritten_bytes, is_vacuum_due
-
-    def _merge(self, plan: Merge, chosen: list[LogFile], number: int) -> bool:
-        """Write the chosen files' rows as run ``number``; false if another process has replaced one of the files."""
-        # A file without statistics, as a crash may leave it, counts as one row; its rows are read anyway.
-        total_bytes, total_rows = sum(file.bytes for file in chosen), sum(max(file.rows, 1) for file in chosen)
-        rows_per_file = max(1, total_rows * self._settings.file_bytes(total_bytes) // total_bytes)
-        new = sort(pa.concat_tables([self._files.read(path) for path in plan.paths]))
-        runs = by_run(chosen)
-        sources = [iter([new]), *(self._files.read_each(runs[run]) for run in sorted(runs))]
-        files = cut(merged(sources), rows_per_file)
-        added = [self._files.write(rows, (number, part)) for part, rows in enumerate(files)]
-        return self._files.replace(chosen, added)
+        while len(done) < _MOST_MERGES and (merge := self._runs.merge()):
+            done.append(merge)
+        is_vacuum_due = any(each.run // VACUUM_EVERY > each.last_run // VACUUM_EVERY for each in done)
+        return len(done), sum(each.replaced_bytes for each in done), is_vacuum_due
 
     def _delete_removed(self, now: datetime) -> int:
         """Delete the logs of shapes whose removal is older than ``delete_after``; returns the number of shapes."""
@@ -144,15 +117,14 @@ class ShapeLogUpkeep:
         if not removed:
             return 0
         shape_ids = {shape_id for _, shape_id in removed}
-        replaced, added = list[LogFile](), []
+        replaced, added = list[LogFile](), list[AddAction]()
         for file in self._files.current():
             if not file.may_have(shape_ids):
                 continue
-            rows = self._files.read(file.path)
-            kept = _without(rows, removed.keys())
-            if len(kept) < len(rows):
+            kept = self._files.rewrite(file, lambda rows: _without(rows, removed.keys()))
+            if kept is not None:
                 replaced.append(file)
-                added += [self._files.write(kept, file.part, is_change=True)] if len(kept) else []
+                added += kept
         mark = Transaction(DELETED_APP_ID, max(removed.values()))
         if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)
