@@ -16,6 +16,7 @@ from tests.bench import (
     cluster,
     fan_out,
     latency,
+    layouts,
     lifetime,
     memory,
     partitions,
@@ -39,6 +40,7 @@ Bench = Callable[..., Iterable[Table]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "beam": beam.tables,
     "fan_out": fan_out.tables,
+    "layouts": layouts.tables,
     "polls": polls.tables,
     "reads": reads.tables,
     "removed": removed.tables,
