@@ -223,11 +223,10 @@ class Retention:
         for file in files:
             if not file.may_have(shape_ids) or (file.first_tx is not None and file.first_tx > greatest):
                 continue
-            rows = self._files.read(file.path)
-            kept = _without(rows, folds)
-            if len(kept) < len(rows):
+            kept = self._files.rewrite(file, lambda rows: _without(rows, folds))
+            if kept is not None:
                 replaced.append(file)
-                added += [self._files.write(kept, file.part, is_change=True)] if len(kept) else []
+                added += kept
         return self._files.replace(replaced, added, is_deletion=True, transaction=token)
 
 
@@ -259,10 +258,10 @@ def _log_rows(key: ShapeKey, attempt: int, tx: int, columns: Mapping[str, pa.Arr
 
 def _without(rows: pa.Table, folds: Sequence[_Fold]) -> pa.Table:
     """The rows that the folds do not replace."""
-    first, last = pc.min(rows["shape_id"]).as_py(), pc.max(rows["shape_id"]).as_py()
+    found = set(pc.unique(rows["shape_id"]).to_pylist())
     for made in folds:
         source, shape_id = made.key
-        if not len(rows) or not first <= shape_id <= last:
+        if shape_id not in found:
             continue
         is_its = pc.and_(pc.equal(rows["shape_id"], shape_id), pc.equal(rows["source"], source))
         is_old = pc.and_(is_its, pc.less_equal(rows["tx_offset"], made.horizon))
