@@ -50,7 +50,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta.acks", "postgres", "kafka", "monitoring"}),
     "jobs": frozenset(),
     "jobs.track": frozenset({*PURE, "delta", "delta.acks", "monitoring", "process", "spark"}),
-    "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "postgres", "spark"}),
+    "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "postgres", "process", "spark"}),
     "jobs.write": frozenset({*PURE, "delta", "delta.log", "event_files", "jobs.snapshot", "kafka", "spark"}),
     "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),
