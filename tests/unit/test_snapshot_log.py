@@ -25,7 +25,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.log_follower import Follower, fold_strictly
-from tests.support.shape_log_rows import SOURCE, Row, append, arrow, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, Row, append, arrow, item, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
 from tests.unit.test_shape_log_reader import register, wanted_entry
 
@@ -217,6 +217,23 @@ class Play:
             reason = f"its horizon {horizon}; name" if snapshot.is_fold else "has later transactions too; name"
             with pytest.raises(ConfigError, match=re.escape(reason)):
                 self.reader.read_rows("users", at)
+
+
+def test_rows_of_a_shape_that_failed_are_taken_out_of_files(tmp_path: Path) -> None:
+    """Files without any of them stay as they are, and one of nothing else is left out."""
+    files = LogFiles(create_shape_log(str(tmp_path / "log")), {})
+
+    def written(*shape_ids: str) -> WrittenFile:
+        rows = [item((0, n), "insert", "k", {"id": "1"}, shape_id=shape_id) for n, shape_id in enumerate(shape_ids)]
+        return WrittenFile(len(rows), files.write(arrow(rows), None, is_change=True))
+
+    mixed, other, failed = written("a", "bad", "b", "bad"), written("a", "c"), written("bad")
+    found = files.without([mixed, other, failed], {"bad", "worse"})
+    assert [file.rows for file in found] == [2, 2]
+    assert files.read(found[0].action.path)["shape_id"].to_pylist() == ["a", "b"]
+    assert found[1] is other
+    assert files.without([mixed, failed], set()) == [mixed, failed]
+    assert files.without([failed], {"bad"}) == []
 
 
 def append_snapshot(log: str, snapshot: ShapeSnapshot, rows: Table) -> bool:

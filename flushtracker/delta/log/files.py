@@ -8,10 +8,12 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
@@ -19,7 +21,7 @@ from deltalake.transaction import AddAction
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks, written_file
-from flushtracker.delta.log.snapshots import REPLACED_APP_ID, last_snapshots
+from flushtracker.delta.log.snapshots import REPLACED_APP_ID, end_rows, last_snapshots
 from flushtracker.delta.log.table import SEARCHED, unreadable, unwritable
 from flushtracker.delta.storage import literal
 from flushtracker.errors import SinkError
@@ -111,11 +113,14 @@ class LogFiles:
 
     def rewrite(self, file: LogFile, keep: Callable[[pa.Table], pa.Table]) -> list[AddAction] | None:
         """Write the rows of a file that ``keep`` leaves of its blocks, if there are any; ``None`` if it leaves all."""
-        if all(len(keep(block)) == len(block) for block in self.read_blocks([file.path])):
+        return self._rewrite(file.path, file.part, keep)
+
+    def _rewrite(self, path: str, part: RunPart | None, keep: Callable[[pa.Table], pa.Table]) -> list[AddAction] | None:
+        if all(len(keep(block)) == len(block) for block in self.read_blocks([path])):
             return None
-        kept = filter(len, map(keep, self.read_blocks([file.path])))
+        kept = filter(len, map(keep, self.read_blocks([path])))
         first = next(kept, None)
-        return [] if first is None else [self.write_blocks(chain([first], kept), file.part, is_change=True)]
+        return [] if first is None else [self.write_blocks(chain([first], kept), part, is_change=True)]
 
     def written(self, path: str) -> WrittenFile:
         """A file of rows to append that Spark has written, with the statistics of its footer; raises ``SinkError``."""
@@ -123,6 +128,29 @@ class LogFiles:
             return written_file(self._storage, path, SEARCHED)
         except (DeltaError, OSError) as error:
             raise unreadable(f"{self._table.table_uri}{path}", error) from error
+
+    def without(self, files: Iterable[WrittenFile], shape_ids: Collection[str]) -> list[WrittenFile]:
+        """Files that are not in the table yet, without the rows of these shapes; raises ``SinkError``."""
+        left_out, found = pa.array(sorted(shape_ids), pa.string()), list[WrittenFile]()
+
+        def others(rows: pa.Table) -> pa.Table:
+            return rows.filter(pc.invert(pc.is_in(rows["shape_id"].cast(pa.string()), left_out)))
+
+        try:
+            for file in files:
+                kept = self._rewrite(file.action.path, None, others) if shape_ids else None
+                found += [file] if kept is None else [self.written(action.path) for action in kept]
+        except (DeltaError, OSError) as error:
+            raise unwritable(self._table.table_uri, error) from error
+        return found
+
+    def write_ends(self, keys: Iterable[ShapeKey], snapshot: ShapeSnapshot, taken_at: datetime) -> WrittenFile:
+        """Write the rows that end the snapshots of these shapes, to be appended with the rest; raises ``SinkError``."""
+        rows = end_rows(keys, snapshot, taken_at)
+        try:
+            return WrittenFile(len(rows), self.write(rows, None, is_change=True))
+        except (DeltaError, OSError) as error:
+            raise unwritable(self._table.table_uri, error) from error
 
     def _schema(self) -> pa.Schema:
         return pa.schema(self._table.schema())

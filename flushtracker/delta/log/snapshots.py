@@ -5,13 +5,15 @@ from what it was when the last snapshot of each of its shapes was read. Delta re
 which then reads the snapshots again. So each is made knowing the one before it, though appends go on meanwhile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from flushtracker.delta.log.table import open_shape_log, unreadable
+from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
@@ -47,3 +49,18 @@ def snapshot_attempts(log: str, storage_options: Mapping[str, str]) -> dict[Shap
     except (DeltaError, OSError) as error:
         raise unreadable(log, error) from error
     return {(row["source"], row["shape_id"]): row["attempt"] for row in found}
+
+
+def end_rows(keys: Iterable[ShapeKey], snapshot: ShapeSnapshot, taken_at: datetime) -> pa.Table:
+    """The rows that end the snapshots of these shapes."""
+    end = {
+        "tx_offset": _TX,
+        "op_offset": _OP,
+        "operation": SNAPSHOT,
+        "value": snapshot.to_json(),
+        "xid": 0,
+        "commit_timestamp": taken_at,
+        "chunk": snapshot.attempt,
+    }
+    rows = [{"source": source, "shape_id": shape_id, **end} for source, shape_id in sorted(keys)]
+    return pa.Table.from_pylist(rows, SCHEMA)
