@@ -86,6 +86,8 @@ _SNAPSHOT_SETTINGS: Final = {
     # While others read, the transaction that exports a snapshot is idle.
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",
+    # Compiling hundreds of conditions for each range would take longer than evaluating them.
+    "jit": "off",
 }
 _TRANSACTION_TIMEOUT_SINCE: Final = 170_000
 
@@ -159,8 +161,10 @@ def one_snapshot(connection: Connection) -> Iterator[None]:
 
 
 def require_open(connection: Connection) -> None:
-    """Raise ``PostgresUnavailableError`` if the server has closed an idle connection; costs nothing otherwise."""
-    if wait_readable(connection.fileno(), 0):
+    """Raise ``PostgresUnavailableError`` if an idle connection is closed; costs nothing otherwise."""
+    with translated_errors():
+        descriptor = connection.fileno()
+    if wait_readable(descriptor, 0):
         rows(connection, "SELECT 1")
 
 

@@ -1,7 +1,6 @@
 """``RangeReader``: reads ranges of tables in a snapshot that another connection has exported."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from psycopg2 import sql
@@ -9,35 +8,13 @@ from psycopg2 import sql
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres import libpq
 from flushtracker.postgres.connection import Connection, connect_for_snapshot, rows
+from flushtracker.postgres.range_query import PageRange, RowSelection, range_query
 from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.changes import TableName
 
-_TID_RANGES_SINCE: Final = 140_000
 _ROWS_PER_READ: Final = 1_000
 # With TLS, bytes may have been taken from the socket that libpq has not read yet, which select does not see.
 _POLL_S: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class PageRange:
-    """Pages of a table from ``first`` up to, and without, ``end``; ``None`` is the table's end."""
-
-    first: int
-    end: int | None
-
-
-def page_ranges(pages: int, pages_each: int, server_version: int) -> list[PageRange]:
-    """The ranges that a table of so many pages is read in; it may have grown since, and the last one has no end.
-
-    A server that cannot scan a range would read the whole table for each.
-
-    >>> page_ranges(25, 10, 180000)
-    [PageRange(first=0, end=10), PageRange(first=10, end=20), PageRange(first=20, end=None)]
-    >>> page_ranges(0, 10, 180000), page_ranges(25, 10, 130000)
-    ([PageRange(first=0, end=None)], [PageRange(first=0, end=None)])
-    """
-    firsts = range(0, max(1, pages), pages_each) if server_version >= _TID_RANGES_SINCE else [0]
-    return [PageRange(first, end) for first, end in zip(firsts, [*firsts[1:], None], strict=True)]
 
 
 class RangeReader:
@@ -80,25 +57,21 @@ class RangeReader:
         except PostgresError as error:
             raise PostgresUnavailableError(f"the connection that exported the snapshot was lost: {error}") from error
 
-    def read(
-        self, table: TableName, columns: Sequence[str], where: str | None, pages: PageRange
-    ) -> Iterator[list[bytes]]:
-        """The rows of a range for which ``where`` is true, in COPY's text format; raises as ``copied_rows``.
+    def read(self, table: TableName, selection: RowSelection, pages: PageRange) -> Iterator[list[bytes]]:
+        """The rows of a range, in COPY's text format; raises as ``copied_rows``.
 
-        ``where`` is SQL that the caller has checked.
+        After an error of the server, the snapshot can still be read in. After any other, or if the caller stops before
+        the last row, the connection must be closed.
         """
-        conditions: list[sql.Composable] = [] if where is None else [sql.SQL("({}\n)").format(sql.SQL(where))]
-        # Without a condition on ctid, an index may be used.
-        if pages.first > 0:
-            conditions.append(sql.SQL(f"ctid >= '({pages.first:d},0)'::tid"))
-        if pages.end is not None:
-            conditions.append(sql.SQL(f"ctid < '({pages.end:d},0)'::tid"))
-        query = sql.SQL("SELECT {} FROM ONLY {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(*table)
-        )
-        if conditions:
-            query += sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions)
-        return copied_rows(self._connection, query.as_string(self._connection))
+        rows(self._connection, "SAVEPOINT range")
+        try:
+            yield from copied_rows(self._connection, range_query(table, selection, pages).as_string(self._connection))
+        except PostgresUnavailableError:
+            raise
+        except PostgresError:
+            rows(self._connection, "ROLLBACK TO range")
+            raise
+        rows(self._connection, "RELEASE range")
 
     def report(self, progress: str) -> None:
         """Let ``pg_stat_activity`` show what this connection has done, as its ``application_name``."""

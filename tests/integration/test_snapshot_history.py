@@ -91,8 +91,9 @@ class Stage:
         return True
 
     def _take(self, shape_id: str) -> None:
-        """The parts of the job, but without Spark."""
+        """The parts of the job, but without Spark; for both shapes on the table, in one pass."""
         entry, bound = self._entries(shape_id)
+        other = shape_id.removesuffix(" some") if shape_id.endswith(" some") else f"{shape_id} some"
         options = SecretOptions(self.rig.server.options)
         log = str(self.rig.folder / "log")
         config = SnapshotConfig(TablesConfig(options, "shapes"), LogConfig(log, log))
@@ -103,16 +104,14 @@ class Stage:
             # Whatever commits from here on, and however late a range is read.
             time.sleep(self.rng.random() * _SETTLE_S)
             attempt = exported.taken_us
-            reads = table_snapshot._reads(entry, bound, exported)
-            plan = table_snapshot._plan(config, connection, exported, attempt, (reads,))
-            tasks = pa.RecordBatch.from_pydict({"id": list(range(plan.tasks))})
-            batches = list(read_function(plan, lambda _: None)(iter([tasks])))
-        found = [
-            (key, value)
-            for batch in batches
-            for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
-        ]
-        self.taken.append((shape_id, ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid), found))
+            reads = tuple(table_snapshot._reads(self._entries(each)[0], bound, exported) for each in (shape_id, other))
+            plan = table_snapshot._plan(config, connection, entry.source, exported, attempt, reads)
+            numbers = pa.RecordBatch.from_pydict({"id": list(range(len(plan.ranges)))})
+            rows = [row for batch in read_function(plan)(iter([numbers])) for row in batch.to_pylist()]
+        snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid)
+        for each in (shape_id, other):
+            found = [(row["key"], row["value"]) for row in rows if row["shape_id"] == each]
+            self.taken.append((each, snapshot, found))
 
     def _entries(self, shape_id: str) -> tuple[ShapeEntry, TableBinding]:
         entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]

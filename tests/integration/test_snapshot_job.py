@@ -24,8 +24,8 @@ from flushtracker.errors import (
     SnapshotMissingError,
 )
 from flushtracker.jobs.snapshot import read_plan
-from flushtracker.jobs.snapshot.append_job import AppendJob
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
+from flushtracker.jobs.snapshot.read_job import ReadJob
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -178,7 +178,7 @@ def test_many_shapes_on_partitions_are_read_in_ranges(
 ) -> None:
     """Each row of each partition is in the snapshot of its shape alone, once, although none of the attempts has all."""
     monkeypatch.setattr(read_plan, "PAGES_PER_RANGE", 2)
-    monkeypatch.setattr("flushtracker.jobs.snapshot.due_shapes.SHAPES_PER_ATTEMPT", 25)
+    monkeypatch.setattr("flushtracker.jobs.snapshot.loop.SHAPES_PER_ATTEMPT", 25)
     rig.server.execute(
         "CREATE TABLE events (id int, day int, pad text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
         "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (30)",
@@ -229,22 +229,26 @@ def test_stop_during_an_attempt_leaves_nothing_behind(
     rig.server.execute(insert(200_010).replace("(1,", "(11,"))
     rig.define(ShapeDefinition("all", USERS))
     stop = Event()
-    start: Callable[[AppendJob], None] = AppendJob.start
+    start: Callable[[ReadJob], None] = ReadJob.start
 
-    def start_and_stop(job: AppendJob) -> None:
+    def start_and_stop(job: ReadJob) -> None:
         start(job)
         wait_until(lambda: rig.server.execute(BUSY), "ranges that are read", timeout_s=60, pause_s=0.01)
         stop.set()
 
-    monkeypatch.setattr(AppendJob, "start", start_and_stop)
+    monkeypatch.setattr(ReadJob, "start", start_and_stop)
     loop(spark, rig, stop=stop).run()
     assert rig.rows("all") == []
 
 
-def test_killed_job_leaves_nothing_behind(rig: SnapshotRig, tmp_path: Path) -> None:
-    """SIGKILL to the driver and its JVM while the rows are read; the next run takes the snapshot, and ends with 0."""
-    rig.server.execute(insert(200_010).replace("(1,", "(11,"))
-    rig.define(ShapeDefinition("all", USERS))
+def test_killed_job_loses_only_the_attempt_that_runs(rig: SnapshotRig, tmp_path: Path) -> None:
+    """SIGKILL to the driver and its JVM while the second table is read.
+
+    The log has all of the first and nothing of the second; the next run reads only the second, and ends with 0.
+    """
+    rig.server.execute(TABLE.replace("users", "large"), "ALTER TABLE large REPLICA IDENTITY FULL")
+    rig.server.execute(insert(200_000).replace("users", "large"))
+    rig.define(ShapeDefinition("small", USERS), ShapeDefinition("large", ("public", "large")))
     command = [sys.executable, "-m", "flushtracker", "snapshot", "--config", str(rig.config_file())]
 
     def start(log: Any) -> "subprocess.Popen[bytes]":
@@ -253,14 +257,20 @@ def test_killed_job_leaves_nothing_behind(rig: SnapshotRig, tmp_path: Path) -> N
     with (tmp_path / "job.log").open("w+b") as log:
         killed = start(log)
         try:
-            wait_until(lambda: rig.server.execute(BUSY), "ranges that are read", timeout_s=120, pause_s=0.01)
+            reads_large = f"{BUSY} AND query LIKE '%large%'"
+            wait_until(lambda: rig.server.execute(reads_large), "ranges that are read", timeout_s=120, pause_s=0.01)
         finally:
             os.killpg(killed.pid, signal.SIGKILL)
             killed.wait(60)
-        assert rig.rows("all") == []
+        small = rig.rows("small")
+        assert len(small) == 11
+        assert rig.rows("large") == []
         assert start(log).wait(180) == 0, (tmp_path / "job.log").read_text()
-    assert len(rig.items("all")) == 200_010
-    assert " rows=200010 " in (tmp_path / "job.log").read_text()
+    assert len(rig.items("large")) == 200_000
+    assert rig.rows("small") == small
+    text = (tmp_path / "job.log").read_text()
+    assert " rows=200000 " in text
+    assert [text.count(f"snapshot started table=public.{table} ") for table in ("users", "large")] == [1, 2]
 
 
 def test_job_with_an_interval_goes_on_and_tries_again(rig: SnapshotRig, spark: SparkSession) -> None:

@@ -12,13 +12,14 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
+from flushtracker.jobs.snapshot.item_rows import ItemTexts
 from flushtracker.jobs.snapshot.read_plan import ItemColumns
-from flushtracker.jobs.snapshot.read_ranges import ItemTexts
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection, connect, require_open
 from flushtracker.postgres.copy_text import lines_of
-from flushtracker.postgres.range_reader import PageRange, RangeReader, page_ranges
+from flushtracker.postgres.range_query import PageRange, RowSelection, page_ranges
+from flushtracker.postgres.range_reader import RangeReader
 from flushtracker.postgres.replication_frames import WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.snapshot_export import ExportedTable, exported_table, primary_server
@@ -117,7 +118,12 @@ def reader(server: LocalPostgres, table: ExportedTable, **options: str) -> Range
 def lines(
     reader: RangeReader, table: TableName = T, columns: tuple[str, ...] = ("id",), where: str | None = None
 ) -> list[str]:
-    return sorted(line for rows in reader.read(table, columns, where, WHOLE) for line in lines_of(rows))
+    found = reader.read(table, selected(columns, where), WHOLE)
+    return sorted(line for rows in found for line in lines_of(rows))
+
+
+def selected(columns: tuple[str, ...], where: str | None) -> RowSelection:
+    return RowSelection(columns, () if where is None else (where,), has_all=where is None)
 
 
 def streamed(server: LocalPostgres, count: int) -> list[Insert]:
@@ -155,9 +161,9 @@ def test_texts_are_those_of_the_stream(
     with exported(server, table) as found, closing(reader(server, found)) as open_reader:
         relation = found.leaves[0].relation
         shape = Shape(definition).bind(relation)
-        texts = ItemTexts(ItemColumns(shape.columns, shape.key_columns, shape.key_prefix))
+        texts = ItemTexts(ItemColumns(shape.columns, shape.key_columns, shape.key_prefix), shape.columns)
         condition = None if where is None else server_text(where, relation)
-        rows = [*open_reader.read(table, shape.columns, condition, WHOLE)]
+        rows = [*open_reader.read(table, selected(shape.columns, condition), WHOLE)]
         read = [*zip(*texts.of([line for part in rows for line in lines_of(part)]), strict=True)]
         inserts = streamed(server, 6)
         types = user_types(found.binding.types)
@@ -213,13 +219,45 @@ def test_ranges_have_each_row_once(server: LocalPostgres) -> None:
         ranges = page_ranges(found.leaves[0].pages, 7, 180_000)
         assert len(ranges) > 5
         parts = [
-            [line for rows in open_reader.read(T, ("id",), "id % 2 = 0", pages) for line in lines_of(rows)]
+            [line for rows in open_reader.read(T, selected(("id",), "id % 2 = 0"), pages) for line in lines_of(rows)]
             for pages in ranges
         ]
     assert sorted(int(line) for part in parts for line in part) == [
         n for n in range(1, 1001) if not 200 <= n <= 400 and n % 2 == 0
     ]
     assert all(len(part) < 200 for part in parts)
+
+
+@pytest.mark.parametrize("has_all", [False, True])
+def test_conditions_of_many_shapes_are_told_apart_in_one_pass(server: LocalPostgres, *, has_all: bool) -> None:
+    """More than a call of the server has arguments, and none for most rows; a condition may end in a comment."""
+    server.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, matches text)",
+        "INSERT INTO t SELECT n, CASE WHEN n % 5 > 0 THEN n::text END FROM generate_series(1, 400) n",
+    )
+    conditions = [f"id % {n + 2} = 1 AND matches IS NOT NULL -- and {{no}} %s" for n in range(2, 250)]
+    selection = RowSelection(("matches", "id"), tuple(conditions), has_all)
+    with exported(server) as found, closing(reader(server, found)) as open_reader:
+        one_by_one = {where: set(lines(open_reader, where=where)) for where in conditions}
+        read = [line for rows in open_reader.read(T, selection, WHOLE) for line in lines_of(rows)]
+    expected = []
+    for id_ in map(str, range(1, 401)):
+        true = [str(number) for number, where in enumerate(conditions) if id_ in one_by_one[where]]
+        if has_all or true:
+            expected.append("\t".join([" ".join(true), "\\N" if int(id_) % 5 == 0 else id_, id_]))
+    assert sorted(read) == sorted(expected)
+    assert len(max(read, key=len).split("\t")[0].split()) > 10
+
+
+def test_reader_reads_on_after_an_error_of_a_condition(server: LocalPostgres) -> None:
+    """In the same snapshot, so that the shapes that are to blame can be found."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT n FROM generate_series(-5000, 0) n")
+    with exported(server) as found, closing(reader(server, found)) as open_reader:
+        server.execute("DELETE FROM t")
+        for _ in range(2):
+            with pytest.raises(PostgresError, match="division by zero"):
+                lines(open_reader, where="10 / id < 1")
+        assert len(lines(open_reader)) == 5001
 
 
 def in_thread(server: LocalPostgres, statement: str) -> Thread:
@@ -471,7 +509,7 @@ def test_reader_with_much_to_read_holds_little(server: LocalPostgres) -> None:
         "INSERT INTO t SELECT n, repeat(md5(n::text), 100) FROM generate_series(1, 20000) n",
     )
     with exported(server) as found, closing(reader(server, found)) as open_reader:
-        parts = open_reader.read(T, ("id", "pad"), None, WHOLE)
+        parts = open_reader.read(T, selected(("id", "pad"), None), WHOLE)
         sizes = [sum(map(len, rows)) for rows in parts]
     assert sum(sizes) > 60_000_000
     assert max(sizes) < 5_000_000

@@ -19,7 +19,6 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import primary_server
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.changes import Row
 from flushtracker.wal.log_offset import LogOffset
 
@@ -45,28 +44,22 @@ class SnapshotRig:
         create_shape_log(self.log)
         self._registry = RegistryTable(self.shapes, create=True)
 
-    def resolve(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
-        """As capture resolves it."""
-        with closing(self.server.connect()) as connection:
-            ((resolved, binding),) = ServerTables(connection, "shapes").resolve([definition])
-        return resolved, binding
-
     def define(self, *definitions: ShapeDefinition, starts_visible: bool = True) -> list[ShapeEntry]:
         """Register shapes, as the writers' job does what capture has published."""
-        entries: list[ShapeEntry] = []
-        bindings: dict[int, TableBinding] = {}
-        for definition in definitions:
-            resolved, binding = self.resolve(definition)
-            bindings[binding.oid] = binding
-            entries.append(
-                ShapeEntry(
-                    self.source,
-                    replace(resolved, snapshot=definition.snapshot is not False),
-                    binding.oid,
-                    LogOffset(1, 0),
-                    starts_visible=starts_visible,
-                )
+        # As capture resolves them.
+        with closing(self.server.connect()) as connection:
+            found = ServerTables(connection, "shapes").resolve(definitions)
+        entries = [
+            ShapeEntry(
+                self.source,
+                replace(resolved, snapshot=definition.snapshot is not False),
+                binding.oid,
+                LogOffset(1, 0),
+                starts_visible=starts_visible,
             )
+            for definition, (resolved, binding) in zip(definitions, found, strict=True)
+        ]
+        bindings = {binding.oid: binding for _, binding in found}
         self.register([*(TableEntry(self.source, binding) for binding in bindings.values()), *entries])
         return entries
 

@@ -17,6 +17,7 @@ postgres:
   connections: 4
   lock_timeout: "2 seconds"
   statement_timeout: "1 hour"
+  max_attempt: "2 hours"
 sink: {log: data/log, shapes: data/log_shapes, storage_options: {KEY: "${KEY}"}}
 trigger: "1 minute"
 """
@@ -36,16 +37,18 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert dict(postgres.connection) == {"host": "db", "password": "hunter2"}
     assert (postgres.publication, postgres.connections) == ("p", 4)
     assert (postgres.lock_timeout_ms, postgres.statement_timeout_ms) == (2_000, 3_600_000)
+    assert postgres.max_attempt_ms == 7_200_000
     assert (config.sink.log, config.sink.shapes, config.trigger_ms) == ("data/log", "data/log_shapes", 60_000)
     assert dict(config.sink.storage_options) == {"KEY": "hunter2"}
     assert "hunter2" not in repr(config)
 
 
 def test_the_rest_has_defaults(tmp_path: Path) -> None:
-    """Two connections, ten seconds for a lock, any time for a copy, and one run."""
+    """Two connections, ten seconds for a lock, any time for a copy, five hours for an attempt, and one run."""
     config = FILE.load(tmp_path, MINIMAL)
     assert (config.postgres.connections, config.postgres.lock_timeout_ms) == (2, 10_000)
     assert (config.postgres.statement_timeout_ms, config.trigger_ms) == (None, None)
+    assert config.postgres.max_attempt_ms == 18_000_000
 
 
 def test_example_is_read() -> None:
@@ -62,6 +65,11 @@ def test_example_is_read() -> None:
         ("publication: p", "publication: p, connections: 0", "postgres.connections is '0', not a number of at least 1"),
         ("publication: p", "publication: p, lock_timeout: 3", "postgres.lock_timeout is a number; put it in quotes"),
         ("publication: p", 'publication: p, lock_timeout: "3"', f"postgres.lock_timeout is '3', not {DURATION}"),
+        (
+            "publication: p",
+            'publication: p, max_attempt: "301 minutes"',
+            "'301 minutes', not at most 5 hours: older files",
+        ),
         (
             "connection: {}",
             "connection: {password: x}",

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flushtracker.jobs.snapshot.item_rows import ItemTexts
 from flushtracker.jobs.snapshot.read_plan import ItemColumns
-from flushtracker.jobs.snapshot.read_ranges import ItemTexts
 from flushtracker.postgres.copy_text import lines_of, values_of
 from flushtracker.shape_log.log_row import item_row
 from flushtracker.shapes.definition import ShapeDefinition
@@ -41,17 +41,24 @@ def test_values_are_read_as_copy_has_written_them(values: list[str | None]) -> N
     st.lists(st.tuples(VALUES, VALUES, VALUES), max_size=5),
     st.sampled_from([None, ("id",), (NAMES[1], "id"), NAMES]),
     st.sampled_from([None, ("id",), NAMES[:2]]),
+    st.sampled_from([None, NAMES[::-1]]),
 )
 def test_items_are_those_that_the_stream_gives(
-    rows: list[tuple[str | None, ...]], primary_key: tuple[str, ...] | None, columns: tuple[str, ...] | None
+    rows: list[tuple[str | None, ...]],
+    primary_key: tuple[str, ...] | None,
+    columns: tuple[str, ...] | None,
+    selected: tuple[str, ...] | None,
 ) -> None:
-    """With all columns or some, and keys of one or several, whatever names and values contain."""
+    """With all columns or some, and keys of one or several, whatever names and values contain.
+
+    Other shapes may need more columns of the rows, in another order.
+    """
     relation = Relation(1, "public", 't"s', "full", tuple(Column(name, 25, is_key=True) for name in NAMES))
     shape = Shape(ShapeDefinition("s", relation.table, columns, primary_key=primary_key)).bind(relation)
-    texts = ItemTexts(ItemColumns(shape.columns, shape.key_columns, shape.key_prefix))
+    texts = ItemTexts(ItemColumns(shape.columns, shape.key_columns, shape.key_prefix), selected or shape.columns)
     inserts = [Insert(relation, at(0), dict(zip(NAMES, row, strict=True))) for row in rows]
     expected = [item_row(log_items(shape, insert)[0], 0, 0) for insert in inserts]
-    lines = lines_of([copied([insert.new[name] for name in shape.columns]) for insert in inserts])
+    lines = lines_of([copied([insert.new[name] for name in selected or shape.columns]) for insert in inserts])
     assert [*zip(*texts.of(lines), strict=True)] == [(row.key, row.value) for row in expected]
 
 

@@ -1,8 +1,8 @@
 """Which shapes need a snapshot, according to the registry table and the shape log."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.delta.registry_table import Registry
@@ -11,22 +11,39 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.source_name import SourceName
 
-SHAPES_PER_ATTEMPT: Final = 250
-"""Each adds a scan of the table, and its rows to the attempt's one commit."""
+SHAPES_PER_ATTEMPT: Final = 500
+"""Beyond that, one pass over the table instead of two saves little: each row is compared with all their conditions."""
+
+_CHARACTERS_PER_ATTEMPT: Final = 500_000
+"""Of conditions, which the server parses again for each range."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableShapes:
-    """Shapes of one source on one table, which are read in one snapshot; ``table`` is the registry's entry."""
+    """Shapes of one source on one table; ``table`` is the registry's entry."""
 
     source: str
     table: TableBinding
     shapes: tuple[ShapeEntry, ...]
 
+    def without(self, is_left_out: Callable[[str], bool]) -> "TableShapes":
+        """The other shapes."""
+        return replace(self, shapes=tuple(each for each in self.shapes if not is_left_out(each.definition.id)))
+
+    def divided(self, most: int) -> tuple["TableShapes", "TableShapes"]:
+        """The first shapes, which are read in one attempt, at least one and at most ``most``; and the others."""
+        count = characters = 0
+        for entry in self.shapes[:most]:
+            characters += len(entry.definition.where or "")
+            if count and characters > _CHARACTERS_PER_ATTEMPT:
+                break
+            count += 1
+        return replace(self, shapes=self.shapes[:count]), replace(self, shapes=self.shapes[count:])
+
 
 @dataclass(frozen=True, slots=True)
 class DueShapes:
-    """``waiting``: the shapes that capture has not yet declared ``starts_visible``."""
+    """``tables`` has each table once. ``waiting``: the shapes that capture has not yet declared ``starts_visible``."""
 
     tables: tuple[TableShapes, ...]
     waiting: tuple[str, ...]
@@ -52,7 +69,7 @@ def due_shapes(
             tables[entry.source, entry.table_oid].append(entry)
         else:
             waiting.append(shape_id)
-    return DueShapes(tuple(_parts(registry, tables)), tuple(waiting))
+    return DueShapes(tuple(_groups(registry, tables)), tuple(waiting))
 
 
 def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> None:
@@ -94,11 +111,9 @@ def _server_of(entry: ShapeEntry) -> str | None:
     return None if name is None else name.server
 
 
-def _parts(registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]]) -> Iterator[TableShapes]:
+def _groups(registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]]) -> Iterator[TableShapes]:
     for (source, _), entries in sorted(tables.items()):
         entries.sort(key=lambda entry: entry.definition.id)
-        for first in range(0, len(entries), SHAPES_PER_ATTEMPT):
-            part = entries[first : first + SHAPES_PER_ATTEMPT]
-            table = registry.table_of(part[0])
-            if table is not None:
-                yield TableShapes(source, table, tuple(part))
+        table = registry.table_of(entries[0])
+        if table is not None:
+            yield TableShapes(source, table, tuple(entries))

@@ -1,7 +1,8 @@
 """``SnapshotLoop``: takes the snapshots that are missing, once or at an interval."""
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from threading import Event
 from typing import Final
@@ -9,13 +10,19 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
+from flushtracker.config.units import seconds_text
 from flushtracker.delta.log.snapshots import snapshot_attempts
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError, listed
-from flushtracker.jobs.snapshot.attempt import Outcome, SnapshotStoppedError, take_snapshot
-from flushtracker.jobs.snapshot.due_shapes import DueShapes, TableShapes, due_shapes, require_known
+from flushtracker.jobs.snapshot.attempt import Outcome, take_snapshot
+from flushtracker.jobs.snapshot.due_shapes import SHAPES_PER_ATTEMPT, DueShapes, TableShapes, due_shapes, require_known
+from flushtracker.jobs.snapshot.failed_shapes import FailedShapes
+from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.jobs.snapshot.reading import SnapshotStoppedError, TooLargeError
 from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import primary_server
+from flushtracker.process.clock import now_ms
+from flushtracker.status.snapshot_status import ShapeFailure
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +32,25 @@ _WAITING: Final = "capture has not said yet that all transactions before the sha
 
 
 class SnapshotLoop:
-    """``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once."""
+    """``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once.
+
+    ``live`` is what any thread may read meanwhile.
+    """
 
     def __init__(
         self, spark: SparkSession, config: SnapshotConfig, stop: Event, shape_ids: Sequence[str], *, again: bool
     ) -> None:
+        self.live = LiveSnapshotStatus()
         self._spark, self._config, self._stop = spark, config, stop
         self._shape_ids = shape_ids
         self._again = set(shape_ids) if again else set[str]()
         self._registry = RegistryTable(config.sink.shapes, config.sink.storage_options)
         self._waiting: tuple[str, ...] = ()
-        self._has_failed = False
-        self._reported: dict[str, str] = {}
+        self._is_unknown = True
+        """Whether the last look at the server and the tables failed."""
+        self._failed = FailedShapes()
+        self._most_shapes: dict[tuple[str, int], int] = {}
+        """How many shapes of a table fit into one attempt, where it is known."""
 
     def run(self) -> None:
         """Take the snapshots that are due: once, or with an interval as trigger until the stop, with retries.
@@ -46,13 +60,15 @@ class SnapshotLoop:
         """
         is_first, interval_ms = True, self._config.trigger_ms
         while not self._stop.is_set():
+            failed: dict[str, FlushtrackerError] = {}
             try:
                 failed = self._take_due(is_first=is_first)
             except (PostgresUnavailableError, SinkError) as error:
                 if interval_ms is None:
                     raise
+                self._is_unknown = True
+                self.live.note_server_error(error)
                 logger.warning("snapshots not taken, retrying: %s", error)
-                failed, self._has_failed = {}, True
             is_first = False
             if interval_ms is None:
                 _raise_any(failed)
@@ -61,21 +77,16 @@ class SnapshotLoop:
 
     def _take_due(self, *, is_first: bool) -> dict[str, FlushtrackerError]:
         """Take each table's snapshots; returns the shapes that could get none, with the reasons."""
-        if not (is_first or self._has_failed or self._registry.has_changed()):
+        if not (self._is_unknown or self._registry.has_changed() or self._failed.is_any_due(now_ms())):
             return {}
         due = self._due(is_first=is_first)
-        if due.waiting != self._waiting:
-            self._waiting = due.waiting
-            if due.waiting:
-                logger.info("%s shapes=%s", _WAITING, listed(due.waiting, 10))
+        self._is_unknown = False
+        self._note(due)
         failed: dict[str, FlushtrackerError] = {
             shape_id: PostgresUnavailableError(_WAITING) for shape_id in due.waiting if shape_id in self._shape_ids
         }
         for group in due.tables:
-            if self._stop.is_set():
-                break
-            failed |= self._take(group)
-        self._has_failed = bool(failed)
+            failed |= self._take_table(group)
         return failed
 
     def _due(self, *, is_first: bool) -> DueShapes:
@@ -87,48 +98,94 @@ class SnapshotLoop:
         taken = snapshot_attempts(sink.log, sink.storage_options)
         return due_shapes(registry, taken, server, self._shape_ids, self._again)
 
-    def _take(self, group: TableShapes) -> dict[str, FlushtrackerError]:
-        names = [entry.definition.id for entry in group.shapes]
-        table = ".".join(group.table.table)
+    def _note(self, due: DueShapes) -> None:
+        if due.waiting != self._waiting:
+            self._waiting = due.waiting
+            if due.waiting:
+                logger.info("%s shapes=%s", _WAITING, listed(due.waiting, 10))
+        left = {(group.source, _name(group)): len(group.shapes) for group in due.tables}
+        self.live.note_due(left, len(due.waiting))
+        self._failed.keep({(group.source, entry.definition.id) for group in due.tables for entry in group.shapes})
+        self.live.note_failures(self._failed.all())
+
+    def _take_table(self, group: TableShapes) -> dict[str, FlushtrackerError]:
+        """Take the snapshots of all shapes on one table, in as many attempts as are needed.
+
+        An attempt that is too large is made again for half of its shapes.
+        """
+        failed: dict[str, FlushtrackerError] = {}
+        table, at_ms = (group.source, group.table.oid), now_ms()
+        rest = group.without(lambda shape_id: self._failed.is_postponed((group.source, shape_id), at_ms))
+        while rest.shapes and not self._stop.is_set():
+            part, others = rest.divided(self._most_shapes.get(table, SHAPES_PER_ATTEMPT))
+            try:
+                failed |= self._take(part)
+            except TooLargeError as error:
+                self._most_shapes[table] = (len(part.shapes) + 1) // 2
+                logger.info("snapshot divided table=%s shapes=%d: %s", _name(group), len(part.shapes), error)
+                continue
+            except SnapshotStoppedError as stopped:
+                logger.info("snapshot not taken table=%s: %s", _name(group), stopped)
+                break
+            rest = others
+        return failed
+
+    def _take(self, group: TableShapes) -> Mapping[str, FlushtrackerError]:
+        """Make one attempt; raises ``TooLargeError`` if it can be divided, or ``SnapshotStoppedError``."""
+        names, table, started_s = [entry.definition.id for entry in group.shapes], _name(group), time.monotonic()
         logger.info("snapshot started table=%s source=%s shapes=%d", table, group.source, len(names))
         try:
-            outcome = self._try_to_take(group, table)
-        except SnapshotStoppedError as stopped:
-            logger.info("snapshot not taken table=%s: %s", table, stopped)
-            return {}
+            outcome = self._try_to_take(group)
+        except SnapshotStoppedError:
+            raise
         except FlushtrackerError as error:
-            outcome = Outcome(failed=dict.fromkeys(names, error))
+            if isinstance(error, TooLargeError) and len(names) > 1:
+                raise
+            outcome = Outcome(failed=dict.fromkeys(names, error), seconds=time.monotonic() - started_s)
+        finally:
+            self.live.note_attempt(None)
         if outcome.taken:
             logger.info(
                 "snapshot taken table=%s source=%s shapes=%d rows=%d seconds=%.1f rows_per_s=%d",
                 *(table, group.source, len(outcome.taken), outcome.rows, outcome.seconds),
                 outcome.rows / outcome.seconds,
             )
-        self._again -= set(outcome.taken)
-        self._report(table, outcome)
+        self._record(group, outcome)
         return outcome.failed
 
-    def _try_to_take(self, group: TableShapes, table: str, tries: int = _TRIES) -> Outcome:
+    def _try_to_take(self, group: TableShapes, tries: int = _TRIES) -> Outcome:
         """Take a snapshot, with retries: a TRUNCATE that waits for the table blocks all readers after the first."""
         try:
-            return take_snapshot(self._spark, self._config, group, self._stop)
+            return take_snapshot(self._spark, self._config, group, self._stop, self.live)
         except PostgresUnavailableError as error:
             if tries <= 1 or self._stop.wait(_RETRY_PAUSE_S):
                 raise
-            logger.info("snapshot retried table=%s: %s", table, error)
-        return self._try_to_take(group, table, tries - 1)
+            logger.info("snapshot retried table=%s: %s", _name(group), error)
+        return self._try_to_take(group, tries - 1)
 
-    def _report(self, table: str, outcome: Outcome) -> None:
-        """Log each new reason once, with its shapes."""
-        shapes: dict[str, list[str]] = {}
-        for shape_id, error in outcome.failed.items():
-            if self._reported.get(shape_id) != str(error):
-                shapes.setdefault(str(error), []).append(shape_id)
-                self._reported[shape_id] = str(error)
-        for reason, shape_ids in shapes.items():
-            logger.error("snapshot failed table=%s shapes=%s: %s", table, listed(shape_ids, 10), reason)
-        for shape_id in outcome.taken:
-            self._reported.pop(shape_id, None)
+    def _record(self, group: TableShapes, outcome: Outcome) -> None:
+        """Remember and log what has failed, and until when it waits."""
+        table = _name(group)
+        self._again -= set(outcome.taken)
+        self._failed.forget((group.source, shape_id) for shape_id in outcome.taken)
+        added = self._failed.add(group.source, table, outcome.failed, now_ms(), int(outcome.seconds * 1000))
+        alike: dict[tuple[str, int], list[ShapeFailure]] = {}
+        for failure in added:
+            alike.setdefault((failure.reason, failure.tries), []).append(failure)
+        for (reason, tries), failures in alike.items():
+            wait = (
+                "none" if self._config.trigger_ms is None else seconds_text((failures[0].retry_at_ms - now_ms()) / 1000)
+            )
+            logger.error(
+                "snapshot failed table=%s tries=%d retry_in=%s shapes=%s: %s",
+                *(table, tries, wait, listed([failure.shape_id for failure in failures], 10), reason),
+            )
+        self.live.note_taken((group.source, table), len(outcome.taken), outcome.rows)
+        self.live.note_failures(self._failed.all())
+
+
+def _name(group: TableShapes) -> str:
+    return ".".join(group.table.table)
 
 
 def _raise_any(failed: dict[str, FlushtrackerError]) -> None:

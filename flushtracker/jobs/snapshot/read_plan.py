@@ -1,15 +1,20 @@
 """``ReadPlan``: what executors read of a table in an exported snapshot, and for which shapes, as plain values."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from flushtracker.postgres.range_reader import PageRange, page_ranges
+from flushtracker.postgres.range_query import PageRange, page_ranges
 from flushtracker.wal.changes import TableName
 
 PAGES_PER_RANGE: Final = 512
-"""Usually 4 MiB, which is read in less than a second, so that the progress is visible."""
+"""Usually 4 MiB, which is read in a second or a few, so that the progress is visible."""
 
+STEP_S: Final = 30.0
+"""About how long one step reads: what a lost connection costs, and how long a waiting ALTER TABLE waits."""
+
+_FIRST_RANGES: Final = 4
+_MOST_GROWTH: Final = 8
 _RANGE_BITS: Final = 39
 
 
@@ -34,16 +39,14 @@ class TableReads:
 class ShapeReads:
     """How one shape is read; its ``tables`` are in the order of the plan's."""
 
-    source: str
     shape_id: str
     tables: tuple[TableReads, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTask:
-    """One range of a table for one shape, by their indices in the plan, and the offset of its first row."""
+class ReadRange:
+    """A range of one of the plan's tables, by its index, and the offset of its first row."""
 
-    shape: int
     table: int
     pages: PageRange
     first_op_offset: int
@@ -53,28 +56,26 @@ class ReadTask:
 class ReadPlan:
     """All that is read in the snapshot ``snapshot_id`` for one attempt. The ``options`` may hold a password.
 
-    Each of the ``ranges`` has its table's index in ``tables``. There is a task for each shape and range; the tasks of a
-    shape are neighbours.
+    Each of the ``ranges``, which has its table's index in ``tables``, is read once, for all ``shapes``.
     """
 
     options: Mapping[str, str] = field(repr=False)
     snapshot_id: str
     attempt: int
+    source: str
     tables: tuple[TableName, ...]
     shapes: tuple[ShapeReads, ...]
     ranges: tuple[tuple[int, PageRange], ...]
     statement_timeout_ms: int | None = None
 
-    @property
-    def tasks(self) -> int:
-        """The number of tasks."""
-        return len(self.shapes) * len(self.ranges)
+    def range(self, number: int) -> ReadRange:
+        """The range with this number. A row of it has the same offset for each shape."""
+        table, pages = self.ranges[number]
+        return ReadRange(table, pages, number << _RANGE_BITS)
 
-    def task(self, number: int) -> ReadTask:
-        """The task with this number."""
-        shape, index = divmod(number, len(self.ranges))
-        table, pages = self.ranges[index]
-        return ReadTask(shape, table, pages, index << _RANGE_BITS)
+    def without(self, shape_ids: Collection[str]) -> "ReadPlan":
+        """The plan for the other shapes."""
+        return replace(self, shapes=tuple(shape for shape in self.shapes if shape.shape_id not in shape_ids))
 
 
 def plan_ranges(pages: Iterable[int], server_version: int) -> tuple[tuple[int, PageRange], ...]:
@@ -84,3 +85,18 @@ def plan_ranges(pages: Iterable[int], server_version: int) -> tuple[tuple[int, P
         for table, count in enumerate(pages)
         for each in page_ranges(count, PAGES_PER_RANGE, server_version)
     )
+
+
+def next_step(done: int, ranges: int, seconds: float, connections: int) -> range:
+    """The ranges to read next, so many that ``connections`` need about :data:`STEP_S`.
+
+    ``seconds`` is how long the ``done`` first ranges took. Without any, the first step is short, to find out.
+
+    >>> next_step(0, 1000, 0.0, 2), next_step(8, 1000, 2.0, 2), next_step(900, 1000, 900.0, 2)
+    (range(0, 8), range(8, 72), range(900, 930))
+    """
+    count = _FIRST_RANGES * connections
+    if done:
+        wanted = int(STEP_S * done / max(seconds, 0.001))
+        count = max(connections, min(wanted, _MOST_GROWTH * done))
+    return range(done, min(ranges, done + count))
