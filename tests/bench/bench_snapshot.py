@@ -1,5 +1,8 @@
 """The snapshots' job on one table beside ``COPY`` of the same rows: ``python -m tests.bench.bench_snapshot [ROWS]``.
 
+One shape with all rows, and ``--shapes`` of them that divide the rows among them, each with a condition of its own.
+CPU is that of all processes: server, JVM and Python; other programs on the machine disturb it less than the time.
+
 With ``--pgbench``, also the transactions per second of pgbench's TPC-B with four clients, without a snapshot and while
 one is taken, on the same machine.
 """
@@ -21,6 +24,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.program import log_to_stderr
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.session import start_session
+from tests.bench.cpu import cpu_seconds
 from tests.bench.measure import Table
 from tests.support.snapshot_rig import SnapshotRig
 
@@ -29,9 +33,11 @@ _TABLE: Final = (
     "ALTER TABLE orders REPLICA IDENTITY FULL",
 )
 _ROWS: Final = """
-INSERT INTO orders SELECT n, n % 1000, (ARRAY['open', 'paid', 'sent'])[1 + n % 3], n * 1.5, 'a note about order ' || n
-FROM generate_series(1, {}) n
+INSERT INTO orders
+SELECT n, n %% %s, (ARRAY['open', 'paid', 'sent'])[1 + n %% 3], n * 1.5, 'a note about order ' || n
+FROM generate_series(1, %s) n
 """
+_ORDERS: Final = ("public", "orders")
 _POLL_S: Final = 0.05
 _PGBENCH_S: Final = 12
 
@@ -39,56 +45,69 @@ _PGBENCH_S: Final = 12
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_snapshot")
     parser.add_argument("rows", nargs="?", type=int, default=500_000)
+    parser.add_argument("--shapes", type=int, default=2_000)
     parser.add_argument("--pgbench", action="store_true")
     arguments = parser.parse_args()
-    rows = arguments.rows
+    rows, shapes = arguments.rows, arguments.shapes
     log_to_stderr()
     spark = start_session("bench", 2)
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
         with LocalPostgres(folder / "server") as server:
-            server.execute(*_TABLE, _ROWS.format(rows), "VACUUM ANALYZE orders", "CHECKPOINT")
+            server.execute(*_TABLE, _ROWS % (max(1, shapes), rows), "VACUUM ANALYZE orders", "CHECKPOINT")
             rig = SnapshotRig(server, folder)
-            orders = ("public", "orders")
             # The first attempt also pays for what Spark and its workers load.
-            rig.define(ShapeDefinition("first", orders, where="id <= 1000"))
+            rig.define(ShapeDefinition("first", _ORDERS, where="id <= 1000"))
             SnapshotLoop(spark, rig.config(), Event(), (), again=False).run()
-            rig.define(ShapeDefinition("all", orders))
             (folder / "copy").mkdir()
             (folder / "copy").chmod(0o777)
-            copy_s = _seconds(lambda: server.execute(f"COPY orders TO '{folder}/copy/orders'"))
+            copy = _Used(lambda: server.execute(f"COPY orders TO '{folder}/copy/orders'"))
+            rig.define(ShapeDefinition("all", _ORDERS))
             with _WorkerMemory() as memory:
-                job_s = _seconds(SnapshotLoop(spark, rig.config(), Event(), (), again=False).run)
-            written = sum(path.stat().st_size for path in Path(rig.log).glob("*.parquet"))
-            files = len([*Path(rig.log).glob("*.parquet")])
+                one = _Used(SnapshotLoop(spark, rig.config(), Event(), (), again=False).run)
+            files = [path.stat().st_size for path in Path(rig.log).glob("*.parquet")]
+            many = None
+            if shapes:
+                rig.define(*(ShapeDefinition(f"s{n}", _ORDERS, where=f"customer = {n}") for n in range(shapes)))
+                many = _Used(SnapshotLoop(spark, rig.config(), Event(), (), again=False).run)
             if arguments.pgbench:
-                server.run("pgbench", *_server(server), "--initialize", "--scale=10", "--quiet")
-                alone = _pgbench(server)
-                again = SnapshotLoop(spark, rig.config(), Event(), ("all",), again=True)
-                thread = threading.Thread(target=again.run)
-                thread.start()
-                beside = _pgbench(server)
-                is_long_enough = thread.is_alive()
-                thread.join()
-                note = "" if is_long_enough else " (it ended before pgbench: use more rows)"
-                sys.stdout.write(f"pgbench: {alone:,.0f} tps alone, {beside:,.0f} tps beside a snapshot{note}\n")
+                _beside_pgbench(server, SnapshotLoop(spark, rig.config(), Event(), ("all",), again=True))
     spark.stop()
-    lines = [
-        ["COPY TO file", f"{copy_s:.1f}", f"{rows / copy_s:,.0f}", "", ""],
-        [
-            "snapshot",
-            f"{job_s:.1f}",
-            f"{rows / job_s:,.0f}",
-            f"{memory.largest / 1e6:,.0f}",
-            f"{written / 1e6:.0f}, {files}",
-        ],
-    ]
+    lines = [copy.line("COPY TO file", rows), one.line("one shape", rows)]
+    lines += [many.line(f"{shapes:,} shapes", rows)] if many else []
+    driver_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     title = (
-        f"Snapshot of {rows:,} rows; the driver used {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB"
+        f"Snapshot of {rows:,} rows; largest worker {memory.largest / 1e6:,.0f} MB, driver {driver_mb:,.0f} MB; "
+        f"log of one shape: {sum(files) / 1e6:.0f} MB in {len(files)} files"
     )
-    table = Table(title, ["", "s", "rows/s", "worker's MB", "MB and files of the log"], lines)
-    sys.stdout.write(f"{table}\n")
+    sys.stdout.write(f"{Table(title, ['', 's', 'rows/s', 'CPU s', 'rows/CPU s'], lines)}\n")
+
+
+def _beside_pgbench(server: LocalPostgres, again: SnapshotLoop) -> None:
+    server.run("pgbench", *_server(server), "--initialize", "--scale=10", "--quiet")
+    alone = _pgbench(server)
+    thread = threading.Thread(target=again.run)
+    thread.start()
+    beside = _pgbench(server)
+    is_long_enough = thread.is_alive()
+    thread.join()
+    note = "" if is_long_enough else " (it ended before pgbench: use more rows)"
+    sys.stdout.write(f"pgbench: {alone:,.0f} tps alone, {beside:,.0f} tps beside a snapshot{note}\n")
+
+
+class _Used:
+    """The time and the CPU time that ``run`` takes."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        started, cpu = time.perf_counter(), cpu_seconds()
+        run()
+        self.seconds, self.cpu_s = time.perf_counter() - started, cpu_seconds() - cpu
+
+    def line(self, name: str, rows: int) -> list[str]:
+        """A line of the table."""
+        figures = f"{self.seconds:.1f}", f"{rows / self.seconds:,.0f}", f"{self.cpu_s:.1f}"
+        return [name, *figures, f"{rows / max(self.cpu_s, 0.01):,.0f}"]
 
 
 def _server(server: LocalPostgres) -> list[str]:
@@ -102,12 +121,6 @@ def _pgbench(server: LocalPostgres) -> float:
     found = re.search(r"^tps = ([0-9.]+)", output, re.MULTILINE)
     assert found is not None, output
     return float(found[1])
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
 
 
 class _WorkerMemory:
