@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from flushtracker.capture import silence_limit
+from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import connection, server_tables
 from flushtracker.postgres.connection import connect, connect_for_replication, rows
+from flushtracker.postgres.replication_frames import Frame
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from tests.support.brokers import Broker
@@ -184,6 +186,32 @@ def test_a_stream_whose_server_process_hangs_before_it_starts_is_given_up(
         ):
             command(stream)
         rig.wait(lambda: rig.server.execute(walsender) == [], "the server process ended")
+
+
+def test_a_lost_connection_that_the_sending_thread_notices_first_is_reported_by_the_next_read(
+    postgres: LocalPostgres,
+) -> None:
+    """libpq closes the socket in whichever call notices it, so there may be none left to wait for."""
+    postgres.execute("CREATE PUBLICATION p", "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    with closing(ReplicationStream(postgres.options)) as stream:
+        pid = stream.identify_system().pid
+        stream.start("s", "p")
+        postgres.execute(f"SELECT pg_terminate_backend({pid}, 30000)")
+        with pytest.raises(PostgresUnavailableError, match="interrupted"):
+            repeat(lambda: stream.send(StandbyStatus(0).status_update(0)))
+        with pytest.raises(PostgresUnavailableError, match="terminating connection due to administrator command"):
+            repeat(lambda: waited_and_read(stream))
+
+
+def waited_and_read(stream: ReplicationStream) -> list[Frame]:
+    stream.wait(60)
+    return stream.read()
+
+
+def repeat(call: Callable[[], object]) -> None:
+    """Until it raises."""
+    while True:
+        call()
 
 
 def test_a_vanished_peer_is_found_by_tcp_on_both_connections(postgres: LocalPostgres) -> None:
