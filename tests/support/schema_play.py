@@ -176,7 +176,7 @@ class SchemaPlay:
         """Count the changes since the last check that the shape has survived, or that it may have ended by."""
         entry = self._judge.entries[played.id]
         for change in dict.fromkeys(played.changes[played.counted_changes :]):
-            if not change.changes_schema or played.is_removed:
+            if not change.locks_table or played.is_removed:
                 continue
             self.counts[f"{'ended by' if entry.removed_at else 'survived'}: {change.template}"] += 1
         # An ended shape has ended once.

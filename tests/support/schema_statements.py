@@ -75,7 +75,10 @@ class Change:
 
     @property
     def locks_table(self) -> bool:
-        """Whether nobody can read the table until its transaction ends."""
+        """Whether nobody can read the table until its transaction ends.
+
+        Of these, a history counts the shapes that survive.
+        """
         return self.changes_schema or self.truncates
 
     @property
