@@ -20,10 +20,11 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
 # is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
-# Unless all tables are published, it must also have been created as a partition, and not attached by ATTACH, which
-# updates the rows of all columns: what was written before was not sent. And its file must be its first, which has its
-# OID as number: it may have been rewritten, or filled while it was unlogged. DETACH CONCURRENTLY has taken effect for
-# queries as soon as it is pending, which pg_inherits says since PostgreSQL 14.
+# It must also have been created as a partition, and not attached by ATTACH, which updates the rows of all columns: what
+# was written before was not sent, unless all tables are published, and it may have been written under other names of
+# columns, or without a key. And its file must be its first, which has its OID as number: it may have been rewritten, or
+# filled while it was unlogged. DETACH CONCURRENTLY has taken effect for queries as soon as it is pending, which
+# pg_inherits says since PostgreSQL 14.
 #
 # `above` are the table and its ancestors, with the transactions that attached each to the next: what publishes a table
 # through an ancestor counts as another way to publish it once one of them was detached and attached again.
@@ -32,11 +33,9 @@ WITH RECURSIVE members AS (
   SELECT w.oid AS root, w.oid AS relid, '' AS attached, true AS is_fresh, ARRAY[w.oid] AS path
   FROM unnest(%(oids)s::oid[]) AS w(oid)
   UNION ALL
-  SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text AND (
-    EXISTS (
-      SELECT FROM pg_attribute c
-      WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
-    ) OR EXISTS (SELECT FROM pg_publication WHERE pubname = %(publication)s AND puballtables)
+  SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text AND EXISTS (
+    SELECT FROM pg_attribute c
+    WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
   ), m.path || i.inhrelid
   FROM members m
   JOIN pg_inherits i ON i.inhparent = m.relid AND {is_attached}

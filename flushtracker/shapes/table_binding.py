@@ -10,13 +10,15 @@ Catalog rows carry the transaction that wrote them. A column whose row has anoth
 it looks the same.
 
 ``ALTER TABLE`` may rewrite the rows themselves. Then they may have other values, or the table may have been unlogged
-for a time, and changed without a trace in the stream. Like VACUUM FULL, CLUSTER and TRUNCATE, which do no harm, it
-replaces the storage file; but it alone also replaces the TOAST table. A table without one shows only a TRUNCATE, which
-gives the index the file number next to the table's, where the others use up some for their transient table.
+for a time, and changed without a trace in the stream. Like VACUUM FULL, CLUSTER and TRUNCATE, which do harm only to
+what was added, it replaces the storage file; but it alone also replaces the TOAST table. A table without one shows only
+a TRUNCATE, which gives the index the file number next to the table's, where the others use up some for their transient
+table.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from flushtracker.shapes.catalog_types import reference_type
 from flushtracker.shapes.key_binding import KeyBinding, interrupted_key, unproven_key
@@ -104,6 +106,9 @@ class TableBinding:
         return self.keys or ((KeyBinding(self.key_oid, self.key),) if self.key else ())
 
 
+_Member: TypeAlias = TableBinding | PartitionBinding
+
+
 def reason_to_end(
     used: Collection[str] | None,
     bound: TableBinding,
@@ -134,21 +139,26 @@ def reason_to_end(
 
 def rewritten(bound: TableBinding, now: TableBinding) -> TableName | None:
     """The table or the partition whose rows ``ALTER TABLE`` has rewritten, or may have; ``None`` if there is none."""
-    known_ones: tuple[TableBinding | PartitionBinding, ...] = (bound, *bound.partitions)
-    members: tuple[TableBinding | PartitionBinding, ...] = (now, *now.partitions)
-    before = {each.oid: each for each in known_ones}
-    for member in members:
-        known = before.get(member.oid, member)
-        if known.storage == member.storage or (known.toast and known.toast == member.toast):
-            continue
-        if not (known.toast == member.toast == 0 and member.is_truncated):
+    for known, member in _with_other_files(bound, now):
+        is_copied = known.toast and known.toast == member.toast
+        if not is_copied and not (known.toast == member.toast == 0 and member.is_truncated):
             return member.table
     return None
 
 
+def _with_other_files(bound: TableBinding, now: TableBinding) -> Iterator[tuple[_Member, _Member]]:
+    """The table and the partitions that have another file than before, as they were and as they are."""
+    known_ones: tuple[_Member, ...] = (bound, *bound.partitions)
+    members: tuple[_Member, ...] = (now, *now.partitions)
+    before = {each.oid: each for each in known_ones}
+    for member in members:
+        known = before.get(member.oid, member)
+        if known.storage != member.storage:
+            yield known, member
+
+
 def _rewrite_reason(bound: TableBinding, now: TableBinding) -> str | None:
-    table = rewritten(bound, now)
-    if table is None:
+    if (table := rewritten(bound, now)) is None:
         return None
     return f"the rows of table {dotted(table)} were rewritten; it may have been unlogged then, or have other values now"
 
@@ -186,12 +196,14 @@ def _column_reason(used: Collection[str] | None, bound: TableBinding, now: Table
     if used is not None:
         return None
     known = {column.number for column in bound.columns}
+    # VACUUM FULL and CLUSTER write a new column's values into the rows, and then the catalog no longer has them.
+    may_be_filled = any(_with_other_files(bound, now))
     for column in now.columns:
         if column.number in known:
             continue
         if column.number <= bound.attributes:
             return f"column {column.name} of table {table} was generated and not sent, and now is sent"
-        if column.fills_old_rows or is_rewritten:
+        if column.fills_old_rows or may_be_filled:
             return f"column {column.name} was added to table {table} with a value for the rows that it already had"
     return None
 
@@ -274,7 +286,7 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
     """Why changes of the table, or of a partition, were not or are not all published; ``None`` if they are."""
     before = {partition.oid: partition.published_by for partition in bound.partitions}
     before[bound.oid] = bound.published_by
-    members: Iterable[TableBinding | PartitionBinding] = [now, *now.partitions]
+    members: tuple[_Member, ...] = (now, *now.partitions)
     for member in members:
         table = dotted(member.table)
         if member is now and now.is_partitioned:

@@ -29,6 +29,12 @@ _ATTACHED_UNLOGGED: Final = """
 BEGIN; CREATE UNLOGGED TABLE {t}_c (LIKE {t} INCLUDING ALL); INSERT INTO {t}_c VALUES (21, 'c');
 ALTER TABLE {t}_c SET LOGGED; ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (20) TO (30); COMMIT
 """
+_CREATE_C: Final = ("BEGIN", "CREATE TABLE {t}_c (id int NOT NULL, u text, v text)")
+_FILL_C: Final = "INSERT INTO {t}_c VALUES (21, 'u', 'v')"
+_ATTACH_C: Final = ("ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (20) TO (30)", "COMMIT")
+_EXCHANGE: Final = ("v TO w", "u TO v", "w TO u")
+_THREE: Final = (_ROOT.replace("v text", "v text, u text"),)
+_ADD_FILLED: Final = "ALTER TABLE {t} ADD n int DEFAULT 5;"
 STORIES: Final = (
     Story("vacuumed fully", ("VACUUM FULL {t}", _INSERT), None),
     Story("clustered", ("CLUSTER {t} USING {t}_pkey", _INSERT), None),
@@ -71,6 +77,56 @@ STORIES: Final = (
         "partition filled while unlogged and attached in one transaction",
         (_ATTACHED_UNLOGGED,),
         "was attached",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "partition filled before its columns exchange names",
+        ("; ".join((*_CREATE_C, _FILL_C, *(f"ALTER TABLE {{t}}_c RENAME {each}" for each in _EXCHANGE), *_ATTACH_C)),),
+        "was attached",
+        create=_THREE,
+        first="SELECT 1",
+    ),
+    Story(
+        "partition filled before it has a key",
+        (
+            "; ".join(
+                (
+                    *_CREATE_C,
+                    "ALTER TABLE {t}_c REPLICA IDENTITY FULL",
+                    *(_FILL_C, "INSERT INTO {t}_c VALUES (21, 'x', 'y')", "DELETE FROM {t}_c WHERE v = 'v'"),
+                    *_ATTACH_C,
+                )
+            ),
+        ),
+        "was attached",
+        create=_THREE,
+        first="SELECT 1",
+    ),
+    Story(
+        "partition filled before a column is added",
+        (
+            "; ".join(
+                (*_CREATE_C, _FILL_C, "ALTER TABLE {t}_c DROP u, DROP v, ADD v text DEFAULT 'v'", *_ATTACH_C),
+            ),
+        ),
+        "was attached",
+        create=_PARTITIONED,
+    ),
+    Story(
+        "column added with a default, and clustered",
+        (f"BEGIN; {_ADD_FILLED} CLUSTER {{t}} USING {{t}}_pkey; COMMIT", _INSERT),
+        "column n was added",
+    ),
+    Story(
+        "column that is not listed added with a default, and clustered",
+        (f"BEGIN; {_ADD_FILLED} CLUSTER {{t}} USING {{t}}_pkey; COMMIT", _INSERT),
+        None,
+        columns=("id", "v"),
+    ),
+    Story(
+        "column added with a default, and a partition clustered",
+        (f"BEGIN; {_ADD_FILLED} CLUSTER {{t}}_a USING {{t}}_a_pkey; ALTER TABLE {{t}} ALTER n DROP DEFAULT; COMMIT",),
+        "column n was added",
         create=_PARTITIONED,
     ),
     Story(

@@ -48,6 +48,7 @@ SCHEMAS: Final = (
         (
             "ALTER TABLE {t} ADD n{k} int DEFAULT {k}",
             ("ALTER TABLE {t} ADD n{k} int DEFAULT 5", "ALTER TABLE {t} ALTER n{k} DROP DEFAULT"),
+            ("ALTER TABLE {t} ADD n{k} int DEFAULT 5", "VACUUM FULL {t}"),
             "ALTER TABLE {t} ALTER w SET DEFAULT {k}",
             "ALTER TABLE {t} ALTER w DROP DEFAULT",
             "ALTER TABLE {t} DROP w",

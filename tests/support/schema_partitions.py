@@ -13,6 +13,12 @@ _FILLED_C: Final = (
     "CREATE TABLE {t}_c (LIKE {t} INCLUDING ALL)",
     "INSERT INTO {t}_c (id, v) VALUES (101, 'n'), (102, 'o')",
 )
+_KEYLESS_C: Final = (
+    "CREATE TABLE {t}_c (LIKE {t})",
+    "ALTER TABLE {t}_c REPLICA IDENTITY FULL",
+    "INSERT INTO {t}_c (id, v) VALUES (101, 'n'), (101, 'o')",
+    "DELETE FROM {t}_c WHERE v = 'n'",
+)
 PARTITIONS: Final = (
     *each(
         (
@@ -133,6 +139,12 @@ PARTITIONS: Final = (
             ),
             (*_FILLED_C, "ALTER TABLE {t}_c ALTER v TYPE text USING 'n' || v", _ATTACH_C),
             (*_FILLED_C, "ALTER TABLE {t}_c ADD n{k} int DEFAULT 5", "ALTER TABLE {t} ADD n{k} int", _ATTACH_C),
+            (*_KEYLESS_C, _ATTACH_C),
+            (
+                *_FILLED_C,
+                *(f"ALTER TABLE {{t}}_c RENAME {names}" for names in ("v TO y", "u TO v", "y TO u")),
+                _ATTACH_C,
+            ),
             (*_FILLED_C, "TRUNCATE {t}_c", "INSERT INTO {t}_c (id, v) VALUES (104, 'n')", _ATTACH_C),
             (
                 *_FILLED_C,

@@ -73,6 +73,19 @@ def test_a_rewrite_that_a_column_explains_names_the_column() -> None:
     assert reason_to_end(None, TABLE, vacuumed) is None
 
 
+@pytest.mark.parametrize("table", [TABLE, ROOT], ids=["table", "partitions"])
+def test_a_column_that_is_added_before_the_rows_are_copied_may_have_filled_them(table: TableBinding) -> None:
+    """VACUUM FULL and CLUSTER keep the TOAST table, but then nothing shows that the column had a default."""
+    copied = replace(
+        table, storage=table.storage and 60, partitions=tuple(replace(each, storage=60) for each in table.partitions)
+    )
+    now = replace(copied, columns=(*COLUMNS, ColumnBinding(3, "n", 23, -1, 9)))
+    assert "column n was added to table public.t with a value" in str(reason_to_end(None, table, now))
+    assert reason_to_end({"id", "v"}, table, now) is None
+    assert reason_to_end(None, table, replace(table, columns=now.columns)) is None
+    assert reason_to_end(None, table, copied) is None
+
+
 def test_a_link_to_the_ancestor_that_publishes_a_table_is_part_of_how_it_is_published() -> None:
     """Another way that was there all the time is enough."""
     bound = replace(TABLE, published_by=("table 5/745",))
