@@ -11,6 +11,9 @@ INPUTS    ?= 10000000
 KILLS     ?= 100
 STEPS     ?= 10000
 
+# How many mutants `make mutants` judges. SEED repeats a sample, and FILES='flushtracker/capture/*.py' limits it.
+SAMPLE    ?= 1000
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars serverjars classes dist warmup clean distclean python java verifytools
 
@@ -53,9 +56,8 @@ soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated his
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest flushtracker tests/unit
 
-mutants: $(READY) ## change the core in three thousand ways, one at a time, and list the changes that no test notices
-	$(BIN)/python -m mutmut run
-	$(BIN)/python -m mutmut results
+mutants: $(READY) ## change the code in a thousand ways, one at a time, and list the changes that no fast test notices
+	$(BIN)/python -m tests.mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(FILES)
 
 bench: java $(READY) jars brokerjars warmup ## run the benchmarks; ONLY=name runs one, BASE=commit compares it with that commit
 ifdef BASE
