@@ -1,5 +1,6 @@
 """What capture's document says from its start on, across connections, and what is counted for it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.postgres.replication_frames import Keepalive
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import Column, Commit, Insert, Relation, TransactionFragment, Update
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import Begin, CommitMessage
-from tests.support.fake_world import BEGUN, Connection, FakeWorld, shape_entry, transaction
+from tests.support.fake_world import BEGUN, CONFIRMED, Connection, FakeWorld, shape_entry, transaction
 
 USERS = Relation(1, "public", "users", "full", (Column("id", 20, is_key=True),))
 
@@ -96,14 +98,15 @@ def test_capture_is_connected_once_it_knows_its_shapes(tmp_path: Path, monkeypat
     """Before, its document has no evictions, or the last connection's; another capture may have evicted since."""
     world = FakeWorld(tmp_path, monkeypatch)
     world.define("users")
-    world.register(BEGUN, shape_entry("users"))
-    before: list[tuple[bool, int]] = []
-    after: list[tuple[bool, int]] = []
+    evicted = replace(shape_entry("gone", removed_at=CONFIRMED + 1), ended_because="silent", evicted_at_ms=5)
+    world.register(BEGUN, shape_entry("users"), evicted)
+    before: list[tuple[bool, int, tuple[Eviction, ...]]] = []
+    after: list[tuple[bool, int, tuple[Eviction, ...]]] = []
     begin = CapturedSource.begin
 
-    def look(into: list[tuple[bool, int]]) -> None:
+    def look(into: list[tuple[bool, int, tuple[Eviction, ...]]]) -> None:
         status = world.loop.status()
-        into.append((status.is_connected, status.shapes))
+        into.append((status.is_connected, status.shapes, status.evictions))
 
     def looking(source: CapturedSource, *arguments: Any) -> Subscriptions:
         look(before)
@@ -113,8 +116,9 @@ def test_capture_is_connected_once_it_knows_its_shapes(tmp_path: Path, monkeypat
     second = Connection(1, transaction(2000, 50))
     second.at_the_end = lambda: look(after)
     world.capture(Connection(1, transaction(2000, 50)), second)
-    assert before == [(False, 0), (False, 1)]
-    assert after == [(True, 1)]
+    evictions = (Eviction("gone", 5, "silent"),)
+    assert before == [(False, 0, ()), (False, 1, evictions)]
+    assert after == [(True, 1, evictions)]
 
 
 def test_the_loop_tells_of_two_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
