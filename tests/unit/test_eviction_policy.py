@@ -231,7 +231,7 @@ def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect
     world.capture.clear()
     decision = world.run(AFTER_MS, policy)
     assert decision.reason == "'behind-it' must wait: evictions in the last hour: 1, which is evict.at_most_per_hour"
-    assert decision.is_postponed
+    assert (decision.source, decision.shape_id, decision.is_postponed) == (SOURCE, None, True)
     assert world.run(2 * HOUR_MS, policy).shape_id == "behind-it"
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_world import shape_entry
 from tests.unit.test_subscriptions import LSN, NAME, ROOT, Source
 
 
@@ -49,6 +51,22 @@ def test_of_a_removed_shape_little_is_kept_and_its_id_stays_used() -> None:
     assert registry.table_oids == {ROOT}
     with pytest.raises(ShapeError, match="an id is never used twice"):
         source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+
+
+def test_an_ended_shape_is_condensed_once_it_is_no_longer_defined() -> None:
+    """Its definition is compared until then; one that the user removed is not defined any more."""
+    removed = shape_entry("a", removed_at=LSN)
+    ended = replace(removed, ended_because="dropped")
+    for entry, defined, is_condensed in (
+        (ended, {"a"}, False),
+        (ended, None, False),
+        (ended, {"b"}, True),
+        (removed, {"a"}, True),
+        (removed, None, True),
+    ):
+        registry = ShapeRegistry([entry])
+        assert list(registry.condensable(LSN + 1, defined)) == [entry.condensed()] * is_condensed
+        assert list(registry.condensable(LSN, defined)) == []
 
 
 class _KilledError(Exception):
