@@ -1,0 +1,115 @@
+"""Finds the published tables on which PostgreSQL refuses UPDATE and DELETE, because they have no replica identity.
+
+A table's replica identity is its primary key, unless another one was chosen with ``REPLICA IDENTITY``. A DEFERRABLE key
+is none. Since PostgreSQL 18, neither is one with a generated column that the publication does not send. Only tables
+that have rows count, not partitioned ones. No query locks a table.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Final
+
+from psycopg2.extensions import quote_ident
+
+from flushtracker.postgres.catalog import IS_SENT
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.inheritance import BELOW
+from flushtracker.wal.changes import TableName
+
+_SCHEMAS_SINCE: Final = 150_000
+_GENERATED_SINCE: Final = 180_000
+_IS_UNSENT: Final = f"NOT {IS_SENT}"
+_HAS_UNSENT: Final = """
+EXISTS (
+  SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND {unsent}
+)"""
+_KEY_HAS_UNSENT: Final = """
+EXISTS (
+  SELECT FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+  WHERE k.ordinal <= i.indnkeyatts AND {unsent}
+)"""
+_HAS_IDENTITY: Final = f"""
+CASE c.relreplident WHEN 'f' THEN NOT {_HAS_UNSENT} WHEN 'n' THEN false ELSE EXISTS (
+  SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+  AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END AND NOT {_KEY_HAS_UNSENT}
+) END
+"""
+# The smallest identity that the table could have: the key's columns are in the WAL of each update and delete.
+_CANDIDATE: Final = f"""
+(
+  SELECT CASE WHEN i.indisprimary THEN '' ELSE x.relname END
+  FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+  WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+  AND i.indexprs IS NULL AND NOT {_KEY_HAS_UNSENT} AND NOT EXISTS (
+    SELECT FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+    WHERE k.ordinal <= i.indnkeyatts AND NOT a.attnotnull
+  )
+  ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid LIMIT 1
+)
+"""  # noqa: S608  a constant
+_HAVE_ROWS: Final = "c.relkind = 'r' AND c.relpersistence = 'p'"
+_BELOW_TABLES: Final = f"""
+WITH RECURSIVE {BELOW}
+SELECT b.root::bigint, n.nspname, c.relname, {_CANDIDATE}, NOT {_HAS_UNSENT}
+FROM below b JOIN pg_class c ON c.oid = b.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE {_HAVE_ROWS} AND NOT {_HAS_IDENTITY}
+ORDER BY b.root, n.nspname, c.relname
+"""  # noqa: S608  a constant
+# A partition is published by what its ancestors are published by, inheritance children only by themselves.
+_PUBLISHED_TABLES: Final = f"""
+WITH RECURSIVE publication AS (
+  SELECT oid, puballtables FROM pg_publication WHERE pubname = %(publication)s
+), published AS (
+  SELECT t.oid AS relid FROM pg_class t JOIN publication p ON p.puballtables
+  UNION SELECT r.prrelid FROM pg_publication_rel r JOIN publication p ON p.oid = r.prpubid
+  {{schemas}}
+  UNION
+  SELECT i.inhrelid FROM published d JOIN pg_inherits i ON i.inhparent = d.relid
+  JOIN pg_class t ON t.oid = i.inhrelid AND t.relispartition
+)
+SELECT n.nspname, c.relname
+FROM published d JOIN pg_class c ON c.oid = d.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE {_HAVE_ROWS} AND c.oid >= 16384 AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND NOT {_HAS_IDENTITY}
+ORDER BY n.nspname, c.relname
+"""  # noqa: S608  a constant
+_SCHEMAS: Final = """
+  UNION SELECT t.oid FROM pg_class t JOIN pg_publication_namespace s ON s.pnnspid = t.relnamespace
+  JOIN publication p ON p.oid = s.pnpubid
+"""
+
+
+def tables_without_identity(connection: Connection, publication: str) -> list[TableName]:
+    """The tables of a publication that have none."""
+    schemas = _SCHEMAS if connection.server_version >= _SCHEMAS_SINCE else ""
+    statement = _PUBLISHED_TABLES.format(schemas=schemas, unsent=_unsent(connection))
+    return [(schema, name) for schema, name in rows(connection, statement, {"publication": publication})]
+
+
+def without_identity(
+    connection: Connection, publication: str, oids: Collection[int]
+) -> dict[int, tuple[list[TableName], list[str]]]:
+    """Those of the tables that have none, or partitions without one, by OID: their names, and what gives them one."""
+    if not oids:
+        return {}
+    found = defaultdict[int, tuple[list[TableName], list[str]]](lambda: ([], []))
+    statement = _BELOW_TABLES.format(unsent=_unsent(connection))
+    for oid, schema, name, index, fits_full in rows(
+        connection, statement, {"oids": list(oids), "publication": publication}
+    ):
+        found[oid][0].append((schema, name))
+        table = f"{quote_ident(schema, connection)}.{quote_ident(name, connection)}"
+        if index is not None:
+            identity = f"USING INDEX {quote_ident(index, connection)}" if index else "DEFAULT"
+            found[oid][1].append(f"ALTER TABLE {table} REPLICA IDENTITY {identity}")
+        elif fits_full:
+            found[oid][1].append(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+        else:
+            found[oid][1].append(f"ALTER TABLE {table} ADD PRIMARY KEY (…)")
+    return dict(found)
+
+
+def _unsent(connection: Connection) -> str:
+    """Whether a column keeps an identity from being one, as a condition on a row ``a`` of ``pg_attribute``."""
+    return _IS_UNSENT if connection.server_version >= _GENERATED_SINCE else "false"
