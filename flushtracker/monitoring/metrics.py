@@ -160,6 +160,8 @@ def _capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     read_at_s = None if status.acks_read_at_ms is None else status.acks_read_at_ms / 1_000
     yield _gauge("ack_read_timestamp_seconds", "When the ack table was last read without an error.", read_at_s)
     yield _gauge("shapes", "Shapes to which capture routes changes.", status.shapes)
+    waiting = sum(each.count for each in status.waiting)
+    yield _gauge("shapes_waiting", "Shapes that are defined, but not added yet.", waiting)
     yield _counter(
         "changes",
         "Changes since capture's start, by whether they concerned a shape.",

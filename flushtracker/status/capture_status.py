@@ -73,11 +73,39 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingShapes:
+    """Shapes on one table that are defined and not added yet, at most ten of ``count`` by id.
+
+    ``statement`` is what somebody has to run, ``None`` if they wait for something else.
+    """
+
+    table: str
+    shape_ids: tuple[str, ...]
+    count: int
+    reason: str
+    statement: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "shapes": list(self.shape_ids),
+            "count": self.count,
+            "reason": self.reason,
+            "statement": self.statement,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "WaitingShapes":
+        return cls(fields["table"], tuple(fields["shapes"]), fields["count"], fields["reason"], fields["statement"])
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureStatus:
     """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
 
     ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
-    ``evictions`` has all evictions of the source, also those before the start.
+    ``evictions`` has all evictions of the source, also those before the start. ``waiting`` are the shapes that are not
+    added yet; documents of earlier releases lack them.
     """
 
     at_ms: int
@@ -96,6 +124,7 @@ class CaptureStatus:
     publish_queue_bytes: int = 0
     reconnects: int = 0
     evictions: tuple[Eviction, ...] = ()
+    waiting: tuple[WaitingShapes, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -117,6 +146,7 @@ class CaptureStatus:
             "publish_queue_bytes": self.publish_queue_bytes,
             "reconnects": self.reconnects,
             "evictions": [eviction.to_json() for eviction in self.evictions],
+            "waiting": [each.to_json() for each in self.waiting],
         }
 
     @classmethod
@@ -139,4 +169,5 @@ class CaptureStatus:
             publish_queue_bytes=fields["publish_queue_bytes"],
             reconnects=fields["reconnects"],
             evictions=tuple(map(Eviction.from_json, fields["evictions"])),
+            waiting=tuple(map(WaitingShapes.from_json, fields.get("waiting", ()))),
         )

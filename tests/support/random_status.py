@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final, TypeVar
 
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 _T = TypeVar("_T")
@@ -61,7 +61,13 @@ def random_capture(rng: Random) -> CaptureStatus:
         publish_queue_bytes=rng.randrange(10**9),
         reconnects=rng.randrange(100),
         evictions=tuple(Eviction(name, _time(rng), "held 50 GB") for name in rng.sample(NAMES, rng.randrange(3))),
+        waiting=tuple(_waiting(rng) for _ in range(rng.randrange(3))),
     )
+
+
+def _waiting(rng: Random) -> WaitingShapes:
+    names = tuple(rng.sample(NAMES, rng.randrange(1, 4)))
+    return WaitingShapes(rng.choice(NAMES), names, len(names), "not the owner", _maybe(rng, "ALTER PUBLICATION …"))
 
 
 def _source(rng: Random, name: str) -> SourceStatus:

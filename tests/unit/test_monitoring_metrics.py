@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from flushtracker import __version__
 from flushtracker.monitoring.metrics import metrics
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
 from tests.support.random_status import NAMES, random_capture, random_job
@@ -72,6 +72,10 @@ CAPTURE: Final = CaptureStatus(
     publish_queue_bytes=64,
     reconnects=3,
     evictions=(Eviction("orders", NOW_MS, "held 50 GB"),),
+    waiting=(
+        WaitingShapes("public.a", ("x",), 11, "not the owner", "ALTER PUBLICATION …"),
+        WaitingShapes("public.b", ("y",), 1, "it waits for the end of transaction 7", None),
+    ),
 )
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -155,6 +159,7 @@ def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
         ("publish_queue_bytes", {(): 64}),
         ("reconnects_total", {(): 3}),
         ("shapes", {(): 12}),
+        ("shapes_waiting", {(): 12}),
         ("ack_read_timestamp_seconds", {(): 1_800_000_099.75}),
         ("evictions_total", {(): 1}),
         ("ready", {(): 1}),

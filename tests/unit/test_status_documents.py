@@ -1,6 +1,8 @@
 """The documents of running programs: what is written is what is read."""
 
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from dataclasses import replace
+
+from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 
@@ -39,5 +41,11 @@ def test_capture_status_is_read_as_it_was_written() -> None:
         9_000, 500, "7301/1/shapes", is_connected=True, slot=slot, received_lsn=0x200, evictions=(eviction,)
     )
     assert CaptureStatus.from_json(status.to_json()) == status
+    earlier = {name: value for name, value in status.to_json().items() if name != "waiting"}
+    assert CaptureStatus.from_json(earlier) == status
+    unpublished = WaitingShapes("public.orders", ("a", "b"), 12, "not the owner", "ALTER PUBLICATION …")
+    delayed = WaitingShapes("public.users", ("c",), 1, "it waits for the end of transaction 7", None)
+    waiting = replace(status, waiting=(unpublished, delayed))
+    assert CaptureStatus.from_json(waiting.to_json()) == waiting
     first = CaptureStatus(1, 1, None, is_connected=False)
     assert CaptureStatus.from_json(first.to_json()) == first
