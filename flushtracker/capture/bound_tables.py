@@ -11,13 +11,13 @@ TRUNCATE of all partitions that is yet to arrive.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from flushtracker.capture.bound_table import BoundTable
+from flushtracker.capture.delayed_shapes import PublishableTables
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.partly_sent import PublishedTables
 from flushtracker.capture.start_visibility import Transactions
 from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition
@@ -26,7 +26,7 @@ from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.changes import TableName
 
 
-class Tables(Transactions, PublishedTables, Protocol):
+class Tables(Transactions, PublishableTables, Protocol):
     """Queries to the server, over an ordinary connection next to the stream.
 
     Each raises ``PostgresUnavailableError`` if the connection is lost.
@@ -43,9 +43,6 @@ class Tables(Transactions, PublishedTables, Protocol):
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
-
-    def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
-        """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
 
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table was empty; ``None``: it has or had rows."""

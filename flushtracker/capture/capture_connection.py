@@ -112,6 +112,7 @@ class CaptureConnection:
             self._subscriptions.condense_removed(self._source.status.flushed_lsn)
             add_delayed = self._subscriptions.add_delayed if self._subscriptions.can_add_delayed() else None
             shapes.apply_file(self._subscriptions.apply_definitions, add_delayed)
+            self._subscriptions.retract_tables()
         if self._start_checks.is_due(now_s):
             self._subscriptions.check_starts(now_s)
         if self._control_checks.is_due(now_s):

@@ -139,6 +139,9 @@ class CaptureLoop:
             identity = stream.identify_system()
             stream.start(postgres.slot, postgres.publication)
             confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
+            tables.hold_slot(identity.pid)
+            if self._source is None:
+                tables.warn_of_refused_changes()
             status = StandbyStatus(confirmed_lsn)
             sender = connections.enter_context(
                 StatusSender(stream, status, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000)

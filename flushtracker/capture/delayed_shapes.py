@@ -1,21 +1,43 @@
 """``DelayedShapes``: decides which new shapes can be added now, and which are delayed.
 
-A shape is delayed while a transaction is open of which the server may not send all changes of its table
-(:mod:`flushtracker.capture.partly_sent`). Once it is added, all of these are visible to every snapshot, and it starts
-after their commits.
+A shape is delayed while its table is not in the publication, where capture may not add it; and while a transaction is
+open of which the server may not send all changes of its table (:mod:`flushtracker.capture.partly_sent`). Once it is
+added, all of these are visible to every snapshot, and it starts after their commits.
 """
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from flushtracker.capture.partly_sent import PartlySent, PublishedTables
 from flushtracker.capture.slow_wait import SlowWait
 from flushtracker.errors import listed
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.shapes.table_binding import TableBinding, dotted
+from flushtracker.shapes.unpublished import Unpublished, is_unpublished
+from flushtracker.status.capture_status import WaitingShapes
 
 logger = logging.getLogger(__name__)
+
+_TAKEN_OUT: Final = Unpublished("it has just been taken out of the publication", None)
+_MOST_LISTED: Final = 10
+
+
+class PublishableTables(PublishedTables, Protocol):
+    """Tables, some of which can be added to the publication; raises ``PostgresUnavailableError`` as they do."""
+
+    def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
+        """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
+
+    def publish_tables(self, oids: Collection[int]) -> Mapping[int, Unpublished]:
+        """Add tables to a managed publication; returns why those are not added that are not, by OID."""
+
+    def can_publish(self, oids: Collection[int]) -> bool:
+        """Whether one of the tables can be added to the publication now."""
+
+    def retract_tables(self, used: Collection[int]) -> None:
+        """Take those tables out of a managed publication that none of the ``used`` ones needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +51,10 @@ class NewShape:
 
 @dataclass(slots=True)
 class _Delay:
-    """``xids``: what a shape waits for."""
+    """What a shape waits for: a table that is ``unpublished``, or the end of the transactions ``xids``."""
 
-    table: str
+    table: TableBinding
+    unpublished: Unpublished | None
     xids: frozenset[int]
     slow: SlowWait
 
@@ -41,51 +64,101 @@ class DelayedShapes:
 
     def __init__(self) -> None:
         self._delays: dict[str, _Delay] = {}
+        self.waiting: tuple[WaitingShapes, ...] = ()
+        """The delayed shapes by what they wait for; for any thread."""
 
     @property
     def shape_ids(self) -> Set[str]:
         """The shapes that are delayed."""
         return self._delays.keys()
 
-    def connect(self, server: PublishedTables) -> None:
+    @property
+    def table_oids(self) -> Set[int]:
+        """The OIDs of their tables."""
+        return {delay.table.oid for delay in self._delays.values()}
+
+    def connect(self, server: PublishableTables) -> None:
         """Continue over a new connection."""
         self._server = server
         self._partly_sent = PartlySent(server)
 
-    def admit(self, resolved: Sequence[tuple[ShapeDefinition, TableBinding]], *, is_new_source: bool) -> list[NewShape]:
-        """Return the new shapes that can be added now, and delay the others, in place of those delayed before."""
-        oids = {binding.oid for _, binding in resolved}
+    def admit(
+        self,
+        resolved: Sequence[tuple[ShapeDefinition, TableBinding]],
+        unpublished: Mapping[int, Unpublished],
+        *,
+        is_new_source: bool,
+    ) -> list[NewShape]:
+        """Return the new shapes that can be added now, and delay the others, in place of those delayed before.
+
+        ``unpublished``: why tables could not be added to the publication, by OID, as far as they are not in it.
+        """
+        oids = {binding.oid for _, binding in resolved if not is_unpublished(binding)}
         at_slot = self._partly_sent.published_before_slot(oids) if is_new_source else frozenset()
         waits = self._partly_sent.transactions(oids)
         new, delays = list[NewShape](), dict[str, _Delay]()
         for definition, binding in resolved:
-            starts_at_slot = binding.oid in at_slot
+            oid, starts_at_slot = binding.oid, binding.oid in at_slot
             # Without a snapshot, it would miss what it has between the slot's position and a later start.
-            if binding.oid not in waits or (starts_at_slot and definition.snapshot is False):
+            if oid in oids and (oid not in waits or (starts_at_slot and definition.snapshot is False)):
                 new.append(NewShape(definition, binding, starts_at_slot))
                 continue
             known = self._delays.get(definition.id)
             slow = SlowWait() if known is None else known.slow
-            delays[definition.id] = _Delay(".".join(binding.table), waits[binding.oid], slow)
-        self._delays = delays
+            missing = None if oid in oids else unpublished.get(oid, _TAKEN_OUT)
+            delays[definition.id] = _Delay(binding, missing, waits.get(oid, frozenset()), slow)
+        before, self._delays = self.waiting, delays
+        self.waiting = tuple(self._waiting())
+        _log_unpublished(set(self.waiting) - set(before))
         return new
 
     def is_any_ready(self) -> bool:
-        """Whether all that a delayed shape waits for has ended; then pass the new shapes to :meth:`admit` again."""
+        """Whether all that a delayed shape waits for has happened; then pass the new shapes to :meth:`admit` again."""
         if not self._delays:
             return False
         snapshot = self._server.snapshot()
-        return any(all(map(snapshot.sees, delay.xids)) for delay in self._delays.values())
+        published = [delay for delay in self._delays.values() if delay.unpublished is None]
+        return any(all(map(snapshot.sees, delay.xids)) for delay in published) or self._is_any_published()
+
+    def _is_any_published(self) -> bool:
+        """Whether an unpublished table is published by now, or can be; or is gone, and may have come again."""
+        oids = {delay.table.oid for delay in self._delays.values() if delay.unpublished is not None}
+        if not oids:
+            return False
+        tables = self._server.bindings(oids)
+        return tables.keys() != oids or not all(map(is_unpublished, tables.values())) or self._server.can_publish(oids)
+
+    def _waiting(self) -> Iterable[WaitingShapes]:
+        by_cause: dict[tuple[str, Unpublished], list[str]] = {}
+        for shape_id, delay in sorted(self._delays.items()):
+            cause = delay.unpublished or Unpublished(f"it waits for the end of {_named(delay.xids)}", None)
+            by_cause.setdefault((dotted(delay.table.table), cause), []).append(shape_id)
+        for (table, cause), ids in by_cause.items():
+            yield WaitingShapes(table, tuple(ids[:_MOST_LISTED]), len(ids), cause.reason, cause.statement)
 
     def log_slow(self, now_s: float) -> None:
-        """Log once which shapes have been delayed for long; ``now_s`` is a monotonic time."""
+        """Log once which shapes have been delayed by transactions for long; ``now_s`` is a monotonic time."""
         slow: dict[frozenset[int], list[str]] = {}
         for shape_id, delay in sorted(self._delays.items()):
-            if delay.slow.is_due(now_s):
+            if delay.unpublished is None and delay.slow.is_due(now_s):
                 slow.setdefault(delay.xids, []).append(shape_id)
         for xids, shape_ids in slow.items():
             logger.warning(
-                "shapes not added yet shape_ids=%s reason=the server may not send all changes of table %s by "
-                "transaction %s, which may have begun before the table was published; they are added once it has ended",
-                *(listed(shape_ids), self._delays[shape_ids[0]].table, listed([str(xid) for xid in sorted(xids)])),
+                "shapes not added yet shape_ids=%s reason=the server may not send all changes of table %s by %s; "
+                "they are added once it has ended",
+                *(listed(shape_ids), dotted(self._delays[shape_ids[0]].table.table), _named(xids)),
+            )
+
+
+def _named(xids: Collection[int]) -> str:
+    names = listed([str(xid) for xid in sorted(xids)])
+    return f"transaction {names}, which may have begun before the table was published"
+
+
+def _log_unpublished(waiting: Iterable[WaitingShapes]) -> None:
+    for each in sorted(waiting, key=lambda found: found.table):
+        if each.statement:
+            logger.warning(
+                "shapes not added yet shape_ids=%s table=%s reason=%s statement=%s",
+                *(listed(each.shape_ids), each.table, each.reason, each.statement),
             )

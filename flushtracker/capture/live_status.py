@@ -115,6 +115,7 @@ def _with(connection: _Connection, status: CaptureStatus) -> CaptureStatus:
         changes_unmatched=connection.unmatched + connection.counts.unmatched,
         reconnects=connection.number - 1,
         evictions=() if subscriptions is None else subscriptions.evictions,
+        waiting=() if subscriptions is None else subscriptions.waiting,
     )
 
 

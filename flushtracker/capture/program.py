@@ -7,11 +7,11 @@ the server keeps its WAL until a capture confirms it.
 
 import argparse
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from functools import partial
 
-from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.capture.capture_config import CaptureConfig, SlotConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
@@ -19,7 +19,7 @@ from flushtracker.kafka.topic_admin import TopicAdmin, faults_of, require_topics
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.postgres.slot import check_server, create_publication, create_slot
+from flushtracker.postgres.slot import check_server, create_slot, has_slot
 from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import load_shapes
@@ -44,7 +44,7 @@ def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
 
     Raises:
         ConfigError: the shapes file, a table or a topic is wrong.
-        PostgresError: the server is not fit for capture, or a table is not in the publication.
+        PostgresError: the server or the publication is not fit for capture, or this role may not create it.
         BrokerError: Kafka is unavailable, or refuses a request.
     """
     definitions, postgres = load_shapes(config.shapes), config.postgres
@@ -52,7 +52,7 @@ def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
     missing_roles = _missing_roles(config.kafka, admin)
     with closing(connect(postgres.connection)) as connection:
         check_server(connection)
-        if _create_publication(connection, postgres.publication, definitions):
+        if _create_publication(connection, postgres, definitions):
             say(f"created publication {postgres.publication}")
         if missing_roles:
             admin.create(missing_roles)
@@ -70,15 +70,20 @@ def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
     return [role for role, topic in facts.items() if topic is None]
 
 
-def _create_publication(connection: Connection, publication: str, definitions: Iterable[ShapeDefinition]) -> bool:
+def _create_publication(connection: Connection, postgres: SlotConfig, definitions: Collection[ShapeDefinition]) -> bool:
     """Create the publication if it is missing, unless a shape does not fit its table; returns whether it did.
 
     A table is checked together with its publication. So both happen in one transaction, which the end of the connection
-    rolls back if a shape is refused.
+    rolls back if a shape is refused. The tables are added after it, and before a new slot is created: then the shapes
+    get everything that the slot has. Those that cannot be added yet are delayed, as capture logs when it has started.
     """
     # One snapshot for all the catalog's queries, as a body of one_snapshot would have; it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
-    is_new = create_publication(connection, publication)
-    ServerTables(connection, publication).resolve(definitions)
+    tables = ServerTables(connection, postgres.publication, postgres.slot)
+    is_new = tables.create_publication({definition.table for definition in definitions})
+    tables.check_publication()
+    resolved = tables.resolve(definitions)
     rows(connection, "COMMIT")
+    if not has_slot(connection, postgres.slot):
+        tables.publish_tables({binding.oid for _, binding in resolved if not binding.published_by})
     return is_new

@@ -17,8 +17,11 @@ knows it, and routes resent transactions to the same shapes as the first time.
 - If the publication was altered, changes may not have been sent, and every shape ends.
 - If this release routes otherwise than the one before, the shapes that this concerns end, so that a resend reaches the
   same shapes as the first time (:mod:`flushtracker.shapes.routing_version`).
-- A shape is *delayed*, that is, not added yet, while a transaction is open of which the server may not send all changes
-  of its table (:mod:`flushtracker.capture.partly_sent`). So it starts after all of these, and so does its snapshot.
+- The table of a new shape is added to a managed publication before anything else, and taken out of it after its last
+  shape was removed (:mod:`flushtracker.postgres.publication`). Killed in between, the next process does what is left.
+- A shape is *delayed*, that is, not added yet, while its table is not published, or a transaction is open of which the
+  server may not send all changes of it (:mod:`flushtracker.capture.delayed_shapes`). So it starts after all of these,
+  and so does its snapshot.
 """
 
 import logging
@@ -41,6 +44,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
+from flushtracker.status.capture_status import WaitingShapes
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -141,8 +145,7 @@ class Subscriptions:
                 "shape already ended shape_id=%s removed_at=%s reason=%s",
                 *(entry.definition.id, entry.removed_at, entry.ended_because),
             )
-        resolved = self._server.resolve(diff.added) if diff.added else ()
-        new = self._delayed.admit(resolved, is_new_source=self._source_entry is None)
+        new = self._admit(diff.added)
         if new or diff.updated or diff.removed:
             self.tables.bind([shape.table for shape in new])
             # Again, as binding a changed table may have ended the shapes that it had.
@@ -162,11 +165,30 @@ class Subscriptions:
             self._wait_for_starts(added)
         self._arrange_layers()
 
+    def _admit(self, definitions: Collection[ShapeDefinition]) -> list[NewShape]:
+        """Publish the tables of new shapes, and return the shapes that can be added now."""
+        resolved = self._server.resolve(definitions) if definitions else ()
+        oids = {binding.oid for _, binding in resolved if not binding.published_by}
+        refused = self._server.publish_tables(oids) if oids else {}
+        if oids - refused.keys():
+            # Shapes are bound to tables as they are in the publication.
+            resolved = self._server.resolve(definitions)
+        return self._delayed.admit(resolved, refused, is_new_source=self._source_entry is None)
+
     def add_delayed(self, definitions: Iterable[ShapeDefinition]) -> None:
         """Of definitions that were applied, add the delayed ones; what another process has changed since stays so."""
         live = {entry.definition.id: entry.definition for entry in self._registry.live}
         delayed = [each for each in definitions if each.id in self._delayed.shape_ids and each.id not in live]
         self._apply([*live.values(), *delayed])
+
+    def retract_tables(self) -> None:
+        """Take tables out of a managed publication that no shape needs any more, nor one that is delayed."""
+        self._server.retract_tables(self._registry.table_oids | self._delayed.table_oids)
+
+    @property
+    def waiting(self) -> tuple[WaitingShapes, ...]:
+        """The delayed shapes by what they wait for; for any thread."""
+        return self._delayed.waiting
 
     def can_add_delayed(self) -> bool:
         """Whether what a delayed shape waits for has ended."""

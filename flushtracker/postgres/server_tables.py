@@ -1,18 +1,20 @@
 """``ServerTables``: capture's queries to the server, over an ordinary connection next to the stream."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.publication_rows import read_publication_rows, read_writers
 from flushtracker.postgres.shape_resolution import resolve_shapes
-from flushtracker.postgres.slot import check_publication
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.shapes.unpublished import Unpublished
+from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
@@ -76,8 +78,9 @@ class ServerTables:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         self._connection = connection
         self._catalog = Catalog(connection, publication)
-        self._publication = publication
+        self._name = publication
         self._slot = slot
+        self._publication = Publication(connection, publication, slot)
 
     def wal_end(self) -> int:
         """The current end of the server's flushed WAL: what it has sent committed before that.
@@ -135,7 +138,7 @@ class ServerTables:
 
     def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
         """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
-        return read_publication_rows(self._connection, self._publication, oids)
+        return read_publication_rows(self._connection, self._name, oids)
 
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         """The open transactions that may have changed tables or their partitions, by the tables' OIDs."""
@@ -163,13 +166,37 @@ class ServerTables:
         """Raise ``PostgresUnavailableError`` if the server has closed the connection."""
         require_open(self._connection)
 
+    def hold_slot(self, stream_pid: int) -> None:
+        """The slot is read by the stream of this process, the server's process ``stream_pid``."""
+        self._publication.hold(stream_pid)
+
+    def warn_of_refused_changes(self) -> None:
+        """Log which published tables have no replica identity: PostgreSQL refuses their updates and deletes."""
+        self._publication.warn_of_refused_changes()
+
     def check_publication(self) -> str:
         """The publication's version; raises ``PostgresError`` if it does not publish everything."""
-        return check_publication(self._connection, self._publication)
+        return self._publication.check()
+
+    def create_publication(self, tables: Collection[TableName]) -> bool:
+        """Create it, managed, if there is none; returns whether it was created. See ``Publication.create``."""
+        return self._publication.create(tables)
+
+    def publish_tables(self, oids: Collection[int]) -> dict[int, Unpublished]:
+        """Add tables to a managed publication; returns why those are not added that are not, by OID."""
+        return self._publication.publish(oids)
+
+    def can_publish(self, oids: Collection[int]) -> bool:
+        """Whether one of the tables can be added to the publication now."""
+        return self._publication.can_publish(oids)
+
+    def retract_tables(self, used: Collection[int]) -> None:
+        """Take those tables out of a managed publication that none of the ``used`` ones needs."""
+        self._publication.retract(used)
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         """The tables with these OIDs as they are now; one that was dropped is left out. Locks no table."""
-        return read_bindings(self._connection, self._publication, oids)
+        return read_bindings(self._connection, self._name, oids)
 
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table's file had nothing in it; else ``None``.
@@ -195,6 +222,6 @@ class ServerTables:
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
-            PostgresError: the table is not in the publication.
+            PostgresError: the publication leaves out rows or columns of the table.
         """
-        return resolve_shapes(self._connection, self._publication, tuple(definitions))
+        return resolve_shapes(self._connection, self._name, tuple(definitions))

@@ -9,8 +9,6 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from psycopg2.extensions import quote_ident
-
 from flushtracker.errors import PostgresError, ShapeError, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot
@@ -18,9 +16,10 @@ from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
 from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.table_binding import TableBinding, publication_reason, reason_to_end
+from flushtracker.shapes.table_binding import TableBinding, publication_reason, unkept_reason
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.wal.changes import Relation, TableName
+from flushtracker.shapes.unpublished import is_unpublished
+from flushtracker.wal.changes import Relation
 
 _UNFLAGGED: Final = {"full", "nothing"}
 """Replica identities under which the columns' flags do not show the key."""
@@ -33,11 +32,7 @@ def resolve_shapes(
     with one_snapshot(connection):
         facts = Catalog(connection, publication).tables({definition.table for definition in definitions})
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
-    tables = {
-        name: _Table(found, bindings[found.oid], _command(connection, publication, name))
-        for name, found in facts.items()
-        if found.oid in bindings
-    }
+    tables = {name: _Table(found, bindings[found.oid]) for name, found in facts.items() if found.oid in bindings}
     resolved = []
     for definition in definitions:
         table = tables.get(definition.table)
@@ -49,9 +44,9 @@ def resolve_shapes(
 
 
 class _Table:
-    """A table that shapes are added on; ``command`` adds it to the publication."""
+    """A table that shapes are added on, in the publication or not yet."""
 
-    def __init__(self, facts: TableFacts, binding: TableBinding, command: str) -> None:
+    def __init__(self, facts: TableFacts, binding: TableBinding) -> None:
         self.binding = binding
         self._partitions = tuple(partition.relation.table for partition in facts.partitions)
         self._name = ".".join(facts.relation.table)
@@ -65,17 +60,16 @@ class _Table:
         self._unsent = facts.unsent
         self._forms: set[Hashable] = set()
         # What would end a bound shape must not be true from the start.
-        unpublished = publication_reason(binding, binding)
-        self._unpublished = f"{unpublished}; {command}" if unpublished else None
+        self._omitted = None if is_unpublished(binding) else publication_reason(binding, binding)
 
     def completed(self, definition: ShapeDefinition) -> ShapeDefinition:
-        """The definition with its key; raises ``ShapeError``, or ``PostgresError`` if it is unpublished.
+        """The definition with its key; raises ``ShapeError``, or ``PostgresError`` if the publication omits changes.
 
         The partitions are the table's, and are recorded with it.
         """
         name = f"shape {definition.id!r}"
-        if self._unpublished:
-            raise PostgresError(f"{name}: {self._unpublished}")
+        if self._omitted:
+            raise PostgresError(f"{name}: {self._omitted}")
         primary_key = definition.primary_key or self._key
         if not primary_key:
             raise ShapeError(f"{name}: table {'.'.join(definition.table)} has no key: it needs {NEEDED}")
@@ -89,7 +83,7 @@ class _Table:
         if not self._is_like_another(shape):
             used, filtered = shape.used_columns, shape.filtered_columns
             self._require_sent(name, {*(used or ()), *primary_key, *filtered})
-            if reason := reason_to_end(used, self.binding, self.binding, primary_key, filtered):
+            if reason := unkept_reason(used, self.binding, self.binding, primary_key, filtered):
                 raise ShapeError(f"{name}: {reason}")
             for relation in self._relations:
                 shape.bind(relation)
@@ -132,8 +126,3 @@ def _default_key(binding: TableBinding, relations: Sequence[Relation]) -> tuple[
     if binding.is_partitioned:
         return tuple(sorted(chosen))
     return tuple(column.name for column in binding.columns if column.name in chosen)
-
-
-def _command(connection: Connection, publication: str, table: TableName) -> str:
-    names = [quote_ident(name, connection) for name in (publication, *table)]
-    return f"ALTER PUBLICATION {names[0]} ADD TABLE {names[1]}.{names[2]}"

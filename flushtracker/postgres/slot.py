@@ -1,4 +1,4 @@
-"""The replication slot and the publication: read, check and create them."""
+"""The replication slot: read, check and create it."""
 
 import logging
 from collections.abc import Mapping
@@ -31,10 +31,6 @@ SELECT rolsuper OR rolreplication OR EXISTS (
   SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication' AND pg_has_role(current_user, g.oid, 'member')
 ) FROM pg_roles WHERE rolname = current_user
 """
-_PUBLICATION: Final = """
-SELECT oid::bigint || '/' || xmin, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
-FROM pg_publication WHERE pubname = %s
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +59,6 @@ def check_server(connection: Connection) -> None:
             "server_version=%d.%d upgrade_to=%d.%d",
             *(major, minor, major, _KEEPS_ADDED_TABLES[major]),
         )
-
-
-def check_publication(connection: Connection, publication: str) -> str:
-    """Check that the publication publishes every operation; returns its version, which changes whenever it is altered.
-
-    Raises:
-        PostgresError: it does not, or does not exist.
-    """
-    name = quote_ident(publication, connection)
-    found = rows(connection, _PUBLICATION, (publication,))
-    if not found:
-        raise PostgresError(
-            f"there is no publication {publication}; CREATE PUBLICATION {name} FOR ALL TABLES, or --create"
-        )
-    ((version, publishes_all, via_root),) = found
-    if not publishes_all:
-        raise PostgresError(
-            f"publication {publication} does not publish every operation; "
-            f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
-        )
-    if via_root:
-        raise PostgresError(
-            f"publication {publication} publishes partitions as their root, which omits a TRUNCATE of a partition; "
-            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)"
-        )
-    return str(version)
 
 
 def read_slot(connection: Connection, slot: str) -> SlotFacts:
@@ -162,27 +132,16 @@ def system_identifier(connection: Connection) -> str:
     return str(rows(connection, _SYSTEM)[0][0])
 
 
+def has_slot(connection: Connection, slot: str) -> bool:
+    """Whether there is a slot of this name."""
+    return bool(rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (slot,)))
+
+
 def create_slot(connection: Connection, slot: str) -> bool:
     """Create the slot if it does not exist; returns whether it was created."""
-    if rows(connection, "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
+    if has_slot(connection, slot):
         return False
     rows(connection, "SELECT pg_create_logical_replication_slot(%s, %s)", (slot, PLUGIN))
-    return True
-
-
-def create_publication(connection: Connection, publication: str) -> bool:
-    """Create a publication of all tables if it does not exist; returns whether it was created."""
-    if rows(connection, _PUBLICATION, (publication,)):
-        return False
-    statement = f"CREATE PUBLICATION {quote_ident(publication, connection)} FOR ALL TABLES"
-    try:
-        rows(connection, statement)
-    except PostgresUnavailableError:
-        raise
-    except PostgresError as error:
-        raise PostgresError(
-            f"publication {publication} cannot be created: {error}; run as superuser: {statement}"
-        ) from error
     return True
 
 

@@ -125,15 +125,28 @@ def reason_to_end(
     removed.
     """
     return (
+        unkept_reason(used, bound, now, key, filtered)
+        or (None if can_lose_partitions else _lost_partition_reason(bound, now))
+        or _partition_reason(bound, now)
+        or publication_reason(bound, now)
+        or _rewrite_reason(bound, now)
+    )
+
+
+def unkept_reason(
+    used: Collection[str] | None,
+    bound: TableBinding,
+    now: TableBinding,
+    key: Collection[str] | None = None,
+    filtered: Collection[str] = (),
+) -> str | None:
+    """As :func:`reason_to_end`, but whatever has happened to partitions, and whether the table is published or not."""
+    return (
         _table_reason(bound, now)
         or _key_reason(bound.key if key is None else key, bound, now)
         or _column_reason(used, bound, now)
         or _values_reason(used, bound, now)
         or _collation_reason(filtered, now)
-        or (None if can_lose_partitions else _lost_partition_reason(bound, now))
-        or _partition_reason(bound, now)
-        or publication_reason(bound, now)
-        or _rewrite_reason(bound, now)
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.slot import create_publication, create_slot
+from flushtracker.postgres.publication import Publication
+from flushtracker.postgres.slot import create_slot
 from tests.support.brokers import Broker
 from tests.support.capture_rig import ROOT, CaptureRig, shape
 
@@ -66,8 +67,9 @@ def test_a_missing_ack_table_is_reported_before_capture_begins(rig: CaptureRig) 
 def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
     """Each function returns whether it created something."""
     connection = postgres.connect()
-    assert [create_publication(connection, "p"), create_slot(connection, "s")] == [True, True]
-    assert [create_publication(connection, "p"), create_slot(connection, "s")] == [False, False]
+    publication = Publication(connection, "p", "s")
+    assert [publication.create([]), create_slot(connection, "s")] == [True, True]
+    assert [publication.create([]), create_slot(connection, "s")] == [False, False]
     connection.close()
 
 
@@ -86,9 +88,15 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
         ),
         (
             [shape("users")],
-            "CREATE PUBLICATION shapes FOR TABLE other",
+            "CREATE PUBLICATION shapes FOR TABLE users (id)",
             7,
-            "shape 'users': table public.users is not in the publication; ALTER PUBLICATION",
+            "shape 'users': the publication has a row filter or a column list for table public.users",
+        ),
+        (
+            [shape("users")],
+            "CREATE PUBLICATION shapes; COMMENT ON PUBLICATION shapes IS 'managed by flushtracker capture for slot a'",
+            7,
+            "publication shapes is managed by flushtracker capture for slot a, which takes tables out of it",
         ),
     ],
     ids=[
@@ -97,14 +105,15 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
         "malformed where",
         "where reads a column that is not there",
         "malformed shapes file",
-        "publication without the table",
+        "publication of some columns",
+        "publication of another slot",
     ],
 )
 def test_newcomer_mistypes_a_shape_and_nothing_is_created(
     rig: CaptureRig, shapes: list[dict[str, object]], statement: str, exit_code: int, message: str
 ) -> None:
     """A slot without a capture keeps the server's WAL until the disk is full. The rest need not be cleaned up."""
-    rig.server.execute("CREATE TABLE other ()", statement)
+    rig.server.execute(statement)
     rig.define(*shapes)
     assert create(rig) == exit_code
     assert message in rig.log().splitlines()[-1]

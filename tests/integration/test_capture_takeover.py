@@ -10,7 +10,7 @@ import pytest
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import HOST, LocalPostgres
 from flushtracker.postgres.replication_stream import ReplicationStream
-from flushtracker.postgres.slot import create_publication, create_slot, read_held_slot
+from flushtracker.postgres.slot import create_slot, read_held_slot
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
@@ -100,7 +100,7 @@ def test_the_slot_of_another_server_than_the_streams_is_not_used(postgres: Local
     """A failover between the two connections: the old server's position would confirm what the new one has not sent."""
     control = postgres.connect()
     create_slot(control, "s")
-    create_publication(control, "p")
+    postgres.execute("CREATE PUBLICATION p")
     stream = ReplicationStream(postgres.options)
     pid = stream.identify_system().pid
     with pytest.raises(PostgresUnavailableError, match=rf"read by process None .* from process {pid}: the two conn"):

@@ -14,7 +14,8 @@ from flushtracker.errors import PostgresError
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, connect_for_replication, connect_for_snapshot, rows
-from flushtracker.postgres.slot import check_publication, create_publication, create_slot, read_slot, read_slot_status
+from flushtracker.postgres.publication import Publication
+from flushtracker.postgres.slot import create_slot, read_slot, read_slot_status
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.brokers import Broker
@@ -31,6 +32,7 @@ TABLES: Final = (
     "CREATE TABLE public.low PARTITION OF public.parts FOR VALUES FROM (0) TO (10)",
     "INSERT INTO public.users VALUES (1, 'eu', 'ok', '{1}'), (2, 'us', 'sad', '{2}')",
 )
+OIDS: Final = "SELECT unnest(ARRAY['public.users', 'public.parts']::regclass[])::oid::bigint"
 WHERE: Final = "region || 'x' = 'eux' AND feel = 'ok'::mood AND ids @> '{1}'::int[] AND id + 1 = 2 AND region LIKE 'e%'"
 
 
@@ -65,7 +67,10 @@ def test_capture_and_status_use_nothing_of_a_hostile_schema(
     try:
         rig.create_topics()
         with closing(connect(rig.settings["postgres"]["connection"])) as connection:
-            assert create_publication(connection, "shapes")
+            publication = Publication(connection, "shapes", "shapes")
+            assert publication.create([])
+            assert publication.publish([oid for (oid,) in rows(connection, OIDS)]) == {}
+            publication.warn_of_refused_changes()
             assert create_slot(connection, "shapes")
         capture = rig.start()
         rig.execute_and_wait("UPDATE public.users SET region = 'eu'")
@@ -107,5 +112,5 @@ def test_a_temporary_view_left_in_a_session_shadows_nothing(postgres: LocalPostg
                 rows(connection, f"CREATE TEMPORARY VIEW {name} AS SELECT 1 / 0 AS oid")
             assert read_slot_status(connection, "shapes", 0) is not None
             assert read_slot(connection, "shapes").active_pid is None
-            assert check_publication(connection, "shapes")
+            assert Publication(connection, "shapes", "shapes").check()
             assert read_bindings(connection, "shapes", [oid])[oid].table == ("public", "users")

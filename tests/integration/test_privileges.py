@@ -184,13 +184,18 @@ def test_capture_names_what_its_role_lacks(
 def test_capture_says_who_can_create_the_publication(
     secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run
 ) -> None:
-    """A publication of all tables needs a superuser."""
+    """Or which privilege is missing."""
     settings = settings_of(acls_of("capture", topics_of(secured_rig)))
     settings.publication = "other"
-    code, line = run("capture", "--config", str(settings.write(tmp_path)), "--create")
+    secured_rig.server.execute("REVOKE CREATE ON DATABASE postgres FROM capture")
+    try:
+        code, line = run("capture", "--config", str(settings.write(tmp_path)), "--create")
+    finally:
+        secured_rig.server.execute("GRANT CREATE ON DATABASE postgres TO capture")
     assert code == 7
     assert "publication other cannot be created: " in line
-    assert line.endswith('; run as superuser: CREATE PUBLICATION "other" FOR ALL TABLES')
+    assert "allow this role CREATE on the database" in line
+    assert line.endswith('superuser: CREATE PUBLICATION "other" FOR TABLE "public"."events", "public"."users"')
 
 
 @pytest.mark.parametrize(("operation", "role"), [("", ""), *documented_acls("replay")])

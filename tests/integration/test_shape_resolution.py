@@ -23,7 +23,8 @@ _TABLES: Final = (
     "CREATE TABLE root_2 (s text, part int NOT NULL, id int NOT NULL, PRIMARY KEY (part, id))",
     "ALTER TABLE root ATTACH PARTITION root_2 FOR VALUES IN (2)",
     "CREATE TABLE unpublished (id int PRIMARY KEY)",
-    "CREATE PUBLICATION listed FOR TABLE plain, whole, root",
+    "CREATE TABLE filtered (id int PRIMARY KEY, n int)",
+    "CREATE PUBLICATION listed FOR TABLE plain, whole, root, filtered (id)",
 )
 PLAIN: Final = ("public", "plain")
 WHOLE: Final = ("public", "whole")
@@ -42,6 +43,7 @@ _GOOD: Final = (
     ShapeDefinition("root 2", ROOT, where="part = 2"),
     ShapeDefinition("one partition", ROOT, where="part = 1", partitions=(("public", "root_1"),)),
     ShapeDefinition("a leaf", ("public", "root_1"), where="part = 1"),
+    ShapeDefinition("not published", ("public", "unpublished")),
 )
 _REFUSED: Final = (
     ShapeDefinition("other literal", PLAIN, where="id = 'x'"),
@@ -51,7 +53,7 @@ _REFUSED: Final = (
     ShapeDefinition("no column", PLAIN, columns=("id", "z")),
     ShapeDefinition("no table", ("public", "none")),
     ShapeDefinition("long name", ("public", "plain" + "x" * 60)),
-    ShapeDefinition("not published", ("public", "unpublished")),
+    ShapeDefinition("some columns", ("public", "filtered")),
     ShapeDefinition("no sql", WHOLE, where="a ="),
 )
 

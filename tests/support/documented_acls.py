@@ -27,7 +27,7 @@ def acls_of(program: str, topics: Mapping[str, str]) -> set[Acl]:
 
 
 def documented_role(password: str) -> list[str]:
-    """The statements that create capture's role and its publication."""
+    """The statements that create capture's role."""
     found = _SQL.search(_PAGE)
     assert found is not None
     lines = [line.partition("--")[0].strip() for line in found["statements"].splitlines()]

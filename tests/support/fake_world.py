@@ -207,6 +207,12 @@ class FakeWorld(QuietServer):
     def close(self) -> None:
         pass
 
+    def hold_slot(self, stream_pid: int) -> None:
+        pass
+
+    def warn_of_refused_changes(self) -> None:
+        pass
+
     def check_publication(self) -> str:
         return PUBLICATION
 

@@ -1,9 +1,9 @@
 """Kill points: a program that dies at a chosen call of one of its own methods."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
-KillPoints: TypeAlias = Mapping[str, tuple[type, str, bool]]
+KillPoints: TypeAlias = dict[str, tuple[type, str, bool]]
 """Point → class, method, and whether to die before the call rather than after it."""
 
 

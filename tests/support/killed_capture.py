@@ -1,7 +1,7 @@
 """``flushtracker capture`` that sends itself SIGKILL at a chosen point.
 
-``python -m tests.support.killed_capture POINT N --config FILE``: POINT is a key of ``POINTS``, and N is how often it is
-passed before the kill.
+``python -m tests.support.killed_capture POINT N --config FILE``: POINT is a key of ``POINTS`` or
+``PUBLICATION_POINTS``, and N is how often it is passed before the kill.
 """
 
 import os
@@ -13,6 +13,7 @@ from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.outbox import Outbox
 from flushtracker.cli import main
 from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.replication_stream import ReplicationStream
 from tests.support.kill_points import KillPoints, arm
 
@@ -21,6 +22,11 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+PUBLICATION_POINTS: Final[KillPoints] = {
+    "before the publication is altered": (Publication, "_alter", True),
+    "between the publication and the registry": (Publication, "_alter", False),
+}
+"""They are passed only if the publication is managed."""
 POINTS: Final[KillPoints] = {
     "before the registry's entries": (Outbox, "publish_entries", True),
     "between the registry's entries and their effect": (Outbox, "publish_entries", False),
@@ -32,5 +38,5 @@ POINTS: Final[KillPoints] = {
 }
 
 if __name__ == "__main__":
-    arm(POINTS, sys.argv[1], int(sys.argv[2]), _die)
+    arm(POINTS | PUBLICATION_POINTS, sys.argv[1], int(sys.argv[2]), _die)
     sys.exit(main(["capture", *sys.argv[3:]]))

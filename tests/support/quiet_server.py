@@ -1,11 +1,26 @@
 """``QuietServer``: what a server answers to capture while no transaction is open, and everything is visible."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
 
-class QuietServer:
+class UnmanagedPublication:
+    """A publication that capture does not alter."""
+
+    def publish_tables(self, oids: Collection[int]) -> dict[int, Unpublished]:
+        return dict.fromkeys(oids, Unpublished("it is not managed", "ALTER PUBLICATION …"))
+
+    def can_publish(self, oids: Collection[int]) -> bool:
+        assert oids
+        return False
+
+    def retract_tables(self, used: Collection[int]) -> None:
+        pass
+
+
+class QuietServer(UnmanagedPublication):
     """The queries that most fakes of a server answer alike; the others are those of their tables."""
 
     def is_standby(self) -> bool:

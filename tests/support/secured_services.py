@@ -38,7 +38,7 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
 
 @pytest.fixture(scope="session")
 def secured_server() -> Iterator[SecuredPostgres]:
-    """With capture's role and the publication as docs/security.md says, and nothing for PUBLIC."""
+    """With capture's role as docs/security.md says, and nothing for PUBLIC."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         server = SecuredPostgres(Path(name) / "server")
@@ -62,6 +62,7 @@ def secured_rig(
         USERS,
         "CREATE TABLE events (id int, day int, PRIMARY KEY (id, day)) PARTITION BY LIST (day)",
         "CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1)",
+        "CREATE PUBLICATION shapes FOR TABLE users, events",
         "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
     )
     define_shapes(rig, [f"old-{number}" for number in range(OLD_SHAPES)])

@@ -13,6 +13,7 @@ from flushtracker.capture.slow_wait import SLOW_S
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from tests.support.quiet_server import UnmanagedPublication
 from tests.support.seeded_histories import played
 
 FIRST_XID: Final = 2**32 - 40
@@ -37,7 +38,7 @@ class Transaction:
 
 
 @dataclass
-class Server:
+class Server(UnmanagedPublication):
     """A server with three tables, each of which has one row that publishes it, or none."""
 
     next: int = FIRST_XID
@@ -60,6 +61,9 @@ class Server:
             # No transaction has an xid below 3.
             self.next += 3
         return self.next - 1
+
+    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        return {oid: table(oid) for oid in oids}
 
     def write(self, transaction: Transaction, table: int) -> None:
         transaction.writes.add(table)
@@ -285,7 +289,7 @@ def test_delayed_shapes_are_logged_once_with_what_they_wait_for(caplog: pytest.L
     delayed = DelayedShapes()
     delayed.connect(server)
     new = [(ShapeDefinition(name, ("public", "t")), table(oid)) for name, oid in (("a", 1), ("b", 2), ("c", 2))]
-    assert delayed.admit(new, is_new_source=False) == []
+    assert delayed.admit(new, {}, is_new_source=False) == []
     for seconds in (0, SLOW_S, SLOW_S + 1, SLOW_S + 5):
         delayed.log_slow(seconds)
         assert not delayed.is_any_ready()
@@ -295,13 +299,13 @@ def test_delayed_shapes_are_logged_once_with_what_they_wait_for(caplog: pytest.L
     assert f"changes of table public.t1 by transaction {xids}, which may have begun before" in caplog.text
     server.end(second, commits=True)
     assert delayed.is_any_ready()
-    added = delayed.admit(new, is_new_source=False)
+    added = delayed.admit(new, {}, is_new_source=False)
     assert [(each.definition.id, each.starts_at_slot) for each in added] == [("b", False), ("c", False)]
     delayed.log_slow(3 * SLOW_S)
     assert len(caplog.messages) == 2
     server.end(first, commits=True)
     assert delayed.is_any_ready()
-    assert [each.definition.id for each in delayed.admit(new[:1], is_new_source=False)] == ["a"]
+    assert [each.definition.id for each in delayed.admit(new[:1], {}, is_new_source=False)] == ["a"]
     assert not delayed.is_any_ready()
 
 
@@ -324,7 +328,7 @@ def test_a_shape_of_a_new_source_has_all_that_the_slot_has_if_its_table_was_publ
         for oid in (1, 2)
         for snapshot in (True, False)
     ]
-    added = {each.definition.id: each.starts_at_slot for each in delayed.admit(shapes, is_new_source=True)}
+    added = {each.definition.id: each.starts_at_slot for each in delayed.admit(shapes, {}, is_new_source=True)}
     is_before = slot_xmin == FIRST_XID - 5
     assert added == {"2 True": is_before, "2 False": is_before} | ({"1 False": True} if is_before else {})
-    assert not any(each.starts_at_slot for each in delayed.admit(shapes, is_new_source=False))
+    assert not any(each.starts_at_slot for each in delayed.admit(shapes, {}, is_new_source=False))

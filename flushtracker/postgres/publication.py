@@ -1,0 +1,284 @@
+"""``Publication``: decides which tables the server sends. A *managed* one has the tables of the shapes, and no others.
+
+PostgreSQL refuses UPDATE and DELETE on a published table that has no replica identity, so publishing a table can break
+the application that it belongs to. Capture therefore adds only tables that shapes are defined on, and that have one.
+
+A publication is managed if its comment says so, and names the slot. ``--create`` writes the comment where it creates
+the publication. Any other publication is somebody else's: it is read, and never altered.
+
+- Adding a table needs the privileges of the owners of the publication and of the table. Without them, and for a table
+  without a replica identity, :meth:`Publication.publish` returns the statement that somebody else must run.
+- A table is taken out when no shape needs it, and only if this role could add it again.
+- Only the process that reads the slot may take tables out. A process that has lost the slot without noticing must not
+  do so after another one has added shapes. Hence the advisory lock: :meth:`Publication.hold` waits for an earlier
+  process that is altering the publication, and each later attempt finds that its stream no longer holds the slot.
+"""
+
+import logging
+import time
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from psycopg2.extensions import TRANSACTION_STATUS_UNKNOWN, quote_ident
+
+from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.replica_identity import tables_without_identity, without_identity
+from flushtracker.shapes.table_binding import dotted
+from flushtracker.shapes.unpublished import Unpublished
+from flushtracker.wal.changes import TableName
+
+logger = logging.getLogger(__name__)
+
+_MANAGED: Final = "managed by flushtracker capture for slot "
+_FACTS: Final = """
+SELECT oid::bigint || '/' || xmin, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, oid::bigint,
+  pg_has_role(pubowner, 'USAGE'), coalesce(obj_description(oid, 'pg_publication'), ''), pg_is_in_recovery()
+FROM pg_publication WHERE pubname = %s
+"""
+_TABLES: Final = """
+SELECT c.oid::bigint, n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE') AND has_schema_privilege(n.oid, 'USAGE')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[])
+"""
+# A table is also needed by the shapes on its partitions, which may be published by it alone.
+_UNUSED: Final = """
+WITH RECURSIVE used AS (
+  SELECT w.oid AS relid FROM unnest(%(used)s::oid[]) AS w(oid)
+  UNION SELECT i.inhparent FROM used u JOIN pg_inherits i ON i.inhrelid = u.relid
+)
+SELECT r.prrelid::bigint FROM pg_publication_rel r
+WHERE r.prpubid = %(publication)s AND r.prrelid NOT IN (SELECT relid FROM used) ORDER BY r.prrelid
+"""
+# The table's lock conflicts with VACUUM and with schema changes, not with changes of rows. A process that is stopped
+# inside its transaction must not keep the lock, and an absent synchronous standby must not delay the stream.
+_SETTINGS: Final = """
+SET LOCAL lock_timeout = '2s'; SET LOCAL synchronous_commit = local;
+SET LOCAL idle_in_transaction_session_timeout = '10s'
+"""
+_HAS_TABLE: Final = """
+SELECT EXISTS (
+  SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+  WHERE p.pubname = %s AND r.prrelid = %s::oid
+)
+"""
+_ALTERS: Final = "SELECT pg_advisory_xact_lock(%s)"
+_LOCKS: Final = 0x666C7573 << 32
+"""Those of this program among all bigint advisory locks of the database."""
+_HOLDER: Final = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s"
+_RETRY_S: Final = 30.0
+"""A table that could not be locked is tried again after this time: each attempt delays the stream."""
+_MOST_LISTED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The publication as it is now. ``is_own``: this role has the privileges of its owner."""
+
+    version: str
+    publishes_all: bool
+    via_root: bool
+    oid: int
+    is_own: bool
+    comment: str
+    is_standby: bool
+
+
+class Publication:
+    """The publication of one slot, over an ordinary connection; raises ``PostgresUnavailableError`` if that is lost."""
+
+    def __init__(self, connection: Connection, name: str, slot: str) -> None:
+        self._connection = connection
+        self._name = name
+        self._slot = slot
+        self._lock = _LOCKS + zlib.crc32(name.encode())
+        self._stream_pid: int | None = None
+        self._retry_at_s: dict[int, float] = {}
+        self._left: set[int] = set()
+        """The tables that are not needed, and of which that was logged because they cannot be taken out."""
+
+    def check(self) -> str:
+        """Return the publication's version, which changes when it is altered, but not with its tables.
+
+        Raises:
+            PostgresError: it does not exist, does not publish every operation, or is managed for another slot.
+        """
+        facts, name = self._facts(), self._quoted(self._name)
+        if facts is None:
+            raise PostgresError(f"there is no publication {self._name}; --create creates it")
+        if not facts.publishes_all:
+            raise PostgresError(
+                f"publication {self._name} does not publish every operation; "
+                f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
+            )
+        if facts.via_root:
+            raise PostgresError(
+                f"publication {self._name} publishes partitions as their root, which omits a TRUNCATE of a partition; "
+                f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)"
+            )
+        if facts.comment.startswith(_MANAGED) and not self._is_managed(facts):
+            raise PostgresError(
+                f"publication {self._name} is {facts.comment}, which takes tables out of it; name another one in "
+                f"postgres.publication, or if that slot is gone: {self._mark()}"
+            )
+        return facts.version
+
+    def create(self, tables: Collection[TableName]) -> bool:
+        """Create it, managed and without tables, if there is none; returns whether it was created.
+
+        Raises:
+            PostgresError: this role may not; the message has the statement that creates it with ``tables``.
+        """
+        if self._facts() is not None:
+            return False
+        try:
+            rows(self._connection, f"CREATE PUBLICATION {self._quoted(self._name)}; {self._mark()}")
+        except PostgresUnavailableError:
+            raise
+        except PostgresError as error:
+            names = ", ".join(self._quoted_name(table) for table in sorted(tables))
+            raise PostgresError(
+                f"publication {self._name} cannot be created: {error}; allow this role CREATE on the database, or run "
+                f"as the tables' owner or superuser: CREATE PUBLICATION {self._quoted(self._name)} FOR TABLE {names}"
+            ) from error
+        return True
+
+    def hold(self, stream_pid: int) -> None:
+        """This process's stream, the server's process ``stream_pid``, reads the slot: it may take tables out."""
+        rows(self._connection, _ALTERS, (self._lock,))
+        self._stream_pid = stream_pid
+
+    def warn_of_refused_changes(self) -> None:
+        """Log which published tables have no replica identity: PostgreSQL refuses their updates and deletes."""
+        names = tables_without_identity(self._connection, self._name)
+        if names:
+            logger.warning(
+                "publication breaks applications: PostgreSQL refuses UPDATE and DELETE on published tables without a "
+                "replica identity publication=%s tables=%d names=%s; give them one, or publish single tables",
+                *(self._name, len(names), listed([dotted(name) for name in names], _MOST_LISTED)),
+            )
+
+    def publish(self, oids: Collection[int]) -> dict[int, Unpublished]:
+        """Add tables to a managed publication; returns why those are not added that are not, by OID."""
+        tables = self._tables(oids)
+        obstacles = self._obstacles(oids, tables)
+        for oid in sorted(tables.keys() - obstacles.keys()):
+            name, _ = tables[oid]
+            if (reason := self._alter("ADD", oid, name)) is None:
+                logger.info("table added to the publication table=%s", dotted(name))
+            else:
+                obstacles[oid] = Unpublished(reason, self._statement("ADD", name))
+        return obstacles
+
+    def can_publish(self, oids: Collection[int]) -> bool:
+        """Whether :meth:`publish` would try to add one of the tables."""
+        now_s = time.monotonic()
+        due = {oid for oid in oids if self._retry_at_s.get(oid, now_s) <= now_s}
+        return bool(due - self._obstacles(due, self._tables(due)).keys())
+
+    def retract(self, used: Collection[int]) -> None:
+        """Take those tables out of a managed publication that none of the ``used`` ones needs."""
+        facts = self._facts()
+        if facts is None or not self._is_managed(facts) or facts.is_standby or self._stream_pid is None:
+            return
+        unused = [oid for (oid,) in rows(self._connection, _UNUSED, {"used": list(used), "publication": facts.oid})]
+        now_s, tables = time.monotonic(), self._tables(unused)
+        for oid in sorted(tables.keys()):
+            name, is_own = tables[oid]
+            if self._retry_at_s.get(oid, now_s) > now_s:
+                continue
+            if not (facts.is_own and is_own):
+                self._log_left(oid, name)
+            elif (reason := self._alter("DROP", oid, name)) is None:
+                logger.info("table taken out of the publication table=%s", dotted(name))
+            else:
+                logger.warning("table stays in the publication table=%s reason=%s", dotted(name), reason)
+
+    def _log_left(self, oid: int, name: TableName) -> None:
+        if oid not in self._left:
+            self._left.add(oid)
+            statement = self._statement("DROP", name)
+            logger.info("table of no shape is published table=%s statement=%s", dotted(name), statement)
+
+    def _obstacles(self, oids: Collection[int], tables: Mapping[int, tuple[TableName, bool]]) -> dict[int, Unpublished]:
+        """What keeps capture from adding tables, by OID; one that is not among ``tables`` was dropped."""
+        facts = self._facts()
+        if facts is None:
+            raise PostgresError(f"there is no publication {self._name}; --create creates it")
+        lacking = without_identity(self._connection, self._name, tables.keys())
+        found = {oid: Unpublished("the table was dropped", None) for oid in set(oids) - tables.keys()}
+        for oid, (name, is_own) in tables.items():
+            reasons, statements = [], []
+            if oid in lacking:
+                broken, remedies = lacking[oid]
+                names = listed([dotted(each) for each in broken])
+                reasons.append(f"no replica identity: {names}; PostgreSQL would refuse their updates and deletes")
+                statements += remedies
+            if (reason := self._refusal(facts, name, is_own=is_own)) is not None:
+                reasons.append(reason)
+                statements.append(self._statement("ADD", name))
+            if reasons:
+                found[oid] = Unpublished("; ".join(reasons), "; ".join(statements))
+        return found
+
+    def _refusal(self, facts: _Facts, name: TableName, *, is_own: bool) -> str | None:
+        if not self._is_managed(facts):
+            return f"publication {self._name} is not managed by capture"
+        if facts.is_standby:
+            return "the server is a standby, so the statement must be run on its primary"
+        if not facts.is_own:
+            return f"capture's role is not the owner of publication {self._name}"
+        return None if is_own else f"capture's role is not the owner of table {dotted(name)}, or may not use its schema"
+
+    def _alter(self, verb: Literal["ADD", "DROP"], oid: int, name: TableName) -> str | None:
+        """Add a table or take it out, in a transaction of its own; returns why that failed."""
+        connection = self._connection
+        rows(connection, "BEGIN")
+        try:
+            rows(connection, _SETTINGS)
+            rows(connection, _ALTERS, (self._lock,))
+            if verb == "DROP" and rows(connection, _HOLDER, (self._slot,)) != [(self._stream_pid,)]:
+                raise PostgresError("another process reads the slot")  # noqa: TRY301  rolled back below
+            rows(connection, self._statement(verb, name))
+            # The table is locked now. Before, it may have been renamed, or have lost its identity.
+            ((is_in,),) = rows(connection, _HAS_TABLE, (self._name, oid))
+            if is_in != (verb == "ADD"):
+                raise PostgresError("it was renamed meanwhile")  # noqa: TRY301  likewise
+            if is_in and without_identity(connection, self._name, [oid]):
+                raise PostgresError("it has lost its replica identity")  # noqa: TRY301  likewise
+            rows(connection, "COMMIT")
+        except PostgresError as error:
+            # Unless it is lost, the connection can be used further: a lock that is not granted is no lost server.
+            if connection.closed or connection.info.transaction_status == TRANSACTION_STATUS_UNKNOWN:
+                raise
+            rows(connection, "ROLLBACK")
+            self._retry_at_s[oid] = time.monotonic() + _RETRY_S
+            return str(error)
+        return None
+
+    def _facts(self) -> _Facts | None:
+        found = rows(self._connection, _FACTS, (self._name,))
+        return _Facts(*found[0]) if found else None
+
+    def _tables(self, oids: Collection[int]) -> Mapping[int, tuple[TableName, bool]]:
+        """The names of tables, and whether this role may add each to a publication of its own."""
+        found = rows(self._connection, _TABLES, (list(oids),)) if oids else []
+        return {oid: ((schema, name), is_own) for oid, schema, name, is_own in found}
+
+    def _is_managed(self, facts: _Facts) -> bool:
+        return facts.comment == _MANAGED + self._slot
+
+    def _mark(self) -> str:
+        """The statement that makes the publication a managed one."""
+        text = (_MANAGED + self._slot).replace("'", "''")
+        return f"COMMENT ON PUBLICATION {self._quoted(self._name)} IS '{text}'"
+
+    def _statement(self, verb: Literal["ADD", "DROP"], table: TableName) -> str:
+        return f"ALTER PUBLICATION {self._quoted(self._name)} {verb} TABLE {self._quoted_name(table)}"
+
+    def _quoted_name(self, table: TableName) -> str:
+        return ".".join(map(self._quoted, table))
+
+    def _quoted(self, name: str) -> str:
+        return quote_ident(name, self._connection)
