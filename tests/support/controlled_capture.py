@@ -13,7 +13,7 @@ from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, rows
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RunningCapture
 from tests.support.kill_points import arm
-from tests.support.killed_capture import POINTS
+from tests.support.killed_capture import POINTS, PUBLICATION_POINTS
 
 _LOGGERS: Final = logging.getLogger("flushtracker")
 _DISCONNECT: Final = """
@@ -84,9 +84,10 @@ class ControlledCapture:
             self._process.wait(DEADLINE_S)
             self._process = None
         elif self._thread is not None:
-            owner, name, _ = POINTS[point]
+            points = POINTS | PUBLICATION_POINTS
+            owner, name, _ = points[point]
             original = getattr(owner, name)
-            arm(POINTS, point, passes, _die)
+            arm(points, point, passes, _die)
             self._disarm()
             self._disarm = lambda: setattr(owner, name, original)
 

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import rows
+from flushtracker.postgres.replica_identity import without_identity
+from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.shapes.unpublished import is_unpublished
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.controlled_capture import ControlledCapture
@@ -34,6 +37,11 @@ HAVING bool_and(l.relreplident = 'f')
 """
 
 
+_OIDS: Final = """
+SELECT relname, oid::bigint FROM pg_class WHERE relnamespace = to_regnamespace('public') AND relname = ANY(%s)
+"""
+
+
 class NotAddedError(AssertionError):
     """Shapes were neither added nor refused."""
 
@@ -48,6 +56,8 @@ class PlayedFile:
         judge: SchemaJudge,
         sessions: HistorySessions,
         require_running: Callable[[], None],
+        *,
+        is_managed: bool,
     ) -> None:
         self._rig = rig
         self._capture = capture
@@ -56,8 +66,16 @@ class PlayedFile:
         self._require_running = require_running
         self._defined = 0
         self._wal_end = 0
+        self._is_managed = is_managed
+        self._unwatched: set[str] = set()
+        """The shapes that may be added at any time, because they waited for somebody to publish their tables."""
         self.counts: Counter[str] = Counter()
         self.shapes: dict[str, PlayedShape] = {}
+
+    @property
+    def added(self) -> list[PlayedShape]:
+        """The shapes that were added."""
+        return [shape for shape in self.shapes.values() if shape.first is not None]
 
     @property
     def pending(self) -> list[PlayedShape]:
@@ -110,12 +128,13 @@ class PlayedFile:
         Wait only briefly for shapes that an open transaction may delay.
         """
         log_from, deadline, delayed = 0, time.monotonic() + _PROGRESS_S, time.monotonic() + _DELAY_S
-        while pending := self.pending:
+        while pending := self._addable():
             self._judge.read()
             added = [played for played in pending if played.id in self._judge.entries]
             for played in added:
                 self._take_first(played)
-            refused = self._refused(pending, log_from)
+            # Also those that would wait if they were not refused: until then, the whole file is not applied.
+            refused = self._refused(self.pending, log_from)
             if refused:
                 log_from, deadline = len(self._capture.log()), time.monotonic() + _PROGRESS_S
                 self._drop(refused)
@@ -128,6 +147,21 @@ class PlayedFile:
                 ids = ", ".join(each.id for each in pending)
                 raise NotAddedError(f"shapes are not added: {ids}; {self._capture.log()[-500:]}")
             time.sleep(_PAUSE_S)
+
+    def _addable(self) -> list[PlayedShape]:
+        """The pending shapes, without those that wait until somebody else publishes their tables."""
+        pending = self.pending
+        oids = dict(rows(self._sessions.main, _OIDS, ([shape.on for shape in pending],)))
+        try:
+            tables = read_bindings(self._sessions.main, "shapes", oids.values())
+            waiting = {oid for oid, table in tables.items() if is_unpublished(table)}
+            if self._is_managed:
+                waiting &= without_identity(self._sessions.main, "shapes", waiting).keys()
+        except PostgresError:
+            waiting = set()
+        self._unwatched |= {shape.id for shape in pending if oids.get(shape.on) in waiting}
+        self.counts["shapes that wait to be published"] += len(waiting)
+        return [shape for shape in pending if oids.get(shape.on) not in waiting]
 
     def _define(self) -> None:
         live = [each for each in self.shapes.values() if self.is_live(each)]
@@ -149,8 +183,11 @@ class PlayedFile:
 
     def _take_first(self, played: PlayedShape) -> None:
         """Take the rows that a shape begins with, unless it was added unseen, while they changed."""
-        played.changes.clear()
-        played.begins_unseen = self._judge.entries[played.id].starts_after.tx_offset < self._wal_end - 1
+        if played.id in self._unwatched:
+            played.begins_unseen = True
+        else:
+            played.changes.clear()
+            played.begins_unseen = self._judge.entries[played.id].starts_after.tx_offset < self._wal_end - 1
         try:
             played.first = self._judge.rows_of(played)
         except PostgresError:

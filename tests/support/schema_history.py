@@ -13,6 +13,7 @@ from tests.support.schema_changes import SCHEMAS
 from tests.support.schema_publications import DELICATE, PUBLISHED, UNPUBLISHED
 from tests.support.schema_statements import (
     FIRST_ROWS,
+    MANAGED,
     ROWS,
     Change,
     Layout,
@@ -51,6 +52,9 @@ _KILLS: Final = (
     "between two events of a fragment",
     "after a fragment is queued",
 )
+_PUBLICATION_KILLS: Final = ("before the publication is altered", "between the publication and the registry")
+_REMOVED_SHARE: Final = 0.1
+_REMOVED_SHARE_MANAGED: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A publication of all tables, of a schema or of single tables; tables and their layouts; and the steps."""
+    """A publication of all tables, of a schema, of single ones, or a managed one; tables and layouts; and the steps."""
 
     seed: int
     publication: str
@@ -151,7 +155,7 @@ class _Maker:
         yield Step("check")
         if rng.random() < 0.15:
             yield Step("acknowledge")
-        if rng.random() < 0.1:
+        if rng.random() < (_REMOVED_SHARE_MANAGED if self.publication == MANAGED else _REMOVED_SHARE):
             yield Step("remove", how=self._table())
 
     def _changes(self, table: str, layout: Layout) -> Iterator[Step]:
@@ -230,7 +234,8 @@ class _Maker:
         return replace(self._rng.choice(pool).on(table, self._rng.randint(0, 19)), table="")
 
     def _kill(self) -> Step:
-        return Step("kill", how=f"{self._rng.choice(_KILLS)}/{self._rng.choice([0, 0, 1, 2, 5])}")
+        points = _KILLS + (_PUBLICATION_KILLS * 2 if self.publication == MANAGED else ())
+        return Step("kill", how=f"{self._rng.choice(points)}/{self._rng.choice([0, 0, 1, 2, 5])}")
 
     def _table(self) -> str:
         return f"t{self._rng.randrange(TABLES)}"

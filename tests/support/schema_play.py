@@ -19,7 +19,7 @@ from tests.support.played_file import NotAddedError, PlayedFile
 from tests.support.schema_history import History, Step
 from tests.support.schema_judge import PlayedShape, SchemaJudge
 from tests.support.schema_sessions import HistorySessions
-from tests.support.schema_statements import NONE, Change, creation
+from tests.support.schema_statements import MANAGED, NONE, Change, creation
 
 _PAUSE_S: Final = 0.01
 _PROGRESS_S: Final = 40.0
@@ -68,7 +68,10 @@ class SchemaPlay:
         self._session = self._sessions.main
         self._capture = ControlledCapture(rig, is_process=history.is_process)
         self._judge = SchemaJudge(rig)
-        self._file = PlayedFile(rig, self._capture, self._judge, self._sessions, self._require_running)
+        is_managed = history.publication == MANAGED
+        self._file = PlayedFile(
+            rig, self._capture, self._judge, self._sessions, self._require_running, is_managed=is_managed
+        )
 
     def run(self) -> Counter[str]:
         """Play all steps; raises ``RuleBrokenError``."""
@@ -102,7 +105,7 @@ class SchemaPlay:
                 actions[step.action](step)
             except NotAddedError as error:
                 raise self._broken("not added", str(error)) from error
-        for played in self._file.shapes.values():
+        for played in self._file.added:
             self._count(played)
         self.counts += self._file.counts
         return self.counts
@@ -167,7 +170,7 @@ class SchemaPlay:
             time.sleep(_PAUSE_S)
             self._require_running()
             self._take_snapshots()
-        for played in self._file.shapes.values():
+        for played in self._file.added:
             self._count_changes(played)
             if self._file.is_live(played):
                 self._judge.note(played, changes_schema=False)
@@ -195,7 +198,7 @@ class SchemaPlay:
 
     def _problems(self) -> dict[str, str]:
         log = self._capture.log()
-        found = {played.id: self._judge.problem(played, log) for played in self._file.shapes.values()}
+        found = {played.id: self._judge.problem(played, log) for played in self._file.added}
         return {shape_id: problem for shape_id, problem in found.items() if problem is not None}
 
     def _require_running(self, *, may_be_stopped: bool = False) -> None:

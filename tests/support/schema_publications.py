@@ -2,23 +2,24 @@
 
 from typing import Final
 
-from tests.support.schema_statements import NONE, PUBLICATIONS, each
+from tests.support.schema_statements import MANAGED, NONE, PUBLICATIONS, each
 
 _ALL: Final = frozenset({PUBLICATIONS[0]})
 _SINGLE: Final = frozenset({PUBLICATIONS[1]})
-_SCHEMA: Final = frozenset({PUBLICATIONS[2]})
+_MANAGED: Final = frozenset({MANAGED})
+_SCHEMA: Final = frozenset({PUBLICATIONS[3]})
 _NOT_ALL: Final = frozenset(PUBLICATIONS[1:])
 _UPDATE: Final = "UPDATE {t} SET v = 'n{k}'"
 _TABLE: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int DEFAULT 1, u text)"
 
 UNPUBLISHED: Final = (
-    *each((("ALTER PUBLICATION shapes DROP TABLE {t}",),), NONE, _SINGLE),
+    *each((("ALTER PUBLICATION shapes DROP TABLE {t}",),), NONE, _SINGLE | _MANAGED),
     *each((("DROP PUBLICATION shapes",),), NONE, _ALL, since=18),
     *each((("ALTER PUBLICATION shapes DROP TABLES IN SCHEMA public",),), NONE, _SCHEMA),
 )
 """What takes a table out of the publication, in the order of :data:`PUBLISHED`, which puts it in again."""
 PUBLISHED: Final = (
-    *each((("ALTER PUBLICATION shapes ADD TABLE {t}",),), NONE, _SINGLE),
+    *each((("ALTER PUBLICATION shapes ADD TABLE {t}",),), NONE, _SINGLE | _MANAGED),
     *each((("CREATE PUBLICATION shapes FOR ALL TABLES",),), NONE, _ALL, since=18),
     *each((("ALTER PUBLICATION shapes ADD TABLES IN SCHEMA public",),), NONE, _SCHEMA),
 )
@@ -35,7 +36,7 @@ DELICATE: Final = (
             "ALTER PUBLICATION shapes ADD TABLE {t}",
         ),
         NONE,
-        _SINGLE,
+        _SINGLE | _MANAGED,
     ),
     *each(
         (

@@ -42,8 +42,11 @@ _SINCE: Final[dict[Layout, int]] = {"virtual": 18}
 PUBLICATIONS: Final = (
     "CREATE PUBLICATION shapes FOR ALL TABLES",
     "CREATE PUBLICATION shapes",
+    "CREATE PUBLICATION shapes; COMMENT ON PUBLICATION shapes IS 'managed by flushtracker capture for slot shapes'",
     "CREATE PUBLICATION shapes FOR TABLES IN SCHEMA public",
 )
+MANAGED: Final = PUBLICATIONS[2]
+"""Capture adds the tables of shapes to it, and takes them out."""
 EVERY: Final[frozenset[Kind]] = frozenset(KINDS)
 KEYED: Final[frozenset[Kind]] = frozenset({"all", "listed", "low", "chosen"})
 SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
@@ -113,7 +116,7 @@ def layouts(version: int) -> list[Layout]:
 
 def publications(version: int) -> tuple[str, ...]:
     """The publications that a version has."""
-    return PUBLICATIONS if version >= 15 else PUBLICATIONS[:2]
+    return PUBLICATIONS if version >= 15 else PUBLICATIONS[:3]
 
 
 def creation(table: str, layout: Layout, publication: str) -> list[str]:
