@@ -21,12 +21,18 @@ help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: java $(READY) jars ## replay the recorded WAL, write its shapes, track their flushes, verify and report; writes to data/
+run: java $(READY) jars ## replay the recorded WAL, write and track its shapes side by side, one of them slow, verify and report; writes to data/
 	@rm -rf data/fragments data/flushes data/shape_changes data/shapes data/checkpoint data/acks data/dead_letters
 	@rm -rf data/write_checkpoint data/log data/log_shapes
+	@mkdir -p data/flushes
 	$(BIN)/flushtracker replay --recording tests/recording --shapes conf/shapes.yaml --out data
-	$(BIN)/flushtracker write --config conf/write_replay.yaml
-	$(BIN)/flushtracker track --config conf/replay.yaml
+	@jobs=; trap 'kill $$jobs 2> /dev/null; wait' EXIT; trap 'exit 130' INT TERM; \
+	for job in "write --config conf/write_replay.yaml" "track --config conf/replay.yaml"; do \
+	  echo "$(BIN)/flushtracker $$job &"; $(BIN)/flushtracker $$job & jobs="$$jobs $$!"; \
+	done; \
+	until $(BIN)/flushtracker report --config conf/replay.yaml > /dev/null 2>&1; do \
+	  for job in $$jobs; do kill -0 $$job || exit 1; done; sleep 2; \
+	done
 	$(BIN)/flushtracker verify --log data/log --recording tests/recording --shapes conf/shapes.yaml
 	$(BIN)/flushtracker report --config conf/replay.yaml
 

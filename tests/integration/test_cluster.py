@@ -50,16 +50,21 @@ def test_the_documented_spark_submit_gives_the_cores_acks(cluster: StandaloneClu
 
 
 def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
-    """The writers' job with the configuration of `make run`, but in larger batches; executors append to the log."""
+    """The writers' job with the configuration of `make run`, but to its end at once; executors append to the log."""
     for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
         (tmp_path / name).symlink_to(target)
     recording = ("--recording", str(_ROOT / "tests" / "recording"), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
     assert main(["replay", *recording, "--out", str(tmp_path / "data")]) == 0
     (tmp_path / "conf").mkdir()
     example = (_ROOT / "conf" / "write_replay.yaml").read_text()
-    (tmp_path / "conf" / "write_shapes.yaml").write_text(
-        example.replace("max_files_per_trigger: 1 ", "max_files_per_trigger: 10 ")
-    )
+    for own, other in (
+        ("max_files_per_trigger: 1 ", "max_files_per_trigger: 10 "),
+        ("flush: hold ", "flush: batch "),
+        ('trigger: "2 seconds"', "trigger: available_now"),
+    ):
+        assert own in example
+        example = example.replace(own, other)
+    (tmp_path / "conf" / "write_shapes.yaml").write_text(example)
     line = _DOCUMENTED_LINE.replace("spark://HOST:7077", cluster.master_url).replace("track_flushes", "write_shapes")
     driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
     assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)

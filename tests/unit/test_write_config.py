@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.config.job_config import StateConfig
+from flushtracker.config.job_config import StateConfig, load_config
 from flushtracker.config.transport import FilesTransport, KafkaTransport
 from flushtracker.config.write_config import FlushesConfig, LogConfig, WriteConfig, load_write_config
 from flushtracker.demo.services import _CONF as DEMO_CONF
+from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.config_files import DURATION, ConfigFile
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -78,21 +79,30 @@ def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "trigger_ms"),
     [
-        (CONF / "write_replay.yaml", None),
+        (CONF / "write_replay.yaml", 2_000),
         (CONF / "write_shapes.yaml", 1_000),
         (CONF / "cluster_write.yaml", 1_000),
         (DEMO_CONF / "writers.yaml", 1_000),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
-def test_shipped_examples_can_be_used(monkeypatch: pytest.MonkeyPatch, path: Path, trigger_ms: int | None) -> None:
-    """Only the replay writes what is there and stops."""
+def test_shipped_examples_can_be_used(monkeypatch: pytest.MonkeyPatch, path: Path, trigger_ms: int) -> None:
+    """Each runs until it is stopped."""
     monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
     monkeypatch.setenv("FLUSHTRACKER_DEMO_KAFKA", "one:9092")
     monkeypatch.setenv("FLUSHTRACKER_DEMO_POSTGRES_PORT", "5432")
     config = load_write_config(path)
     assert config.trigger_ms == trigger_ms
     assert isinstance(config.transport, FilesTransport) == (path.name == "write_replay.yaml")
+
+
+def test_make_run_has_one_slow_writer() -> None:
+    """The plot shows how the ack waits for it: writers and tracker read at one pace, and it flushes far less often."""
+    writers, tracker = load_write_config(CONF / "write_replay.yaml"), load_config(CONF / "replay.yaml")
+    assert (writers.flush, writers.trigger_ms) == ("hold", tracker.trigger_ms)
+    intervals = {shape.id: shape.flush.interval_ms or 0 for shape in load_shapes(CONF / "shapes.yaml")}
+    slow = intervals.pop("events")
+    assert slow >= 5 * max(*intervals.values(), writers.trigger_ms or 0)
 
 
 def test_permanent_example_shows_the_defaults(tmp_path: Path) -> None:
