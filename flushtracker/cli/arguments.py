@@ -212,6 +212,11 @@ def add_conformance(parser: Parser) -> None:
         "--dump", required=True, metavar="COMMAND", help="prints what it has stored, as JSON lines; see docs/writers.md"
     )
     add("--read", metavar="COMMAND", help="prints what its readers see, as JSON lines too (default: not tested)")
+    add(
+        "--power-loss",
+        action="store_true",
+        help="two of three kills are power failures, which take what the writer has not synced in {data}; on Linux",
+    )
     add("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml (default: a broker on this machine)")
     add("--kills", type=_limit, default=100, metavar="N", help="kills at aimed moments, in all (default: %(default)s)")
     add(

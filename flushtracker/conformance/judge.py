@@ -17,12 +17,13 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 Rule: TypeAlias = Literal[
-    "runs", "format", "durable", "once", "whole", "live", "again", "gap", "others", "heals", "removal"
+    "runs", "format", "durable", "power", "once", "whole", "live", "again", "gap", "others", "heals", "removal"
 ]
 RULES: Final[Mapping[Rule, str]] = {
     "runs": "the writer runs until it is killed",
     "format": "it publishes only `flushed` notifications to flushes, each key in one partition",
     "durable": "what it has notified is in its storage after a kill",
+    "power": "what it has notified is in its storage after a power failure",
     "once": "its storage has each item once, in order, as it was sent, and nothing else",
     "whole": "its readers see whole transactions only, in order, and all that it has notified",
     "live": "it notifies everything that it was sent",
@@ -136,8 +137,10 @@ class Judge:
             for shape, offset in last_items.items()
         )
 
-    def dumped(self, lines: Iterable[str], when: str) -> None:
+    def dumped(self, lines: Iterable[str], when: str, rule: Rule = "durable") -> None:
         """The lines of the dump command, run after a kill; ``when`` says after which.
+
+        ``rule`` is what a missing item violates: ``power`` after a power failure.
 
         Raises:
             ConfigError: a line does not have the required form.
@@ -156,7 +159,7 @@ class Judge:
             missing = {offset for offset in self._items.get(shape, {}) if offset <= limit} - {*stored.get(shape, ())}
             if missing and shape not in self.removed:
                 fact = f"{_name(shape)} is notified at {notified}, but the item at {min(missing)} is not in the dump"
-                self.violate("durable", f"{when}, {fact}")
+                self.violate(rule, f"{when}, {fact}")
 
     def seen(self, lines: Iterable[str], when: str) -> None:
         """The lines of the read command, run at any moment.

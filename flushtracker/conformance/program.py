@@ -6,33 +6,40 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from flushtracker.conformance.judge import RULES, Judge, Rule
-from flushtracker.conformance.subject import Subject
+from flushtracker.conformance.subject import Commands, Subject
 from flushtracker.conformance.trial import Trial
 from flushtracker.errors import ConfigError, printable
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
+from flushtracker.power_failure.sync_watch import require_seccomp
+from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.process.program import log_to_stderr, print_status
 
 logger = logging.getLogger(__name__)
 _LOG_PERIOD_S: Final = 5.0
-_UNSEEN: Final = (
-    "Not tested: power failures (a kill does not lose what was written without fsync), lost disks and replicas, "
-    "storage that is full or slow, two writers at once, upgrades."
-)
+_OPTIONAL: Final[Mapping[Rule, str]] = {
+    "power": "a kill loses nothing that was written without fsync; --power-loss does",
+    "whole": "needs --read",
+}
+"""Why a rule is not tested without an option."""
+
+_UNSEEN: Final = "Not tested: lost disks and replicas, storage that is full or slow, two writers at once, upgrades."
 _VARIABLE: Final = "FLUSHTRACKER_OPTION_{}"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Play a trial for each seed, until one breaks a rule, and print the outcome of each rule."""
     log_to_stderr(log_format=arguments.log_format)
+    if arguments.power_loss:
+        require_seccomp()
     name = secrets.token_hex(4)
     folder = _created(arguments.data.absolute() / name)
     print_status("flushtracker conformance", f"data and logs in {folder}", arguments.log_format)
@@ -43,14 +50,17 @@ def run(arguments: argparse.Namespace) -> int:
         for number, seed in enumerate(seeds):
             topics = Topics(**{role: f"flushtracker.conformance.{name}.{seed}.{role}" for role in ROLES})
             judge = progress.begin(seed)
-            trial = _trial(arguments, replace(brokers, topics=topics), folder / f"seed-{seed}", seed, progress)
-            # All kills are divided among the seeds.
-            kills = (arguments.kills - number - 1) // len(seeds) + 1
-            is_complete = trial.run(kills)
+            with ExitStack() as trials:
+                config = replace(brokers, topics=topics)
+                trial = _trial(arguments, config, folder / f"seed-{seed}", seed, progress, trials)
+                # All kills are divided among the seeds.
+                kills = (arguments.kills - number - 1) // len(seeds) + 1
+                is_complete = trial.run(kills)
             if judge.violations or not is_complete:
                 break
     print(progress.summary())
-    untested: set[Rule] = set() if arguments.read else {"whole"}
+    asked: Mapping[Rule, object] = {"power": arguments.power_loss, "whole": arguments.read}
+    untested = {rule for rule, option in asked.items() if not option}
     _print_rules(judge.violations, untested, is_complete=is_complete)
     return 0 if is_complete and not judge.violations else 1
 
@@ -114,11 +124,15 @@ def _brokers(kafka: Path | None, folder: Path, stack: ExitStack) -> KafkaConfig:
     return KafkaConfig(broker.bootstrap_servers, topics, replication_factor=1)
 
 
-def _trial(arguments: argparse.Namespace, config: KafkaConfig, folder: Path, seed: int, progress: _Progress) -> Trial:
+def _trial(
+    arguments: argparse.Namespace, config: KafkaConfig, folder: Path, seed: int, progress: _Progress, stack: ExitStack
+) -> Trial:
     data = _created(folder / "storage")
     TopicAdmin(config).create(ROLES)
     file, env = write_config(config, folder / "kafka.yaml")
-    subject = Subject(arguments.writer, arguments.dump, arguments.read, config=file, data=data, env=env)
+    disk = stack.enter_context(closing(UnsyncedDisk(data, folder / "synced"))) if arguments.power_loss else None
+    commands = Commands(arguments.writer, arguments.dump, arguments.read)
+    subject = Subject(commands, config=file, data=data, env=env, disk=disk)
     return Trial(
         config, subject, progress.judge, seed=seed, timeout_s=arguments.timeout, handle_kill=progress.handle_kill
     )
@@ -146,6 +160,7 @@ def _print_rules(violations: Mapping[Rule, str], untested: Set[Rule], *, is_comp
             print(f"      {printable(violations[rule])}")
     if not is_complete:
         print("?: the trial ended early, before the rule was fully tested")
-    if untested:
-        print("-: not tested without --read")
+    for rule in RULES:
+        if rule in untested:
+            print(f"-: {rule} is not tested: {_OPTIONAL[rule]}")
     print(_UNSEEN)

@@ -4,27 +4,47 @@ import os
 import shlex
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.process.guarded_process import GuardedProcess
 
 _LINES_TIMEOUT_S: Final = 300
 
 
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The user's commands, as given; ``read`` is ``None`` if what readers see is not tested."""
+
+    writer: str
+    dump: str
+    read: str | None
+
+
 class Subject:
     """In each command ``{config}`` and ``{data}`` become the paths of its configuration and of its folder.
 
-    The environment has both, as ``FLUSHTRACKER_CONFIG`` and ``FLUSHTRACKER_DATA``, and the variables of ``env``.
+    The environment has both, as ``FLUSHTRACKER_CONFIG`` and ``FLUSHTRACKER_DATA``, and the variables of ``env``. With
+    ``disk``, the folder can lose what the writer has not synced.
     """
 
     def __init__(
-        self, writer: str, dump: str, read: str | None, *, config: Path, data: Path, env: Mapping[str, str]
+        self,
+        commands: Commands,
+        *,
+        config: Path,
+        data: Path,
+        env: Mapping[str, str],
+        disk: UnsyncedDisk | None = None,
     ) -> None:
+        self._disk = disk
         self._env = {**os.environ, **env, "FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data)}
-        self._writer, self._dump = (_arguments(command, config, data) for command in (writer, dump))
-        self._read = None if read is None else _arguments(read, config, data)
+        self._writer, self._dump = (_arguments(command, config, data) for command in (commands.writer, commands.dump))
+        self._read = None if commands.read is None else _arguments(commands.read, config, data)
         self._log = data.with_name("writer.log")
         self._process: GuardedProcess | None = None
 
@@ -35,7 +55,7 @@ class Subject:
             ConfigError: there is no such command.
         """
         try:
-            self._process = GuardedProcess("the writer", self._writer, log=self._log, env=self._env)
+            self._process = GuardedProcess("the writer", self._watched(self._writer), log=self._log, env=self._env)
         except OSError as error:
             raise _unusable(self._writer, error) from error
 
@@ -48,6 +68,32 @@ class Subject:
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+    def lose_power(self, number: int, chance: Random) -> str | None:
+        """After a kill, lose what the writer has not synced; returns what is left, ``None`` if nothing is lost.
+
+        One kill in three loses nothing, as a crash of the writer alone.
+
+        Raises:
+            ConfigError: it is unknown what would be lost.
+        """
+        if self._disk is None or number % 3 == 0:
+            return None
+        reason = self._disk.not_followed
+        if reason is None and not any(self._disk.root.iterdir()):
+            reason = "has stored nothing in {data}"
+        if reason is not None:
+            raise ConfigError(
+                f"what a power failure would leave of this writer is unknown, because it {reason}; "
+                "leave out --power-loss"
+            )
+        left = self._disk.root.with_name("left")
+        if number % 3 == 1:
+            self._disk.leave_synced(left)
+        else:
+            self._disk.leave_names(left, chance.randrange(1 << 30))
+        self._disk.replace(left)
+        return "only what was synced" if number % 3 == 1 else "all names, but only contents that were synced"
 
     def run_for(self, seconds: float) -> None:
         """Let it run for a time, and stop it where it is, until the next call or the kill."""
@@ -66,10 +112,14 @@ class Subject:
         """The lines that the read command prints, ``None`` if there is no such command; raises as :meth:`dump`."""
         return None if self._read is None else self._lines(self._read)
 
+    def _watched(self, command: list[str]) -> list[str]:
+        """The command, such that its syncs count: also those of a dump, which may complete a transaction."""
+        return command if self._disk is None else self._disk.command(command)
+
     def _lines(self, command: list[str]) -> list[str]:
         try:
             done = subprocess.run(  # noqa: S603  the user's own command
-                command,
+                self._watched(command),
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -12,6 +12,7 @@ from typing import Final
 from flushtracker.conformance.judge import Judge, Rule
 from flushtracker.conformance.simulated_capture import SimulatedCapture
 from flushtracker.conformance.subject import Subject
+from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_reader import TopicFollower
 
@@ -180,15 +181,33 @@ class Trial:
         self._subject.start()
 
     def _kill(self) -> None:
-        """Kill the writer, and compare what it has stored, and what its readers see, with what it has notified."""
+        """Kill the writer, and compare what it has stored, and what its readers see, with what it has notified.
+
+        Its power may fail with it.
+        """
         self._subject.kill()
         self.kills += 1
-        lines = self._subject.dump()
+        when = f"after kill {self.kills}"
+        left = self._subject.lose_power(self.kills, self._rng)
+        lines = (
+            self._subject.dump() if left is None else self._dump_of_what_is_left(when := f"{when}, which left {left}")
+        )
         while self._poll(_DRAIN_S):
             pass
-        self._judge.dumped(lines, f"after kill {self.kills}")
-        self._read(f"after kill {self.kills}")
+        self._judge.dumped(lines, when, "durable" if left is None else "power")
+        if "power" in self._judge.violations:
+            # What is lost now is missing after each further kill, too.
+            raise TrialEndedError
+        self._read(when)
         self._handle_kill()
+
+    def _dump_of_what_is_left(self, when: str) -> list[str]:
+        """After a power failure, a storage that the dump command cannot read has lost everything."""
+        try:
+            return self._subject.dump()
+        except ConfigError as error:
+            self._judge.violate("power", f"{when}, {error}")
+            raise TrialEndedError from error
 
     def _read(self, when: str) -> None:
         """Let a reader read; every notification that the judge knows by now must be visible to it."""

@@ -10,7 +10,7 @@ import pytest
 
 from flushtracker.conformance.judge import RULES
 from tests.support.brokers import Broker
-from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, SLOW, WRITER, FaultyWriter
+from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, SLOW, UNSYNCED, WRITER, FaultyWriter
 from tests.support.kafka_streams import config_file, streams_config, unreachable
 
 ROOT: Final = Path(__file__).parents[2]
@@ -41,20 +41,31 @@ def failed_rules(output: str) -> list[str]:
 
 
 def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
-    """On a broker that the command starts, as a newcomer would; the report has a line for each rule."""
-    done = conformance(WRITER, tmp_path, "--kills", "9", "--seeds", "2", "--timeout", "30")
+    """On a broker that the command starts, as a newcomer would; the report has a line for each rule.
+
+    Two of three kills are power failures.
+    """
+    done = conformance(WRITER, tmp_path, "--power-loss", "--kills", "9", "--seeds", "2", "--timeout", "30")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.match(r"15 kills, [\d,]+ events, \d+ s, last seed 2\n", done.stdout)
     rules = re.findall(r"^pass  (\w+)", done.stdout, re.MULTILINE)
     assert rules == [*RULES]
     assert "FAIL" not in done.stdout
-    assert "\nNot tested: power failures" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("Not tested: lost disks")
 
 
 @pytest.mark.parametrize("faulty", [*PLAIN, AIMED[0]], ids=lambda faulty: faulty.story)
 def test_a_writer_that_breaks_a_rule_fails_by_that_rule(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
     """And by no other, but for consequences."""
     _assert_found(faulty, tmp_path, "--kafka", str(kafka), "--kills", str(faulty.kills), "--seeds", "1")
+
+
+@pytest.mark.parametrize("faulty", UNSYNCED, ids=lambda faulty: faulty.story)
+def test_a_writer_that_does_not_sync_fails_by_a_power_failure(
+    faulty: FaultyWriter, kafka: Path, tmp_path: Path
+) -> None:
+    """The first one finds it; no kill can."""
+    _assert_found(faulty, tmp_path, "--kafka", str(kafka), "--power-loss", "--kills", "1", "--seeds", "1")
 
 
 @pytest.mark.soak
@@ -72,12 +83,32 @@ def _assert_found(faulty: FaultyWriter, folder: Path, *options: str) -> None:
     assert {faulty.rule} <= failed <= {faulty.rule, *faulty.also}, done.stdout + done.stderr
 
 
-def test_without_a_read_command_what_readers_see_is_not_tested(kafka: Path, tmp_path: Path) -> None:
-    """The report says so."""
-    done = conformance(WRITER, tmp_path, "--kafka", str(kafka), "--kills", "1", read=None)
+def test_what_is_not_tested_without_an_option_is_said(kafka: Path, tmp_path: Path) -> None:
+    """What readers see, and what a power failure leaves: a writer that never syncs passes."""
+    UNSYNCED[0].write(tmp_path / "writer.py")
+    done = conformance(tmp_path / "writer.py", tmp_path, "--kafka", str(kafka), "--kills", "1", read=None)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "\n-     whole " in done.stdout
-    assert "\n-: not tested without --read\n" in done.stdout
+    assert re.findall(r"^-     (\w+)", done.stdout, re.MULTILINE) == ["power", "whole"]
+    assert (
+        "\n-: power is not tested: a kill loses nothing that was written without fsync; --power-loss does\n"
+        "-: whole is not tested: needs --read\n"
+    ) in done.stdout
+
+
+def test_a_writer_whose_syncs_cannot_be_followed_is_not_judged(kafka: Path, tmp_path: Path) -> None:
+    """Nor is one that stores its data elsewhere; neither is a verdict."""
+    conforming = WRITER.read_text()
+    synced_memory = "import mmap, os\nmmap.mmap(os.open(__file__, os.O_RDWR), 1).flush()\n"
+    for change, reason in (
+        (f"{synced_memory}{conforming}", "syncs memory (msync)"),
+        (conforming.replace("sys.argv[2]", "__file__ + '.db'"), "has stored nothing in {data}"),
+    ):
+        (tmp_path / "writer.py").write_text(change)
+        done = conformance(tmp_path / "writer.py", tmp_path, "--kafka", str(kafka), "--power-loss", "--kills", "1")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.endswith(
+            f"what a power failure would leave of this writer is unknown, because it {reason}; leave out --power-loss\n"
+        )
 
 
 def test_a_dump_that_fails_and_a_broker_that_is_away_are_errors_of_their_own(

@@ -9,11 +9,11 @@ from typing import Final
 from deltalake import DeltaTable
 
 from flushtracker.delta.storage import table_rows
-from tests.support.unsynced_disk import preloaded
 from tests.support.waiting import wait_until
 
 _KEYS: Final = {"log": "tx_offset", "acks": "ack_lsn", "shapes": "id", "letters": "value"}
 _DELAY_MS: Final = "100"
+_DELAYED_NAMES: Final = Path(__file__).parents[1] / "support" / "delayed_names.c"
 
 
 class Race:
@@ -22,10 +22,13 @@ class Race:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._library = folder / "delayed_names.so"
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(self._library), str(_DELAYED_NAMES), "-ldl"]
+        subprocess.run(command, check=True)
 
     def start(self, role: str, count: int = 0) -> None:
         command = [sys.executable, "-m", "tests.support.racing_commits", role, str(self.folder), str(count)]
-        delays = {"LD_PRELOAD": str(preloaded(self.folder)), "DELAY_NAMES_MS": _DELAY_MS}
+        delays = {"LD_PRELOAD": str(self._library), "DELAY_NAMES_MS": _DELAY_MS}
         with (self.folder / f"{role}.printed").open("wb") as printed:
             self.processes[role] = subprocess.Popen(command, env={**os.environ, **delays}, stdout=printed)
 

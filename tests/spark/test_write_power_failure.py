@@ -1,6 +1,5 @@
 """The writers' job on a disk that loses what was not synced, and the next start on what is left."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.write_config import ROLES
 from flushtracker.errors import StateError
+from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.wal.log_offset import LogOffset
 from tests.spark.test_writers import Load
-from tests.support.unsynced_disk import UnsyncedDisk
 from tests.support.write_folder import WriteFolder
 
 
@@ -25,14 +24,14 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
     disk = UnsyncedDisk(job.root, tmp_path / "synced")
     command = [sys.executable, "-m", "tests.support.killed_writer", "between notification and batch commit", "2"]
     done = subprocess.run(
-        [*command, "--config", str(job.config_file())],
+        disk.command([*command, "--config", str(job.config_file())]),
         start_new_session=True,
-        env={**os.environ, **disk.environment()},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
+    disk.close()
     assert done.returncode == -9, done.stderr
     return job, load, disk
 

@@ -132,6 +132,22 @@ PLAIN: Final = (
     ),
 )
 """Those that are found at once."""
+_SYNCED: Final = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+UNSYNCED: Final = (
+    FaultyWriter("it never syncs", "power", {_SYNCED: "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"}),
+    FaultyWriter(
+        "it syncs now and then, and notifies at once",
+        "power",
+        {_SYNCED: "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"},
+    ),
+    # SQLite syncs the folder with a journal's file, which this one does not have.
+    FaultyWriter(
+        "it syncs its file, but not the folder",
+        "power",
+        {_SYNCED: "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL;"},
+    ),
+)
+"""Those that only a power failure finds."""
 SLOW: Final = (
     FaultyWriter(
         "a gap stops every shape of the source",

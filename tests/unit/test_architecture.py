@@ -31,6 +31,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
 ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "process": frozenset({"errors"}),
     "disk_sync": frozenset(),
+    "power_failure": frozenset({"errors"}),
     "event_files": frozenset({"disk_sync", "errors"}),
     "jvm": frozenset({"errors"}),
     "delta": frozenset({"config", "disk_sync", "errors", "events", "shapes"}),
@@ -59,7 +60,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "operate.status": frozenset({*PURE, "capture", "delta.acks", "monitoring", "postgres", "process"}),
     "recordings": frozenset({*PURE, "delta.log", "event_files", "kafka", "process"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
-    "conformance": frozenset({*PURE, "process", "kafka", "local"}),
+    "conformance": frozenset({*PURE, "process", "kafka", "local", "power_failure"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "local", "operate.status", "recordings"}),
     "cli": frozenset({"config", "errors", "process", "shape_log", "wal"}),
 }

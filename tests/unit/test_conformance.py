@@ -14,12 +14,13 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.conformance.judge import Judge
 from flushtracker.conformance.program import write_config
 from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
-from flushtracker.conformance.subject import Subject
+from flushtracker.conformance.subject import Commands, Subject
 from flushtracker.errors import ConfigError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_reader import ReadRecord
+from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -69,6 +70,15 @@ def test_what_is_notified_must_be_in_the_dump() -> None:
     judge.dumped(dump(*TWO[:2]), "after kill 3")
     fact = "shape 'users' of s is notified at 0/C8+0, but the item at 0/C8+0 is not in the dump"
     assert judge.violations == {"durable": f"after kill 3, {fact}"}
+
+
+def test_what_a_power_failure_takes_breaks_a_rule_of_its_own() -> None:
+    """A kill alone would not have taken it."""
+    judge = sent(100)
+    notify(judge, LogOffset(100, 2))
+    judge.dumped(dump(TWO[0]), "after kill 1, which left only what was synced", "power")
+    fact = "shape 'users' of s is notified at 0/64+2, but the item at 0/64+2 is not in the dump"
+    assert judge.violations == {"power": f"after kill 1, which left only what was synced, {fact}"}
 
 
 def test_nothing_may_be_notified_that_was_not_sent() -> None:
@@ -280,7 +290,7 @@ def test_simulated_sources_have_what_breaks_writers() -> None:
 
 def subject(tmp_path: Path, writer: str, dump_command: str) -> Subject:
     return Subject(
-        writer, dump_command, None, config=tmp_path / "a b.yaml", data=tmp_path / "data", env={"SECRET": "x"}
+        Commands(writer, dump_command, None), config=tmp_path / "a b.yaml", data=tmp_path / "data", env={"SECRET": "x"}
     )
 
 
@@ -289,6 +299,21 @@ def test_commands_get_the_paths_as_words_and_in_the_environment(tmp_path: Path) 
     script = "import os, sys; print(sys.argv[1:], os.environ['FLUSHTRACKER_CONFIG'], os.environ['SECRET'])"
     found = subject(tmp_path, "writer", f'{sys.executable} -c "{script}" {{config}} --at={{data}}').dump()
     assert found == [f"{[f'{tmp_path}/a b.yaml', f'--at={tmp_path}/data']} {tmp_path}/a b.yaml x"]
+
+
+def test_the_power_fails_with_two_of_three_kills(tmp_path: Path) -> None:
+    """Each leaves another state; without a disk that loses anything, none does."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "old").touch()
+    disk = UnsyncedDisk(tmp_path / "data", tmp_path / "synced")
+    writer = Subject(Commands("writer", "dump", None), config=tmp_path, data=tmp_path / "data", env={}, disk=disk)
+    left = []
+    for number in range(1, 4):
+        (tmp_path / "data" / "new").touch()
+        left.append((writer.lose_power(number, Random(1)), (tmp_path / "data" / "new").exists()))  # noqa: S311
+    synced, names = ("only what was synced", False), ("all names, but only contents that were synced", True)
+    assert left == [synced, names, (None, True)]
+    assert subject(tmp_path, "writer", "dump").lose_power(1, Random(1)) is None  # noqa: S311
 
 
 def test_commands_that_cannot_be_used_are_the_users_errors(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from tests.support.durable_writes import there
-from tests.support.unsynced_disk import UnsyncedDisk
 from tests.support.waiting import wait_until
 
 _FAILURES: Final = 12
@@ -28,8 +28,13 @@ class Run:
         command = [sys.executable, "-m", "tests.support.durable_writes", str(self.disk.root)]
         with self._printed.open("w") as printed:
             self.process = subprocess.Popen(
-                command, env={**os.environ, **self.disk.environment(), **environment}, stdout=printed
+                self.disk.command(command), env={**os.environ, **environment}, stdout=printed
             )
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.disk.close()
 
     def confirmed(self) -> dict[str, set[str]]:
         """What the process has printed, by table."""
@@ -45,7 +50,9 @@ class Run:
         chance, lost = random.Random(seed), list[str]()  # noqa: S311  reproducible pauses
         wait_until(lambda: self.confirmed()["shapes"], "the first row of each table", 60)
         for number in range(count):
-            time.sleep(chance.uniform(0.02, 0.2))
+            before = len(self.confirmed()["shapes"])
+            wait_until(lambda: len(self.confirmed()["shapes"]) > before, "another row of each table", 60)  # noqa: B023
+            time.sleep(chance.uniform(0, 0.2))
             os.kill(self.process.pid, signal.SIGSTOP)
             os.waitpid(self.process.pid, os.WUNTRACED)
             confirmed = self.confirmed()
@@ -73,10 +80,8 @@ def test_what_is_confirmed_survives_a_power_failure(tmp_path: Path, seed: int) -
     run = Run(tmp_path)
     try:
         assert run.failures(_FAILURES, seed) == []
-        assert len(run.confirmed()["shapes"]) > _FAILURES
     finally:
-        run.process.kill()
-        run.process.wait()
+        run.close()
 
 
 def test_power_failure_takes_what_is_not_synced(tmp_path: Path) -> None:
@@ -85,8 +90,7 @@ def test_power_failure_takes_what_is_not_synced(tmp_path: Path) -> None:
     try:
         lost = run.failures(3, seed=1)
     finally:
-        run.process.kill()
-        run.process.wait()
+        run.close()
     assert any("only what was synced: log 1000" in line for line in lost)
     assert any("only what was synced: acks 1" in line for line in lost)
     assert any("all names" in line for line in lost)
