@@ -32,11 +32,25 @@ FOREIGN: Final = frozenset(
             "pg_current_snapshot()",
             "XLogData",
             "select_div_scale",
+            "checkpoint_timeout",
+            "max_wal_size",
+            "max_worker_processes",
+            "min_wal_size",
+            "pg_checkpoint",
+            "pg_monitor",
+            "pg_stat_archiver",
+            "wal_keep_size",
+            "cloudsqlsuperuser",
         ),
         *("pq_read_replication_message",),  # psycopg2
         *("DeltaTable.to_pyarrow_table", "to_pyarrow_table", "to_pyarrow_dataset", "z_order", "MERGE"),  # Delta
         *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
         *("OPTIMIZE",),  # Delta in SQL
+        *(
+            "OAuthBearerLoginCallbackHandler",
+            "kafka.sasl.oauthbearer.token.endpoint.url",
+            "sasl.oauthbearer.client.id",
+        ),  # Kafka
         *("jstack", "readlink"),  # programs
         *("Host", "TCP_NODELAY", "_sum"),  # HTTP, TCP, Prometheus
         *("utils", "helpers", "Class.name", "True", "False", "Infinity", "s00000", "xxhash64"),  # words about code
