@@ -33,6 +33,7 @@ from tests.bench import (
     throughput,
     tracking,
     wide,
+    writing,
 )
 from tests.bench.measure import Table
 
@@ -58,6 +59,7 @@ JOB_BENCHES: Final[Mapping[str, Bench]] = {
     "pending": pending.tables,
     "shape_changes": shape_changes.tables,
     "tracking": tracking.tables,
+    "writing": writing.tables,
 }
 """With Spark or PostgreSQL, and Kafka; wall-clock time."""
 

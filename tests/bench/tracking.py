@@ -51,10 +51,10 @@ WORKLOADS: list[tuple[str, Load, str, int]] = [
 
 
 @contextmanager
-def progress_of(spark: SparkSession) -> Iterator[list[StreamingQueryProgress]]:
+def progress_of(spark: SparkSession, program: Any = track_flushes_query) -> Iterator[list[StreamingQueryProgress]]:
     """What Spark says of each batch that had events, of the query that starts and ends in the block: there at its end.
 
-    A listener in Python would cost a third of a core.
+    ``program`` is the module that starts the query. A listener in Python would cost a third of a core.
     """
     queries: list[StreamingQuery] = []
     batches: list[StreamingQueryProgress] = []
@@ -64,7 +64,7 @@ def progress_of(spark: SparkSession) -> Iterator[list[StreamingQueryProgress]]:
         return queries[-1]
 
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
-    with patch.object(track_flushes_query, "start_query", start):
+    with patch.object(program, "start_query", start):
         yield batches
     batches += [each for query in queries for each in query.recentProgress if each["numInputRows"]]
 
