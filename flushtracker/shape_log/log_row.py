@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.wal.changes import Commit, LogItem, Row
+from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
 
 COMMIT: Final = "commit"
@@ -44,20 +43,17 @@ class LogRow(NamedTuple):
 
 def item_row(item: LogItem, xid: int, chunk: int) -> LogRow:
     """The row of an item."""
-    value, old_value = _row_json(item.value), _row_json(item.old_value)
+    value, old_value = row_json(item.value), row_json(item.old_value)
     return LogRow(*item.offset, item.operation, item.key, value, old_value, xid, None, chunk)
 
 
-def commit_row(boundary: LogOffset, commit: Commit, xid: int, chunk: int) -> LogRow:
+def commit_row(boundary: LogOffset, commit_timestamp: str, xid: int, chunk: int) -> LogRow:
     """The row that ends a transaction, at ``boundary``."""
-    return LogRow(*boundary, COMMIT, None, None, None, xid, commit.commit_timestamp, chunk)
+    return LogRow(*boundary, COMMIT, None, None, None, xid, commit_timestamp, chunk)
 
 
-def require_timestamp(event: ShapeChangesEvent) -> None:
-    """Raise ``DecodeError`` if the event's commit has a timestamp that the log cannot hold."""
-    if event.commit is None:
-        return
-    text = event.commit.commit_timestamp
+def require_timestamp(text: str) -> None:
+    """Raise ``DecodeError`` if the log cannot hold this timestamp of a commit."""
     if not _is_timestamp(text):
         raise DecodeError(f"commit_timestamp is {text!r:.40}, expected a time such as 2026-01-02T03:04:05Z")
 
@@ -70,7 +66,8 @@ def _is_timestamp(text: str) -> bool:
         return False
 
 
-def _row_json(row: Row | None) -> str | None:
+def row_json(row: Row | None) -> str | None:
+    """A row as the log has it."""
     return None if row is None else _dump(row)
 
 

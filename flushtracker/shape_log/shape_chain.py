@@ -31,10 +31,15 @@ def chain_position(event: ShapeChangesEvent, cursor: LogOffset | None) -> ChainP
     >>> [chain_position(event, cursor) for cursor in (LogOffset(50, 0), LogOffset(90, 4), LogOffset(40, 2))]
     ['next', 'resend', 'gap']
     """
-    if cursor is not None and cursor_after(event) <= cursor:
+    return position_of(cursor_after(event), event.follows, cursor, is_start=event.start)
+
+
+def position_of(reached: LogOffset, follows: LogOffset, cursor: LogOffset | None, *, is_start: bool) -> ChainPosition:
+    """The same, of an event after which the cursor is at ``reached``."""
+    if cursor is not None and reached <= cursor:
         return "resend"
-    is_linked = cursor is not None and event.follows <= cursor
-    return "next" if event.start or is_linked else "gap"
+    is_linked = cursor is not None and follows <= cursor
+    return "next" if is_start or is_linked else "gap"
 
 
 def new_items(event: ShapeChangesEvent, cursor: LogOffset | None) -> tuple[LogItem, ...]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shape_log.log_row import LogRow
-from flushtracker.shape_log.shape_chain import ChainPosition, chain_position
+from flushtracker.shape_log.change_columns import ChangeColumns
+from flushtracker.shape_log.log_row import LogRow, row_json
+from flushtracker.shape_log.row_columns import RowColumns
+from flushtracker.shape_log.shape_chain import ChainPosition, position_of
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
-from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 
@@ -30,18 +30,18 @@ class ShapeWriter:
     loop: WriteLoop = field(default_factory=WriteLoop)
     is_removed: bool = False
 
-    def handle_changes(self, event: ShapeChangesEvent, now_ms: int) -> tuple[ChainPosition, list[LogRow]]:
+    def handle_changes(self, event: ChangeColumns, now_ms: int) -> tuple[ChainPosition, RowColumns]:
         """Take an event of a shape that is not removed; returns its position, and the rows that are now due.
 
         Only an event that is next changes anything.
         """
-        position = chain_position(event, self.builder.cursor)
+        position = position_of(event.reached, event.follows, self.builder.cursor, is_start=event.start)
         if position == "next" and self._is_past_a_commit(event):
             position = "gap"
         part = self.builder.add(event) if position == "next" else None
-        return position, [] if part is None else self.loop.handle_part(part, now_ms)
+        return position, RowColumns.empty() if part is None else self.loop.handle_part(part, now_ms)
 
-    def _is_past_a_commit(self, event: ShapeChangesEvent) -> bool:
+    def _is_past_a_commit(self, event: ChangeColumns) -> bool:
         """Whether the commit of the transaction that the cursor is in has been lost.
 
         If the process ends after a flush of the transaction's last item, and before its commit, the next transaction
@@ -57,17 +57,16 @@ class ShapeWriter:
         self.loop.limits = FlushLimits.of(entry.definition.flush)
         if entry.removed_at is not None:
             self.is_removed = True
-            self.builder.items.clear()
-            self.loop.buffer.clear()
+            self.builder.items, self.loop.buffer = RowColumns.no_items(), RowColumns.empty()
 
     def resume_at(self, end: LogEnd) -> None:
         """Drop what the log already has, which may be more than this writer knows of, but never less."""
         loop, last = self.loop, end.last_offset
         if last <= loop.last_persisted_offset:
             return
-        self.builder.items = [item for item in self.builder.items if item.offset > last]
-        loop.buffer = [row for row in loop.buffer if row[:2] > last]
-        loop.buffer_bytes = sum(row.payload_bytes for row in loop.buffer)
+        self.builder.items = self.builder.items.past(last)
+        loop.buffer = loop.buffer.past(last)
+        loop.buffer_bytes = loop.buffer.payload_bytes
         loop.last_persisted_offset, loop.last_persisted_txn_offset = last, end.last_txn_offset
         loop.last_seen_offset = max(loop.last_seen_offset, last)
         loop.last_seen_txn_offset = max(loop.last_seen_txn_offset, end.last_txn_offset)
@@ -91,9 +90,12 @@ class ShapeWriter:
             (limits.flush_bytes, limits.interval_ms, limits.chunk_bytes),
             int(self.is_removed),
         ]
-        if loop.buffer or self.builder.items:
-            items = [(item.offset, item.operation, item.key, item.value, item.old_value) for item in self.builder.items]
-            fields += [items, loop.buffer, loop.buffered_since_ms]
+        if len(loop.buffer) or len(self.builder.items):
+            items = [
+                ((tx, op), operation, key, value and json.loads(value), old_value and json.loads(old_value))
+                for tx, op, operation, key, value, old_value in zip(*self.builder.items.columns, strict=True)
+            ]
+            fields += [items, [*loop.buffer], loop.buffered_since_ms]
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -101,16 +103,19 @@ class ShapeWriter:
         """Read the output of :meth:`pack`."""
         cursor, offsets, (chunk, chunk_bytes), limits, is_removed, *held = json.loads(packed)
         items, rows, since_ms = held or ([], [], 0)
-        buffer = [LogRow(*row) for row in rows]
+        kept = (
+            (*offset, operation, key, row_json(value), row_json(old_value))
+            for offset, operation, key, value, old_value in items
+        )
         builder = TransactionBuilder(
             write_unit,
             None if cursor is None else LogOffset(*cursor),
-            [LogItem(LogOffset(*offset), *rest) for offset, *rest in items],
+            RowColumns.of_items(kept),
         )
+        buffer = RowColumns.of_rows(LogRow(*row) for row in rows)
         seen, seen_txn, persisted, persisted_txn = (LogOffset(*offset) for offset in offsets)
-        buffer_bytes = sum(row.payload_bytes for row in buffer)
         loop = WriteLoop(
             *(FlushLimits(*limits), seen, seen_txn, persisted, persisted_txn),
-            *(chunk, chunk_bytes, buffer, buffer_bytes, since_ms),
+            *(chunk, chunk_bytes, buffer, buffer.payload_bytes, since_ms),
         )
         return cls(builder, loop, bool(is_removed))

@@ -4,12 +4,10 @@
 below it are dropped. Offsets are never changed.
 """
 
-from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shape_log.shape_chain import cursor_after, new_items
-from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.shape_log.change_columns import ChangeColumns
+from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.value import value
 
@@ -19,12 +17,15 @@ WriteUnit: TypeAlias = Literal["txn", "txn_fragment"]
 
 @value(frozen=True, slots=True)
 class TransactionPart:
-    """A transaction's next items, or all of them; ``commit`` is set if the transaction at ``tx_offset`` ends here."""
+    """A transaction's next items, or all of them.
+
+    Only if the transaction at ``tx_offset`` ends here, there is the ``commit_timestamp``.
+    """
 
     tx_offset: int
     xid: int
-    items: tuple[LogItem, ...]
-    commit: Commit | None
+    items: RowColumns
+    commit_timestamp: str | None
 
 
 class TransactionBuilder:
@@ -35,17 +36,18 @@ class TransactionBuilder:
     ``cursor`` is at first where the shape's log ends, ``None`` if it is empty.
     """
 
-    def __init__(self, write_unit: WriteUnit, cursor: LogOffset | None = None, items: Iterable[LogItem] = ()) -> None:
+    def __init__(self, write_unit: WriteUnit, cursor: LogOffset | None = None, items: RowColumns | None = None) -> None:
         self._write_unit = write_unit
         self.cursor = cursor
-        self.items = list(items)
+        self.items = RowColumns.no_items() if items is None else items
 
-    def add(self, event: ShapeChangesEvent) -> TransactionPart | None:
+    def add(self, event: ChangeColumns) -> TransactionPart | None:
         """Take an event that is next; returns what is to be written now, if anything."""
-        self.items += new_items(event, self.cursor)
-        self.cursor = cursor_after(event)
-        if self._write_unit == "txn" and event.commit is None:
-            return None
-        items = tuple(self.items)
-        self.items.clear()
-        return TransactionPart(event.last_log_offset.tx_offset, event.xid, items, event.commit)
+        items = event.items if self.cursor is None else event.items.past(self.cursor)
+        self.cursor = event.reached
+        if len(self.items) or (self._write_unit == "txn" and event.commit_timestamp is None):
+            self.items.extend(items)
+            if self._write_unit == "txn" and event.commit_timestamp is None:
+                return None
+            items, self.items = self.items, RowColumns.no_items()
+        return TransactionPart(event.last_log_offset.tx_offset, event.xid, items, event.commit_timestamp)

@@ -12,7 +12,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.shape_log.log_row import LogRow, commit_row, item_row
+from flushtracker.shape_log.log_row import commit_row
+from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.transaction_builder import TransactionPart
 from flushtracker.shapes.definition import FlushPolicy
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
@@ -74,7 +75,7 @@ class WriteLoop:
     last_persisted_txn_offset: LogOffset = LogOffset.before_all()  # noqa: RUF009
     chunk: int = 0
     chunk_bytes: int = 0
-    buffer: list[LogRow] = field(default_factory=list)
+    buffer: RowColumns = field(default_factory=RowColumns.empty)
     buffer_bytes: int = 0
     buffered_since_ms: int = 0
 
@@ -86,39 +87,58 @@ class WriteLoop:
             *(self.last_persisted_offset, self.last_persisted_txn_offset),
         )
 
-    def handle_part(self, part: TransactionPart, now_ms: int) -> list[LogRow]:
+    def handle_part(self, part: TransactionPart, now_ms: int) -> RowColumns:
         """Buffer a part of a transaction; returns the rows of the flushes that are due then."""
-        flushed: list[LogRow] = []
-        for item in part.items:
-            row = item_row(item, part.xid, self.chunk)
-            self._buffer(row, item.offset, now_ms)
-            self.chunk_bytes += row.payload_bytes
-            if self.chunk_bytes >= self.limits.chunk_bytes:
-                self.chunk, self.chunk_bytes = self.chunk + 1, 0
-                flushed += self.flush()
-        if part.commit is not None:
+        flushed = RowColumns.empty()
+        start = 0
+        for end in self._chunk_ends(part.items):
+            self._buffer_items(part.items.part(start, end), part.xid, now_ms)
+            self.chunk, self.chunk_bytes = self.chunk + 1, 0
+            flushed.extend(self.flush())
+            start = end
+        self._buffer_items(part.items.part(start), part.xid, now_ms)
+        if part.commit_timestamp is not None:
             boundary = LogOffset.last_of(part.tx_offset)
-            self._buffer(commit_row(boundary, part.commit, part.xid, self.chunk), boundary, now_ms)
-            self.last_seen_txn_offset = boundary
+            self._begin_buffer(now_ms)
+            self.buffer.append(commit_row(boundary, part.commit_timestamp, part.xid, self.chunk))
+            self.last_seen_offset = self.last_seen_txn_offset = boundary
         if self.buffer_bytes >= self.limits.flush_bytes:
-            flushed += self.flush()
+            flushed.extend(self.flush())
         return flushed
 
-    def _buffer(self, row: LogRow, offset: LogOffset, now_ms: int) -> None:
-        if not self.buffer:
+    def _chunk_ends(self, items: RowColumns) -> list[int]:
+        """For each item that fills a chunk, how many items there are up to it."""
+        filled, ends = self.chunk_bytes, list[int]()
+        if filled + items.payload_bytes < self.limits.chunk_bytes:
+            return ends
+        for count, size in enumerate(items.payloads(), 1):
+            filled += size
+            if filled >= self.limits.chunk_bytes:
+                ends.append(count)
+                filled = 0
+        return ends
+
+    def _buffer_items(self, items: RowColumns, xid: int, now_ms: int) -> None:
+        if len(items):
+            self._begin_buffer(now_ms)
+            self.buffer.extend_by_items(items, xid, self.chunk)
+            size = items.payload_bytes
+            self.buffer_bytes += size
+            self.chunk_bytes += size
+            self.last_seen_offset = items.last_offset
+
+    def _begin_buffer(self, now_ms: int) -> None:
+        if not len(self.buffer):
             self.buffered_since_ms = now_ms
-        self.buffer.append(row)
-        self.buffer_bytes += row.payload_bytes
-        self.last_seen_offset = offset
 
-    def advance(self, now_ms: int) -> list[LogRow]:
+    def advance(self, now_ms: int) -> RowColumns:
         """The rows of a flush that is due because its interval has passed."""
-        is_due = self.buffer and now_ms - self.buffered_since_ms >= self.limits.interval_ms
-        return self.flush() if is_due else []
+        is_due = len(self.buffer) and now_ms - self.buffered_since_ms >= self.limits.interval_ms
+        return self.flush() if is_due else RowColumns.empty()
 
-    def flush(self) -> list[LogRow]:
+    def flush(self) -> RowColumns:
         """Everything buffered; it counts as persisted."""
-        flushed, self.buffer, self.buffer_bytes = self.buffer, [], 0
+        flushed, self.buffer, self.buffer_bytes = self.buffer, RowColumns.empty(), 0
         self.last_persisted_offset = self.last_seen_offset
         self.last_persisted_txn_offset = self.last_seen_txn_offset
         return flushed

@@ -11,8 +11,8 @@ from typing import Final
 
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shape_log.log_row import LogRow
+from flushtracker.shape_log.change_columns import ChangeColumns
+from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.shape_writer import LogEnd, ShapeWriter
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
@@ -47,7 +47,7 @@ class ShapeBatch:
     """
 
     shape_id: str
-    rows: list[LogRow] = field(default_factory=list)
+    rows: RowColumns = field(default_factory=RowColumns.empty)
     notified: LogOffset | None = None
     is_resend: bool = False
     gap: str | None = None
@@ -67,7 +67,7 @@ class WriterGroup:
         self._writers: dict[str, ShapeWriter] = {}
 
     def handle_batch(
-        self, changes: Iterable[ShapeChangesEvent], entries: Iterable[ShapeEntry], now_ms: int
+        self, changes: Iterable[ChangeColumns], entries: Iterable[ShapeEntry], now_ms: int
     ) -> list[ShapeBatch]:
         """Take a batch's events; ``now_ms`` is the batch's time."""
         batches: dict[str, ShapeBatch] = {}
@@ -82,16 +82,16 @@ class WriterGroup:
             self._advance(batches, now_ms)
         else:
             for shape_id, batch in batches.items():
-                batch.rows += self._writer(shape_id).loop.flush()
+                batch.rows.extend(self._writer(shape_id).loop.flush())
         for shape_id, batch in batches.items():
             persisted = self._writer(shape_id).loop.last_persisted_offset
-            if (batch.rows or batch.is_resend) and persisted > LogOffset.before_all():
+            if (len(batch.rows) or batch.is_resend) and persisted > LogOffset.before_all():
                 batch.notified = notifiable(persisted)
         return [batch for _, batch in sorted(batches.items())]
 
-    def _take(self, writer: ShapeWriter, event: ShapeChangesEvent, batch: ShapeBatch, now_ms: int) -> None:
+    def _take(self, writer: ShapeWriter, event: ChangeColumns, batch: ShapeBatch, now_ms: int) -> None:
         position, rows = writer.handle_changes(event, now_ms)
-        batch.rows += rows
+        batch.rows.extend(rows)
         if position == "resend":
             batch.is_resend = True
         elif position == "gap" and batch.gap is None:
@@ -108,8 +108,8 @@ class WriterGroup:
     def _advance(self, batches: dict[str, ShapeBatch], now_ms: int) -> None:
         for shape_id in self.held_shapes():
             rows = self._writer(shape_id).loop.advance(now_ms)
-            if rows:
-                batches.setdefault(shape_id, ShapeBatch(shape_id)).rows += rows
+            if len(rows):
+                batches.setdefault(shape_id, ShapeBatch(shape_id)).rows.extend(rows)
 
     def held_shapes(self) -> list[str]:
         """The shapes with rows that are not flushed yet."""
@@ -143,11 +143,11 @@ class WriterGroup:
 
     def _pack_all(self) -> None:
         for shape_id, writer in self._writers.items():
-            self._records[shape_id] = (b"\x01" if writer.loop.buffer else b"\x00") + writer.pack()
+            self._records[shape_id] = (b"\x01" if len(writer.loop.buffer) else b"\x00") + writer.pack()
         self._writers.clear()
 
 
-def _offset(event: ShapeChangesEvent) -> tuple[LogOffset, LogOffset]:
+def _offset(event: ChangeColumns) -> tuple[LogOffset, LogOffset]:
     return event.last_log_offset, event.follows
 
 

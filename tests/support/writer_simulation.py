@@ -29,6 +29,7 @@ from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.plain_writer import CheckedGroup
 from tests.support.shape_transactions import SOURCE, Transactions
 
 GROUPS: Final = 2
@@ -179,8 +180,8 @@ class Writers:
                 continue
             changes = [record for record in mine if isinstance(record, ShapeChangesEvent)]
             entries = [record for record in mine if isinstance(record, ShapeEntry)]
-            group = WriterGroup(SOURCE, self.settings, packed)
-            for batch in group.handle_batch(rng.sample(changes, len(changes)), entries, now_ms):
+            group = CheckedGroup(SOURCE, self.settings, packed)
+            for batch in group.handle_events(rng.sample(changes, len(changes)), entries, now_ms):
                 rows[batch.shape_id] = batch.rows
                 if batch.notified is not None:
                     durable[SOURCE, batch.shape_id] = batch.notified

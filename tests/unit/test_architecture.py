@@ -69,7 +69,7 @@ MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}
 
 THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
-    "numpy": frozenset({"tracking", "jobs.track"}),
+    "numpy": frozenset({"tracking", "jobs.track", "jobs.write"}),
     "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
     "ruamel": frozenset({"operate.shapes"}),

@@ -3,15 +3,20 @@
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, product
 from random import Random
 from typing import Any, Final
 
 import pytest
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.canonical_events import canonical_flush, canonical_fragment
+from flushtracker.events.canonical_events import canonical_changes, canonical_flush, canonical_fragment
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
+from flushtracker.shape_log.log_row import item_row
+from flushtracker.wal.changes import Commit, LogItem, Operation, Row
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.event_mutations import Samples, mutated, sample_changes, sample_events, spoiled
 from tests.support.event_oracle import NotAnEventError, parse_event
 from tests.support.sample_source import SampleSource
@@ -68,6 +73,8 @@ def compare(stream: str, data: bytes) -> bool:
 def compare_canonical(stream: str, data: bytes) -> bool:
     """Assert that what the patterns read of ``data``, if they match, is what the reader reads; whether they match."""
     text = data.decode("ascii", "replace")
+    if stream == "shape_changes":
+        return _compare_canonical_changes(data)
     if stream == "flushes" and (flush := canonical_flush(text)) is not None:
         event = FlushNotification.from_json(data)
         assert flush == (event.source, event.type, event.shape_id, *event.offset), data
@@ -80,6 +87,22 @@ def compare_canonical(stream: str, data: bytes) -> bool:
         assert (fragment.shape_ids, fragment.last_ops) == ([shape.shape_id for shape in read.shapes], ops), data
         return True
     return False
+
+
+def _compare_canonical_changes(data: bytes) -> bool:
+    try:
+        changes = canonical_changes(data.decode())
+    except UnicodeDecodeError:
+        return False
+    if changes is None:
+        return False
+    event = ShapeChangesEvent.from_json(data)
+    assert changes[:3] == (event.source, event.shape_id, event.xid), data
+    assert changes[3:7] == (event.follows, *event.last_log_offset, event.start), data
+    assert changes.commit_timestamp == (event.commit and event.commit.commit_timestamp), data
+    rows = [item_row(item, 0, 0)[:6] for item in event.items]
+    assert [*zip(*changes.items, strict=True)] == rows, data
+    return True
 
 
 def compare_many(seed: int, count: int, samples: Samples) -> int:
@@ -113,6 +136,87 @@ def test_events_as_they_are_written_match_the_patterns() -> None:
     matched = [compare_canonical(stream, text.encode()) for stream, text in written]
     assert len(matched) > 100
     assert all(matched)
+
+
+def _changes(*items: LogItem) -> ShapeChangesEvent:
+    return ShapeChangesEvent(
+        *("7/1/s", "a", 42, LogOffset(1000, 0), LogOffset(2000, 4)),
+        start=True,
+        has_begin=False,
+        commit=None,
+        items=items,
+    )
+
+
+def test_shape_changes_as_they_are_written_match_the_pattern() -> None:
+    """Whatever their rows have: escapes, other alphabets, NULL, no column at all."""
+    row: Row = {"id": "7", "naïve🙂": None, "q": '"}],\\', "c": "".join(map(chr, range(256))) + "\u2028"}
+    operations: tuple[Operation, ...] = ("insert", "update", "delete", "truncate")
+    rows: tuple[Row | None, ...] = (row, {}, None)
+    items = [
+        LogItem(LogOffset(2000, 2 * number), *fields)
+        for number, fields in enumerate(product(operations, ('"t"/"7"', "ß", None), rows, rows))
+    ]
+    for some in ([], items[:1], items):
+        for commit in (None, Commit("2026-01-01T00:00:00.000000Z", 2024)):
+            event = replace(_changes(*some), commit=commit)
+            assert compare_canonical("shape_changes", event.to_json().encode())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"b":"2"', '"a":"2"'),
+        ('"a":"1","b"', '"b":"1","b"'),
+        ('"b":"2"', '"b":"\\":","b":"2"'),
+        ('"b":"2"', '"b":2'),
+        ('"b":"2"', '"b":"2",'),
+        ('"b":"2"', '"b":"\t"'),
+        ('"b":"2"', '"b":"\\ud800"'),
+        ('"key":"k"', '"key":""'),
+        ('"key":"k"', '"key":7'),
+        ('{"tx_offset":1000', '{"tx_offset":3000'),
+        ("}}]}", "}},]}"),
+        ("}}]}", "}}{}]}"),
+        ('"items":[', '"items":[{},'),
+    ],
+)
+def test_malformed_shape_changes_do_not_match_the_pattern(old: str, new: str) -> None:
+    """They are left to the reader, which refuses them."""
+    item = LogItem(LogOffset(2000, 4), "update", "k", {"a": "1", "b": "2"}, {"b": "2"})
+    event = _changes(replace(item, offset=LogOffset(2000, 2)), item)
+    text = event.to_json()
+    assert compare_canonical("shape_changes", text.encode())
+    assert old in text
+    assert canonical_changes(text.replace(old, new)) is None
+    with pytest.raises(DecodeError):
+        ShapeChangesEvent.from_json(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"b":"2"', '"b":"\\u0032"'),
+        ('"b":"2"', '"b":"\\/"'),
+        ('"b":"2"', '"b": "2"'),
+        ('"value":{', '"value":null,"x":{'),
+        ('{"tx_offset":2000,"op_offset":4}', '{"op_offset":4,"tx_offset":2000}'),
+        ('"offset":{"tx_offset":2000', '"offset":{"tx_offset":2001'),
+        ('"shape_id":"a"', '"shape_id":"ä"'),
+    ],
+)
+def test_shape_changes_that_are_written_otherwise_are_left_to_the_reader(old: str, new: str) -> None:
+    """The log has a row as this project writes it, however the event has it."""
+    item = LogItem(LogOffset(2000, 4), "update", "k", {"a": "1", "b": "2"}, {"b": "2"})
+    event = ShapeChangesEvent(
+        *("7/1/s", "a", 42, LogOffset(1000, 0), LogOffset(2000, 4)), *(True, False, None, (item,))
+    )
+    text = event.to_json()
+    assert old in text
+    assert canonical_changes(text.replace(old, new)) is None
+    data = text.replace(old, new).encode()
+    read = ShapeChangesEvent.from_json(data)
+    assert read_changes(data) == ChangeColumns.of(read)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.shape_list import listed_at
 from tests.support.group_view import ShapeView, shapes_of
+from tests.support.plain_writer import CheckedGroup
 
 GROUP = bytes.fromhex(
     "04 8403000000000000 0100000000000000"  # version and cursor
@@ -161,7 +162,7 @@ def test_a_group_with_stalled_shapes_is_read_and_written_unchanged() -> None:
 
 def test_the_writers_state_is_read_and_written_unchanged() -> None:
     """What is held back is in no other place: capture is told of it only once it is durable."""
-    group = WriterGroup("s", WriterSettings("txn", hold=True), WRITERS)
+    group = CheckedGroup("s", WriterSettings("txn", hold=True), WRITERS)
     assert group.held_shapes() == ["ü"]
     assert group.durable() == {"ü": LogOffset.before_all(), "gone": None}
     assert group.pack() == WRITERS
@@ -169,14 +170,14 @@ def test_the_writers_state_is_read_and_written_unchanged() -> None:
         LogRow(1000, 0, "insert", '"k"/"1"', '{"id":"1","n":null}', None, 7, None, 0),
         LogRow(*LogOffset.last_of(1000), COMMIT, None, None, None, 7, "2026-01-02T03:04:05.678901Z", 0),
     ]
-    assert (group.next_due_ms(), group.handle_batch([], [], 5199)) == (5200, [])
-    (batch,) = group.handle_batch([], [], 5200)
+    assert (group.next_due_ms(), group.handle_events([], [], 5199)) == (5200, [])
+    (batch,) = group.handle_events([], [], 5200)
     assert (batch.rows, batch.notified) == (rows, LogOffset.last_of(1000))
     event = ShapeChangesEvent(
         *("s", "ü", 8, LogOffset(1100, 2), LogOffset(1100, 4), False, False, Commit("2026-01-02T03:04:06Z", 1))
     )
     # With it, the chunk has the bytes that end it.
-    (batch,) = group.handle_batch([event], [], 5201)
+    (batch,) = group.handle_events([event], [], 5201)
     assert batch.rows == [LogRow(1100, 2, "update", '"k"/"1"', '{"id":"1"}', '{"n":"é"}', 8, None, 0)]
 
 

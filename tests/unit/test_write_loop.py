@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.log_row import COMMIT, LogRow, item_row
+from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.transaction_builder import TransactionPart
 from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
 from flushtracker.shapes.definition import FlushPolicy
-from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 
 _LIMITS = FlushLimits(flush_bytes=60, interval_ms=100, chunk_bytes=90)
@@ -24,7 +25,8 @@ def _parts(rng: random.Random) -> Iterator[TransactionPart]:
         cuts = sorted(rng.choices(range(1, len(items) + 1), k=rng.randint(0, 2)))
         for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True):
             is_last = end == len(items)
-            yield TransactionPart(lsn, 7, tuple(items[start:end]), Commit("", lsn + 40) if is_last else None)
+            columns = RowColumns.of_items(item_row(item, 7, 0) for item in items[start:end])
+            yield TransactionPart(lsn, 7, columns, "2026-01-02T03:04:05Z" if is_last else None)
             if is_last:
                 break
 
@@ -42,8 +44,8 @@ class _Played:
         now_ms = 0
         for part in _parts(self.rng):
             now_ms += self.rng.choice([0, 10, 150])
-            self.taken += [item.offset for item in part.items]
-            if part.commit is not None:
+            self.taken += [LogOffset(*offset) for offset in zip(*part.items.columns[:2], strict=True)]
+            if part.commit_timestamp is not None:
                 self.taken.append(LogOffset.last_of(part.tx_offset))
             self.flushed += self.loop.handle_part(part, now_ms)
             self.flushed += self.loop.advance(now_ms)

@@ -11,10 +11,11 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
-from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.plain_writer import CheckedGroup, PlainBatch
 from tests.support.shape_transactions import SOURCE, Transactions
 
 
@@ -61,8 +62,8 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
         if rng.random() < 0.1:  # The operator changes the setting.
             settings = replace(settings, write_unit=rng.choice(["txn", "txn_fragment"]))
         before = packed
-        group = WriterGroup(SOURCE, settings, packed)
-        (batch,) = group.handle_batch(rng.sample(events, len(events)), [], now_ms) or [ShapeBatch("a")]
+        group = CheckedGroup(SOURCE, settings, packed)
+        (batch,) = group.handle_events(rng.sample(events, len(events)), [], now_ms) or [PlainBatch("a")]
         assert batch.gap is None
         log += batch.rows
         packed = group.pack()
@@ -76,14 +77,14 @@ def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
             sent = [lsn for lsn in sent if lsn <= stream.confirmed(durable)]
         elif log and kind < 0.4:  # The job dies after the append: the batch is rerun, and finds its rows in the log.
             settings = replace(settings, ends={(SOURCE, "a"): _end(log)})
-            group = WriterGroup(SOURCE, settings, before)
-            for again in group.handle_batch(events, [], now_ms):
+            group = CheckedGroup(SOURCE, settings, before)
+            for again in group.handle_events(events, [], now_ms):
                 assert not again.rows
             packed = group.pack()
     stream.restart()
-    group = WriterGroup(SOURCE, settings, packed)
-    log += [row for batch in group.handle_batch(stream.events(list(stream.items)), [], now_ms) for row in batch.rows]
-    log += [row for batch in group.handle_batch([], [], now_ms + 10_000) for row in batch.rows]
+    group = CheckedGroup(SOURCE, settings, packed)
+    log += [row for batch in group.handle_events(stream.events(list(stream.items)), [], now_ms) for row in batch.rows]
+    log += [row for batch in group.handle_events([], [], now_ms + 10_000) for row in batch.rows]
     assert _heads(log) == stream.expected_rows()
 
 
@@ -109,15 +110,15 @@ def test_gap_stops_one_shape_until_a_start_and_not_the_others() -> None:
     first, second, third, fourth = stream.items
     events = {lsn: list(stream.events([lsn])) for lsn in stream.items}
     other = [replace(event, shape_id="b") for lsn in stream.items for event in events[lsn]]
-    group = WriterGroup(SOURCE, WriterSettings())
-    group.handle_batch(events[first], [], 0)
-    gapped, whole = group.handle_batch([*events[third], *other], [], 0)
+    group = CheckedGroup(SOURCE, WriterSettings())
+    group.handle_events(events[first], [], 0)
+    gapped, whole = group.handle_events([*events[third], *other], [], 0)
     assert gapped.rows == []
     assert gapped.notified is None
     assert f"follows {events[third][0].follows}, but the changes that were taken end at" in str(gapped.gap)
     assert whole.notified == LogOffset.last_of(fourth)
     stream.restart()
-    (healed,) = group.handle_batch(stream.events([second, third, fourth]), [], 0)
+    (healed,) = group.handle_events(stream.events([second, third, fourth]), [], 0)
     assert healed.gap is None
     assert _heads(healed.rows) == [row for row in stream.expected_rows() if row[0] >= second]
 
@@ -128,7 +129,7 @@ def test_new_shape_begins_with_a_start_and_only_so() -> None:
     stream.grow(2)
     first, second = stream.items
     events = [*stream.events([first]), *stream.events([second])]
-    (batch,) = WriterGroup(SOURCE, WriterSettings()).handle_batch(events[-1:], [], 0)
+    (batch,) = CheckedGroup(SOURCE, WriterSettings()).handle_events(events[-1:], [], 0)
     assert (batch.rows, batch.notified) == ([], None)
     assert "were taken end at none" in str(batch.gap)
 
@@ -138,11 +139,11 @@ def test_removed_shape_takes_nothing_more() -> None:
     stream = Transactions()
     stream.grow(2)
     first, second = stream.items
-    group = WriterGroup(SOURCE, WriterSettings(hold=True))
-    assert group.handle_batch(stream.events([first]), [], 0)[0].rows == []
-    assert group.handle_batch([], [_entry(removed_at=LogOffset(first, 4))], 10) == []
-    again = WriterGroup(SOURCE, WriterSettings(hold=True), group.pack())
-    assert again.handle_batch(stream.events([second]), [], 5000) == []
+    group = CheckedGroup(SOURCE, WriterSettings(hold=True))
+    assert group.handle_events(stream.events([first]), [], 0)[0].rows == []
+    assert group.handle_events([], [_entry(removed_at=LogOffset(first, 4))], 10) == []
+    again = CheckedGroup(SOURCE, WriterSettings(hold=True), group.pack())
+    assert again.handle_events(stream.events([second]), [], 5000) == []
     assert again.durable() == {"a": None}
 
 
@@ -151,10 +152,10 @@ def test_removed_shape_keeps_nothing_of_its_open_transaction() -> None:
     stream = Transactions(rng=random.Random(3))  # noqa: S311  a transaction in several fragments
     stream.grow(1)
     *first, _ = stream.events(list(stream.items))
-    group = WriterGroup(SOURCE, WriterSettings("txn"))
-    group.handle_batch(first, [], 0)
+    group = CheckedGroup(SOURCE, WriterSettings("txn"))
+    group.handle_events(first, [], 0)
     assert str(first[0].items[0].key).encode() in group.pack().replace(b"\\", b"")
-    group.handle_batch([], [_entry(removed_at=LogOffset(5000, 0))], 10)
+    group.handle_events([], [_entry(removed_at=LogOffset(5000, 0))], 10)
     assert len(group.pack()) < 150
 
 
@@ -170,19 +171,23 @@ def test_shape_flushes_by_its_own_limits() -> None:
         *(SOURCE, "a", 7, LogOffset(900, 0), LogOffset(1000, 18)), start=True, has_begin=True, commit=None, items=items
     )
     commit = replace(
-        event, items=(), last_log_offset=LogOffset(1000, 20), commit=Commit("", 1), follows=LogOffset(1000, 18)
+        event,
+        items=(),
+        last_log_offset=LogOffset(1000, 20),
+        commit=Commit("2026-01-02T03:04:05Z", 1),
+        follows=LogOffset(1000, 18),
     )
-    group = WriterGroup(SOURCE, WriterSettings(hold=True))
-    (chunks,) = group.handle_batch([event], [_entry(FlushPolicy(bytes=1000, interval_ms=100, chunk_bytes=36))], 0)
+    group = CheckedGroup(SOURCE, WriterSettings(hold=True))
+    (chunks,) = group.handle_events([event], [_entry(FlushPolicy(bytes=1000, interval_ms=100, chunk_bytes=36))], 0)
     # 12 bytes each, so three fill a chunk; the last is held.
     assert [row.chunk for row in chunks.rows] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert chunks.notified == LogOffset(1000, 15)
-    assert group.handle_batch([], [], 99) == []
-    (by_time,) = group.handle_batch([], [], 100)
+    assert group.handle_events([], [], 99) == []
+    (by_time,) = group.handle_events([], [], 100)
     assert [row[:2] for row in by_time.rows] == [(1000, 18)]
     assert by_time.notified == LogOffset(1000, 17)
-    assert group.handle_batch([commit], [], 100) == [ShapeBatch("a")]
-    (ended,) = group.handle_batch([], [], 200)
+    assert group.handle_events([commit], [], 100) == [PlainBatch("a")]
+    (ended,) = group.handle_events([], [], 200)
     assert ended.notified == LogOffset.last_of(1000)
 
 
@@ -197,11 +202,11 @@ def test_chunk_that_the_log_has_and_the_state_has_not_begins_empty() -> None:
         items=(*items[:2],),
     )
     rest = replace(first, items=(*items[2:],), last_log_offset=LogOffset(1000, 10), follows=LogOffset(1000, 2))
-    group = WriterGroup(SOURCE, WriterSettings())
-    group.handle_batch([first], [_entry(FlushPolicy(chunk_bytes=36))], 0)
+    group = CheckedGroup(SOURCE, WriterSettings())
+    group.handle_events([first], [_entry(FlushPolicy(chunk_bytes=36))], 0)
     ends = {(SOURCE, "a"): LogEnd(LogOffset(1000, 4), LogOffset.before_all(), 5)}
-    again = WriterGroup(SOURCE, WriterSettings(ends=ends), group.pack())
-    (batch,) = again.handle_batch([rest], [], 10)
+    again = CheckedGroup(SOURCE, WriterSettings(ends=ends), group.pack())
+    (batch,) = again.handle_events([rest], [], 10)
     assert [(row.op_offset, row.chunk) for row in batch.rows] == [(6, 5), (8, 5), (10, 5)]
 
 
@@ -211,10 +216,10 @@ def test_open_transaction_that_txn_kept_back_is_written_if_the_unit_becomes_txn_
     stream.grow(1)
     *first, last = stream.events(list(stream.items))
     assert first[0].items
-    group = WriterGroup(SOURCE, WriterSettings("txn"))
-    assert group.handle_batch(first, [], 0) == [ShapeBatch("a")]
-    again = WriterGroup(SOURCE, WriterSettings("txn_fragment"), group.pack())
-    (batch,) = again.handle_batch([last], [], 0)
+    group = CheckedGroup(SOURCE, WriterSettings("txn"))
+    assert group.handle_events(first, [], 0) == [PlainBatch("a")]
+    again = CheckedGroup(SOURCE, WriterSettings("txn_fragment"), group.pack())
+    (batch,) = again.handle_events([last], [], 0)
     assert _heads(batch.rows) == stream.expected_rows()
 
 
@@ -226,9 +231,9 @@ def test_lost_commit_is_a_gap_though_the_log_ends_with_the_last_item() -> None:
     events = [event for event in stream.events([first, second]) if event.last_log_offset.tx_offset == second]
     last = stream.items[first][-1].offset
     ends = {(SOURCE, "a"): LogEnd(last, LogOffset.before_all(), 0)}
-    group = WriterGroup(SOURCE, WriterSettings(ends=ends))
-    (batch,) = group.handle_batch([replace(events[0], follows=last)], [], 0)
+    group = CheckedGroup(SOURCE, WriterSettings(ends=ends))
+    (batch,) = group.handle_events([replace(events[0], follows=last)], [], 0)
     assert (batch.rows, batch.gap is None) == ([], False)
     stream.restart()
-    (healed,) = group.handle_batch(stream.events([first, second]), [], 0)
+    (healed,) = group.handle_events(stream.events([first, second]), [], 0)
     assert _heads(healed.rows) == [row for row in stream.expected_rows() if row[:2] > last]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pandas as pd
 from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
 from pyspark.sql.streaming.state import GroupState
@@ -11,9 +12,9 @@ from pyspark.sql.streaming.state import GroupState
 from flushtracker.config.streams import SHAPE_CHANGES
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
-from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.write.rows import NO_SHAPE
-from flushtracker.shape_log.log_row import require_timestamp
+from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
+from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.wal.log_offset import LogOffset
@@ -68,16 +69,16 @@ def write_function(
         try:
             changes, entries = _read(frames)
             if shape_group == NO_SHAPE:
-                rows = _handle_others(source, changes, entries)
+                output = _handle_others(source, changes, entries)
             else:
-                rows = _handle_shapes(source, changes, entries, state)
+                output = _handle_shapes(source, changes, entries, state)
         except FlushtrackerError as error:
-            rows = iter([_row(ERROR, source, report=type(error).__name__, reason=str(error))])
-        yield from _frames(rows)
+            output = _frames([_row(ERROR, source, report=type(error).__name__, reason=str(error))])
+        yield from output
 
     def _handle_shapes(
-        source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, ShapeEntry]], state: GroupState
-    ) -> Iterator[_Row]:
+        source: str, changes: list[ChangeColumns], entries: list[tuple[str, ShapeEntry]], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
         if not all(isinstance(entry, ShapeEntry) for _, entry in entries):
             raise _misread(source)
         group = WriterGroup(source, settings, bytes(state.get[0]) if state.exists else None)
@@ -86,18 +87,19 @@ def write_function(
         state.update((group.pack(), shape_groups))
         if settings.hold and (due_ms := group.next_due_ms()) is not None:
             state.setTimeoutDuration(max(1, due_ms - now_ms))
-        # After this, only rows are made: an error while the caller iterates would not be reported with its class.
-        return chain(_entry_rows(source, entries), *(_batch_rows(source, batch) for batch in batches))
+        # After this, only frames are made: an error while the caller iterates would not be reported with its class.
+        reports = [_shape_row(source, batch) for batch in batches]
+        return chain(_log_frames(source, batches), _frames([*_entry_rows(source, entries), *reports]))
 
     return handle_group
 
 
-def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any]]]:
+def _read(frames: _Frames) -> tuple[list[ChangeColumns], list[tuple[str, Any]]]:
     """The events of all frames, entries in the order of their places.
 
     Raises ``DecodeError`` for the malformed event that is first by place, ``NewerEventError`` if its version is newer.
     """
-    changes: list[ShapeChangesEvent] = []
+    changes: list[ChangeColumns] = []
     entries: list[tuple[str, str, Any]] = []
     failures: list[tuple[str, DecodeError]] = []
     for frame in frames:
@@ -107,9 +109,7 @@ def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any
                 continue  # A tombstone: compaction removes the entry.
             try:
                 if stream == SHAPE_CHANGES:
-                    event = ShapeChangesEvent.from_json(value or b"")
-                    require_timestamp(event)
-                    changes.append(event)
+                    changes.append(read_changes(value or b""))
                 else:
                     entry = parse_registry_entry(value)
                     entries.append((place, value.decode(), entry))
@@ -126,26 +126,40 @@ def _read(frames: _Frames) -> tuple[list[ShapeChangesEvent], list[tuple[str, Any
     return changes, [(text, entry) for _, text, entry in entries]
 
 
-def _handle_others(source: str, changes: list[ShapeChangesEvent], entries: list[tuple[str, Any]]) -> Iterator[_Row]:
+def _handle_others(source: str, changes: list[ChangeColumns], entries: list[tuple[str, Any]]) -> Iterator[pd.DataFrame]:
     """Return entries that concern no shape."""
     if changes or any(isinstance(entry, ShapeEntry) for _, entry in entries):
         raise _misread(source)
-    return _entry_rows(source, entries)
+    return _frames(_entry_rows(source, entries))
 
 
-def _entry_rows(source: str, entries: list[tuple[str, Any]]) -> Iterator[_Row]:
-    return (_row(ENTRY, source, value=text) for text, _ in entries)
+def _entry_rows(source: str, entries: list[tuple[str, Any]]) -> list[_Row]:
+    return [_row(ENTRY, source, value=text) for text, _ in entries]
 
 
 def _misread(source: str) -> DecodeError:
     return DecodeError(f"source {source}: Spark and this program do not read the same shape_id in an event")
 
 
-def _batch_rows(source: str, batch: ShapeBatch) -> Iterator[_Row]:
-    shape_id = batch.shape_id
-    for row in batch.rows:
-        yield (LOG_ROW, source, shape_id, *row[:6], row.xid, row.commit_timestamp, row.chunk, 0, None, None)
-    yield _row(SHAPE, source, shape_id, batch.notified, rows=len(batch.rows), reason=batch.gap)
+def _shape_row(source: str, batch: ShapeBatch) -> _Row:
+    return _row(SHAPE, source, batch.shape_id, batch.notified, rows=len(batch.rows), reason=batch.gap)
+
+
+def _log_frames(source: str, batches: Iterable[ShapeBatch]) -> Iterator[pd.DataFrame]:
+    """The rows of all shapes, none of which becomes an object of its own."""
+    pending, shape_ids = RowColumns.empty(), list[str]()
+    for batch in batches:
+        start = 0
+        while start < len(batch.rows):
+            part = batch.rows.part(start, start + _MAX_ROWS - len(pending))
+            pending.extend(part)
+            shape_ids += [batch.shape_id] * len(part)
+            start += len(part)
+            if len(pending) == _MAX_ROWS:
+                yield _frame([LOG_ROW, source, shape_ids, *pending.columns, 0, None, None], _MAX_ROWS)
+                pending, shape_ids = RowColumns.empty(), []
+    if len(pending):
+        yield _frame([LOG_ROW, source, shape_ids, *pending.columns, 0, None, None], len(pending))
 
 
 def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
@@ -163,13 +177,15 @@ def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
     return (kind, source, shape_id, tx_offset, op_offset, None, None, value, None, 0, None, 0, rows, report, reason)
 
 
-def _frames(rows: Iterator[_Row]) -> Iterator[pd.DataFrame]:
-    names = OUTPUT_SCHEMA.fieldNames()
-    pending: list[_Row] = []
-    for row in rows:
-        pending.append(row)
-        if len(pending) == _MAX_ROWS:
-            yield pd.DataFrame(dict(zip(names, zip(*pending, strict=True), strict=True)), copy=False)
-            pending = []
-    if pending:
-        yield pd.DataFrame(dict(zip(names, zip(*pending, strict=True), strict=True)), copy=False)
+def _frames(rows: list[_Row]) -> Iterator[pd.DataFrame]:
+    if rows:
+        yield _frame([[*column] for column in zip(*rows, strict=True)], len(rows))
+
+
+def _frame(columns: Iterable[object], rows: int) -> pd.DataFrame:
+    """A frame of columns, each a list or one value for all rows. With arrays, pandas need not look at each value."""
+    arrays = {}
+    for field, column in zip(OUTPUT_SCHEMA.fields, columns, strict=True):
+        kind = np.int64 if isinstance(field.dataType, T.LongType) else np.object_
+        arrays[field.name] = np.array(column, kind) if isinstance(column, list) else np.full(rows, column, kind)
+    return pd.DataFrame(arrays, copy=False)

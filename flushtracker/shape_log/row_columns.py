@@ -1,0 +1,99 @@
+"""``RowColumns``: rows of one shape's log as columns, so that no step of a writer makes an object for a row."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, Final
+
+from flushtracker.shape_log.log_row import LogRow
+from flushtracker.wal.log_offset import LogOffset
+
+_ITEM_COLUMNS: Final = LogRow._fields.index("xid")
+"""A row's columns up to here are its item's; the others are the transaction's, and the writer's own."""
+
+
+@dataclass(slots=True)
+class RowColumns:
+    """A list for each column of :class:`LogRow`, in its order; of items only those before ``xid``.
+
+    Iterating makes a :class:`LogRow` of each row.
+    """
+
+    columns: tuple[list[Any], ...]
+
+    @classmethod
+    def empty(cls) -> "RowColumns":
+        """No rows."""
+        return cls(tuple([] for _ in LogRow._fields))
+
+    @classmethod
+    def no_items(cls) -> "RowColumns":
+        """No items."""
+        return cls(tuple([] for _ in range(_ITEM_COLUMNS)))
+
+    @classmethod
+    def of_items(cls, rows: Iterable[tuple[Any, ...]]) -> "RowColumns":
+        """The items of these rows, which may lack what an item has not."""
+        found = cls.no_items()
+        for row in rows:
+            for column, value in zip(found.columns, row, strict=False):
+                column.append(value)
+        return found
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[LogRow]) -> "RowColumns":
+        """These rows."""
+        found = cls.empty()
+        for row in rows:
+            found.append(row)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[LogRow]:
+        return map(LogRow._make, zip(*self.columns, strict=True))
+
+    def append(self, row: LogRow) -> None:
+        """Add a row."""
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def extend(self, other: "RowColumns") -> None:
+        """Add rows, or items to items."""
+        for column, values in zip(self.columns, other.columns, strict=True):
+            column.extend(values)
+
+    def extend_by_items(self, items: "RowColumns", xid: int, chunk: int) -> None:
+        """Add the rows of a transaction's items."""
+        count = len(items)
+        rest = ([xid] * count, [None] * count, [chunk] * count)
+        for column, values in zip(self.columns, (*items.columns, *rest), strict=True):
+            column.extend(values)
+
+    @property
+    def last_offset(self) -> LogOffset:
+        """Of the last row; there must be one."""
+        return LogOffset(self.columns[0][-1], self.columns[1][-1])
+
+    def past(self, offset: LogOffset) -> "RowColumns":
+        """Those at a greater offset."""
+        tx_offsets, op_offsets = self.columns[:2]
+        if not tx_offsets or min(tx_offsets) > offset.tx_offset:
+            return self
+        is_past = [each > offset for each in zip(tx_offsets, op_offsets, strict=True)]
+        return self if all(is_past) else RowColumns(tuple([*compress(column, is_past)] for column in self.columns))
+
+    def part(self, start: int, end: int | None = None) -> "RowColumns":
+        """Those from number ``start`` on, before number ``end``."""
+        return self if start == 0 and end is None else RowColumns(tuple(column[start:end] for column in self.columns))
+
+    @property
+    def payload_bytes(self) -> int:
+        """The sum of what :attr:`LogRow.payload_bytes` is of each row."""
+        return sum(sum(map(len, filter(None, column))) for column in self.columns[3:6])
+
+    def payloads(self) -> list[int]:
+        """The payload of each row."""
+        keys, values, old_values = self.columns[3:6]
+        return [len(k or "") + len(v or "") + len(o or "") for k, v, o in zip(keys, values, old_values, strict=True)]
