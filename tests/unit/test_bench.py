@@ -31,6 +31,5 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     done = bench("rooting")
     assert done.returncode == 2
     assert (
-        "unknown benchmark rooting; choose from beam, fan_out, layouts, polls, reads, removed, routing, "
-        in done.stderr
+        "unknown benchmark rooting; choose from beam, fan_out, layouts, polls, reads, removed, routing, " in done.stderr
     )
