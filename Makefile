@@ -30,8 +30,11 @@ run: java $(READY) jars ## replay the recorded WAL, write and track its shapes s
 	for job in "write --config conf/write_replay.yaml" "track --config conf/replay.yaml"; do \
 	  echo "$(BIN)/flushtracker $$job &"; $(BIN)/flushtracker $$job & jobs="$$jobs $$!"; \
 	done; \
-	until $(BIN)/flushtracker report --config conf/replay.yaml > /dev/null 2>&1; do \
-	  for job in $$jobs; do kill -0 $$job || exit 1; done; sleep 2; \
+	looks=0; until $(BIN)/flushtracker report --config conf/replay.yaml > data/report.log 2>&1; do \
+	  for job in $$jobs; do kill -0 $$job || exit 1; done; \
+	  looks=$$((looks + 1)); [ $$looks -lt 200 ] || { \
+	    cat data/report.log; echo "not everything was acknowledged in ten minutes or more; the last report is above" >&2; exit 1; }; \
+	  sleep 3; \
 	done
 	$(BIN)/flushtracker verify --log data/log --recording tests/recording --shapes conf/shapes.yaml
 	$(BIN)/flushtracker report --config conf/replay.yaml

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 _LONGEST_PERIOD: Final = timedelta(hours=1)
 _PERIODS: Final = 10
 _MOST_ROWS: Final = 2_000_000
-"""Rows of several shapes that one commit folds, as much as may be folded in vain if another process is first."""
+"""Rows of several shapes that one commit folds, which are folded again if another process is first."""
 
 _FILE_BYTES: Final = 64 << 20
 """Of the rows of folds in one file, before they are compressed."""
