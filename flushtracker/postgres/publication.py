@@ -119,7 +119,8 @@ class Publication:
             )
         if facts.comment.startswith(_MANAGED) and not self._is_managed(facts):
             raise PostgresError(
-                f"publication {self._name} is {facts.comment}, which takes tables out of it; name another one in "
+                f"publication {self._name} is managed by flushtracker capture for slot "
+                f"{facts.comment.removeprefix(_MANAGED)}, which takes tables out of it; name another one in "
                 f"postgres.publication, or if that slot is gone: {self._mark()}"
             )
         return facts.version

@@ -17,7 +17,7 @@ from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.shape_ends import ShapeEnds
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
-from flushtracker.delta.storage import query_rows, table_rows
+from flushtracker.delta.storage import query_batches, query_rows, table_rows
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -225,11 +225,12 @@ def test_a_poll_that_finds_nothing_makes_no_query(log: str, monkeypatch: pytest.
     for shape_id, position in positions.items():
         assert reader.read_log(shape_id, position).position == position
     of_ends = counted(monkeypatch, "flushtracker.delta.log.shape_ends.query_rows", query_rows)
-    of_rows = counted(monkeypatch, "flushtracker.delta.log.reader.query_rows", query_rows)
+    of_snapshots = counted(monkeypatch, "flushtracker.delta.log.reader.query_rows", query_rows)
+    of_rows = counted(monkeypatch, "flushtracker.delta.log.reader.query_batches", query_batches)
     append(log, [commit(12, shape_id="shape-7")])
     moved = {each for each in shape_ids if reader.read_log(each, positions[each]).position != positions[each]}
     assert moved == {"shape-7"}
-    assert (of_ends, len(of_rows)) == ([], 1)
+    assert (of_ends, of_snapshots, len(of_rows)) == ([], [], 1)
 
 
 def test_files_without_statistics_are_read(log: str) -> None:
