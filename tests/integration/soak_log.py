@@ -24,7 +24,7 @@ import time
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -40,7 +40,7 @@ from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.log_follower import Follower
+from tests.support.log_follower import Follower, row_texts
 from tests.support.shape_log_rows import SOURCE, RandomLog, arrow
 from tests.support.snapshot_world import Table
 
@@ -190,13 +190,13 @@ class Month:
         """What everybody has is what a naive reader has."""
         reader = ShapeLogReader(self.log)
         for shape_id in self._written():
-            expected = _texts(self._world.rows[shape_id].values())
-            assert _texts(reader.read_rows(shape_id).rows.to_pylist()) == expected, shape_id
+            expected = row_texts(self._world.rows[shape_id].values())
+            assert row_texts(reader.read_rows(shape_id).rows.to_pylist()) == expected, shape_id
             for follower in (self.hourly, self.daily):
-                assert _texts(follower.table(shape_id).values()) == expected, shape_id
+                assert row_texts(follower.table(shape_id).values()) == expected, shape_id
         if self._minute % self.late.every_minutes == 0:
             for shape_id in self._written():
-                assert _texts(self.late.table(shape_id).values()) == _texts(self._world.rows[shape_id].values())
+                assert row_texts(self.late.table(shape_id).values()) == row_texts(self._world.rows[shape_id].values())
 
     def _figures(self) -> DayFigures:
         actions = pa.table(DeltaTable(self.log).get_add_actions(flatten=True)).to_pydict()
@@ -213,10 +213,6 @@ class Month:
 
 def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _texts(rows: Any) -> list[str]:
-    return sorted(repr(sorted((name, text) for name, text in row.items() if text is not None)) for row in rows)
 
 
 def require_flat(days: list[DayFigures]) -> None:

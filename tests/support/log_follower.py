@@ -1,6 +1,7 @@
 """A follower of one shape's log, which keeps the shape's rows and its position as a program of a user would."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,3 +56,8 @@ def fold_strictly(table: Table, rows: list[dict[str, Any]]) -> None:
         if row["operation"] not in END_ROWS:
             value = None if row["value"] is None else json.loads(row["value"])
             apply(table, row["operation"], row["key"], value)
+
+
+def row_texts(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """Rows in a form that compares, without columns that are null or absent."""
+    return sorted(repr(sorted((name, text) for name, text in row.items() if text is not None)) for row in rows)

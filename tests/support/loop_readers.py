@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError
 from tests.support.foreign_readers import ForeignReader, duckdb_rows, folded_rows, polars_rows
-from tests.support.log_follower import Follower
+from tests.support.log_follower import Follower, row_texts
 from tests.support.loop_workload import SHAPES
 
 _COLUMNS: Final = {"orders": "note", "users": "name", "audit": "said"}
@@ -61,7 +61,7 @@ class LoopReaders:
             follower.poll()
             found = [row for row in follower.table.values() if row]
             expected = read_shape(self._log, follower.shape_id).rows.to_pylist()
-            assert _texts(found) == _texts(expected), f"a follower of {follower.shape_id} has other rows"
+            assert row_texts(found) == row_texts(expected), f"a follower of {follower.shape_id} has other rows"
 
     def _run(self) -> None:
         try:
@@ -87,7 +87,3 @@ class LoopReaders:
         rows = reader(self._log, version, shape_id, column)
         assert rows == folded_rows(self._log, version, shape_id, column), f"{name} of {shape_id} at version {version}"
         self.reads[name] += 1
-
-
-def _texts(rows: list[dict[str, str | None]]) -> list[str]:
-    return sorted(repr(sorted((name, text) for name, text in row.items() if text is not None)) for row in rows)
