@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
@@ -52,21 +52,30 @@ class TableFolder:
             set_torn_end_aside(log)
         if table := self._table():
             return table
-        found = foreign_names(self._names())
+        foreign = foreign_names(self._names())
         # Another process may have created the table after the first look, and have written to it.
-        if found and self._table() is None:
-            raise SinkError(not_empty(self._kind, self._key, self._uri, found))
+        if foreign and self._table() is None:
+            raise SinkError(not_empty(self._kind, self._key, self._uri, foreign))
         if log is not None:
             make_folder(log)
-        table = DeltaTable.create(
-            self._uri,
-            Schema.from_arrow(schema),
-            mode="ignore",
-            configuration=configuration,
-            storage_options=self._options,
-            # Ours is none of Delta's.
-            raise_if_key_not_exists=False,
-        )
+        try:
+            table = DeltaTable.create(
+                self._uri,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                configuration=configuration,
+                storage_options=self._options,
+                # deltalake would add its own first commit after another process's, with which the other's next
+                # commit would conflict.
+                commit_properties=CommitProperties(max_commit_retries=0),
+                # Ours is none of Delta's.
+                raise_if_key_not_exists=False,
+            )
+        except CommitFailedError:
+            created = self._table()
+            if created is None:
+                raise
+            table = created
         Commits().sync(table)
         return table
 

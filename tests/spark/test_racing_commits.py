@@ -73,6 +73,21 @@ def test_no_commit_replaces_another(tmp_path: Path) -> None:
         race.close()
 
 
+def test_processes_that_start_at_the_same_moment_create_each_table_once(tmp_path: Path) -> None:
+    """A second first commit would change the metadata, with which the next commit of the first process conflicts."""
+    race = Race(tmp_path)
+    try:
+        race.start("creators", 5)
+        race.wait("creators")
+        folders = [path for path in tmp_path.glob("*/*") if path.is_dir()]
+        assert len(folders) == 4 * 5
+        for folder in folders:
+            texts = [path.read_text() for path in folder.glob("_delta_log/*.json")]
+            assert sum('"metaData"' in text for text in texts) == 1, folder
+    finally:
+        race.close()
+
+
 def test_commits_of_spark_replace_others(tmp_path: Path) -> None:
     """Spark's own Delta writer looks for the version, then renames; so the test above can fail."""
     race = Race(tmp_path)

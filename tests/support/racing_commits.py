@@ -4,10 +4,12 @@ Each line that a process prints is a table and a row that it has appended. Each 
 ``upkeep`` until the others have, which is when the file ``done`` is in the folder.
 """
 
+import multiprocessing
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,12 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
+_CREATORS: Final = 3
+_CREATE: Final[dict[str, Callable[[str], object]]] = {
+    "log": create_shape_log,
+    "shapes": lambda uri: RegistryTable(uri, create=True),
+    "acks": AckTable,
+}
 NOW: Final = datetime.now(timezone.utc)
 
 
@@ -89,6 +97,28 @@ def spark_commits(folder: Path, count: int) -> Iterator[str]:
     spark.stop()
 
 
+def creators(folder: Path, count: int) -> Iterator[str]:
+    """Processes that find no tables at the same moment, create them, and append to one."""
+    barrier = multiprocessing.Barrier(_CREATORS, timeout=60)
+    processes = [multiprocessing.Process(target=_create, args=(folder, count, barrier, k)) for k in range(_CREATORS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    yield f"tables {count}"
+
+
+def _create(folder: Path, count: int, barrier: Barrier, process: int) -> None:
+    for number in range(count):
+        tables = folder / str(number)
+        for name, create in _CREATE.items():
+            barrier.wait()
+            create(str(tables / name))
+        barrier.wait()
+        dead_letter(tables, f"creator{process}", number)
+
+
 def dead_letter(folder: Path, query: str, number: int) -> str:
     """Append one dead letter, whose file Spark would have written."""
     table = DeadLetterTable(str(folder / "letters"))
@@ -112,7 +142,7 @@ def _row(spark: SparkSession, number: int) -> DataFrame:
     return spark.range(1).selectExpr(*columns, *texts, *rest)
 
 
-ROLES: Final = {role.__name__: role for role in (writer, upkeep, snapshot, spark_commits)}
+ROLES: Final = {role.__name__: role for role in (writer, upkeep, snapshot, spark_commits, creators)}
 
 if __name__ == "__main__":
     ack_table.COMPACT_EVERY = registry_table.COMPACT_EVERY = dead_letter_table.COMPACT_EVERY = 5  # type: ignore[misc]
