@@ -19,8 +19,9 @@
     │   └── BrokerUnavailableError                Kafka did not answer in time; retry later
     ├── PostgresError                    exit 7   PostgreSQL refuses a request
     │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
-    │   └── SlotError                             the slot disagrees with the published and acked history
-    │       └── LostSlotError                     the server has given up the slot
+    │   ├── SlotError                             the slot disagrees with the published and acked history
+    │   │   └── LostSlotError                     the server has given up the slot
+    │   └── SlotHeldError                exit 9   another process reads the slot
     └── StatusError                      exit 8   a program does not serve its status
 
 A message states the subject, the fact, both values if two disagree, and what to do. It never shows a row's values.
@@ -127,6 +128,12 @@ class SlotError(PostgresError):
 
 class LostSlotError(SlotError):
     """The server has removed WAL that the slot needs, or has invalidated the slot for another reason."""
+
+
+class SlotHeldError(PostgresError):
+    """Another process reads the slot, and does not release it; the message says which."""
+
+    exit_code = 9
 
 
 class StatusError(FlushtrackerError):

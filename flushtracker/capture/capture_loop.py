@@ -9,6 +9,7 @@ because another process may have captured in between.
 import logging
 import time
 from contextlib import ExitStack, closing
+from functools import partial
 from threading import Event
 from typing import Final
 
@@ -21,6 +22,7 @@ from flushtracker.capture.live_status import LiveStatus
 from flushtracker.capture.prior_state import read_prior_state
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
+from flushtracker.capture.slot_takeover import SlotTakeover
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
 from flushtracker.delta.acks.reader import AckReader
@@ -47,12 +49,16 @@ _LOST_SLOT_S: Final = 60.0
 
 
 class CaptureLoop:
-    """Captures as configured until ``stop`` is set; ``new_epoch`` continues under a new source."""
+    """Captures as configured until ``stop`` is set; ``new_epoch`` continues under a new source.
 
-    def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False) -> None:
+    With ``waits``, it waits while another process holds the slot.
+    """
+
+    def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False, waits: bool = False) -> None:
         self._config = config
         self._stop = stop
         self._new_epoch = new_epoch
+        self._takeover = SlotTakeover(config.postgres.slot, waits=waits)
         self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._missing_table_log = MissingTableLog(config.acks)
@@ -137,7 +143,7 @@ class CaptureLoop:
             self.has_answered = True
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
-            stream.start(postgres.slot, postgres.publication)
+            self._takeover.start(partial(stream.start, postgres.slot, postgres.publication), identity.pid, control)
             confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
             tables.hold_slot(identity.pid)
             if self._source is None:

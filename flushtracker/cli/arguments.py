@@ -52,6 +52,7 @@ def add_capture(parser: Parser) -> None:
     parser.add_argument(
         "--new-epoch", action="store_true", help="continue as a new source, after the server was restored"
     )
+    parser.add_argument("--wait", action="store_true", help="while another capture reads the slot, wait until it ends")
     _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
 

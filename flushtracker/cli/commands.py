@@ -88,12 +88,13 @@ Capture WAL: publish a PostgreSQL slot as fragments and shape changes to Kafka,
 and confirm the acks to the slot.
 
 One process reads one slot. After a restart it continues from the slot's
-confirmed LSN; everything after that is sent again.
+confirmed LSN; everything after that is sent again. A second process on the slot
+says which one reads it, and ends, or with --wait takes over when that ends.
 """,
         """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
 configuration, the shapes or the topics; 3 the stream cannot be read; 5 the ack
 table; 6 Kafka; 7 PostgreSQL, including a slot that is lost or whose history
-differs
+differs; 9 another capture reads the slot
 """,
         add_capture,
     ),

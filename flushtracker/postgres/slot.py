@@ -25,6 +25,13 @@ SELECT to_jsonb(s), CASE WHEN pg_is_in_recovery()
   THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) ELSE pg_current_wal_lsn() END::text
 FROM pg_replication_slots s WHERE slot_name = %s
 """
+# Of another role's process, pg_stat_replication shows only the pid, except to pg_read_all_stats.
+_HOLDER: Final = """
+SELECT s.active_pid, r.application_name, host(r.client_addr),
+  to_char(r.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')
+FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
+WHERE s.slot_name = %s AND s.active_pid IS NOT NULL
+"""
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
 _MAY_REPLICATE: Final = """
 SELECT rolsuper OR rolreplication OR EXISTS (
@@ -42,6 +49,24 @@ class SlotFacts:
 
     confirmed_lsn: int
     active_pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHolder:
+    """The server's process that reads a slot, and what is known of its client; ``str`` says it in words."""
+
+    pid: int
+    application: str | None
+    client: str | None
+    since: str | None
+
+    def __str__(self) -> str:
+        if self.since is None:
+            return f"process {self.pid} (this role may not see whose that is: pg_stat_replication)"
+        client = "a local socket" if self.client is None else self.client
+        return (
+            f"process {self.pid} ({self.application or 'without application_name'}, from {client}, since {self.since})"
+        )
 
 
 def check_server(connection: Connection) -> None:
@@ -102,6 +127,12 @@ def read_held_slot(connection: Connection, slot: str, pid: int) -> SlotFacts:
             f"process {pid}: the two connections lead to different servers, as during a failover"
         )
     return facts
+
+
+def read_slot_holder(connection: Connection, slot: str) -> SlotHolder | None:
+    """Who reads the slot now; ``None`` if nobody does."""
+    found = rows(connection, _HOLDER, (slot,))
+    return SlotHolder(*found[0]) if found else None
 
 
 def read_slot_status(connection: Connection, slot: str, now_ms: int) -> SlotStatus | None:

@@ -7,7 +7,8 @@ from threading import Thread
 
 import pytest
 
-from flushtracker.errors import PostgresUnavailableError
+from flushtracker.capture import slot_takeover
+from flushtracker.errors import PostgresUnavailableError, SlotHeldError
 from flushtracker.local.postgres import HOST, LocalPostgres
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import create_slot, read_held_slot
@@ -77,6 +78,29 @@ def test_shapes_that_another_process_added_are_known_after_a_reconnect(rig: Capt
     assert second == [{"users", "late"}] * 2
     assert third == [{"users", "late"}]
     assert (rig.registry()["late"].starts_after, rig.registry()["late"].removed_at) == (starts_after, None)
+
+
+def test_a_second_capture_says_who_holds_the_slot_and_ends_or_waits_if_told(
+    rig: CaptureRig, other: CaptureRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It retried in silence, and whoever had started it took the one that ran for it."""
+    monkeypatch.setattr(slot_takeover, "PATIENCE_S", 0.5)
+    other.define(shape("users"))
+    first = rig.start()
+    rig.wait_for_commits(rig.commit_lsn(INSERT))
+    ((pid, since),) = rig.server.execute(
+        "SELECT pid, to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_replication"
+    )
+    holder = f"replication slot shapes is held by process {pid} (flushtracker_capture, from {HOST}, since {since}Z)"
+    second = other.start()
+    rig.wait(lambda: isinstance(second.error, SlotHeldError), "the end of the second")
+    assert str(second.error).startswith(f"{holder}: another capture runs. Stop one of the two, or start this one with")
+    third = other.start(waits=True)
+    rig.wait(lambda: "waiting for the slot slot=shapes held_by=process" in caplog.text, "the third waits")
+    rig.wait(lambda: caplog.text.count(f"reason={holder}\n") > 4, "the third waits for longer than the second")
+    first.stop()
+    rig.wait_for_commits(rig.commit_lsn(INSERT))
+    third.stop()
 
 
 def create_slot_on_standby(primary: LocalPostgres, standby: LocalPostgres) -> int:

@@ -133,10 +133,10 @@ class CaptureRig:
     def create_topics(self) -> None:
         TopicAdmin(self.config.kafka).create(ROLES)
 
-    def start(self, *, new_epoch: bool = False) -> RunningCapture:
+    def start(self, *, new_epoch: bool = False, waits: bool = False) -> RunningCapture:
         """Start capture in a thread."""
         stop = Event()
-        capture = RunningCapture(CaptureLoop(self.config, stop, new_epoch=new_epoch), stop)
+        capture = RunningCapture(CaptureLoop(self.config, stop, new_epoch=new_epoch, waits=waits), stop)
         self._captures.append(capture)
         return capture
 
