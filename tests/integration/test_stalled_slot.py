@@ -40,7 +40,10 @@ class Job:
             return JobStatus(now_ms, self.since_ms, is_ready=False)
         seen = self.capture.loop.status().published_lsn or 0
         ack_lsn = self.ack_lsn or 0
-        holders = tuple(Holder(name, self.since_ms, 1, seen - self.held_from, ack_lsn) for name in self.holders)
+        holders = tuple(
+            Holder(name, self.since_ms - 60_000 * n, 1, seen - self.held_from, ack_lsn)
+            for n, name in enumerate(self.holders)
+        )
         source = SourceStatus(self.capture.loop.source, self.ack_lsn, seen, len(holders), 0, None, holders)
         return JobStatus(
             now_ms, self.since_ms, is_ready=True, sources=(source,), batch_id=self.batches, batch_at_ms=now_ms

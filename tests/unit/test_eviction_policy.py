@@ -36,7 +36,7 @@ class World:
     evictions: tuple[Eviction, ...] = ()
     holders: tuple[Holder, ...] = (
         Holder("dead", START_MS, 5, 0, ACK),
-        Holder("behind-it", START_MS, 5, 0, ACK),
+        Holder("behind-it", START_MS - 3 * AFTER_MS, 5, 0, ACK),
     )
     capture: dict[str, Any] = field(default_factory=dict)
     slot: dict[str, Any] = field(default_factory=dict)
@@ -216,6 +216,22 @@ def test_a_shape_that_has_just_become_pending_has_its_own_time() -> None:
     world.holders = (Holder("new", pending_ms, 1, 0, ACK),)
     assert world.run(2 * AFTER_MS, policy).shape_id == "new"
     assert world.now_ms - pending_ms == AFTER_MS + TICK_MS
+
+
+def test_shapes_that_stopped_together_stay_unless_the_rule_says_otherwise() -> None:
+    """Their writer is down: one after the other would have gone, and none of them freed anything."""
+    together = tuple(Holder(name, START_MS + n * 5_000, 5, 0, ACK) for n, name in enumerate(["dead", "too", "three"]))
+    for retained in (1, 10**15):
+        world = World(holders=together)
+        rule = replace(RULE, retained=RetainedLimit(bytes=retained))
+        decision = world.run(4 * AFTER_MS, EvictionPolicy(rule))
+        assert (decision.shape_id, decision.is_postponed) == (None, True)
+        assert decision.reason == (
+            "'dead', 'too', 'three' stopped at the same moment, so their writer is down: start it, or set "
+            "evict.if_writer_is_down"
+        )
+    world = World(holders=together)
+    assert world.run(4 * AFTER_MS, EvictionPolicy(replace(RULE, if_writer_is_down=True))).shape_id == "dead"
 
 
 def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect() -> None:

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -23,15 +24,66 @@ def remedies(lines: list[str]) -> list[str]:
     return [line.removeprefix("remedy: ") for line in lines if line.startswith("remedy: ")]
 
 
+HELD_SLOT: Final = slot(retained_bytes=SEEN - ACK + 60)
+"""A slot of which the first holder holds most."""
+
+
 def test_shape_that_holds_the_slot_is_named_with_what_it_holds() -> None:
     """Which one, since when, how much, and what could be acknowledged without it."""
-    assert text(overview()) == [
-        "slot shapes  active  wal_status=reserved  retained 20.8 MB  safe 3.90 GB",
+    assert text(overview(slot=HELD_SLOT)) == [
+        "slot shapes  active  wal_status=reserved  retained 197 B  safe 3.90 GB",
         "ack 0/37F1C5E   last seen 0/37F1CE7   1 pending",
         "SHAPE        SINCE    HOLDS  ACK IF REMOVED",
         "orders-open  2.6 min  137 B  0/37F1CE7",
         "remedy: check its writer, or: flushtracker remove-shape orders-open (final: its id is never used again)",
     ]
+
+
+def test_a_removal_that_frees_little_is_not_offered() -> None:
+    """It is final, and would have gained 137 bytes of 20.8 MB."""
+    assert remedies(text(overview())) == ["check the writer of orders-open; removing the shape would free little"]
+    freed = SEEN - ACK
+    for retained, is_offered in ((2 * freed, True), (2 * freed + 1, False)):
+        for ack in (ACK, None):
+            held = source(ack_lsn=ack)
+            (remedy,) = remedies(text(overview(slot=slot(retained_bytes=retained), job=held)))
+            assert ("remove-shape" in remedy) == is_offered
+
+
+def test_with_the_writers_job_frozen_the_writer_is_to_be_started() -> None:
+    """All shapes had stopped at the same moment, and the advice was to remove one of them for good, for 17 kB of 14 MB.
+
+    Also while another one became pending later. A shape that stopped alone is another matter.
+    """
+    ages = [156, 155, 150, 140, 70, 2]
+    stopped = [
+        Holder(f"s{n}", NOW_MS - age * 1000, 9, 14_000_000 - n * 17_000, ACK + (17_000 if n == 0 else 0))
+        for n, age in enumerate(ages)
+    ]
+    frozen = source(holders=tuple(stopped), pending_shapes=6, last_seen_lsn=ACK + 14_000_000)
+    expected = "s0, s1, s2 and 1 more stopped at the same moment, 2.6 min ago, so their writer is down: start it, or "
+    expected += "see its log"
+    for retained in (100, 20_800_000):
+        assert remedies(text(overview(slot=slot(retained_bytes=retained), job=frozen))) == [expected]
+    alone = replace(frozen, holders=(stopped[0], *stopped[4:]))
+    assert remedies(text(overview(job=alone))) == ["check the writer of s0; removing the shape would free little"]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        overview(slot=slot(is_active=False, retained_bytes=100)),
+        overview(slot=NO_SERVER),
+        overview(slot=slot(wal_status="lost", retained_bytes=100)),
+        overview(slot=HELD_SLOT, job=job_status(HELD, batch_running_since_ms=NOW_MS - 3_600_000)),
+        overview(slot=HELD_SLOT, job=job_status(HELD, records_behind=50_000)),
+        overview(slot=HELD_SLOT, job=NO_JOB),
+    ],
+    ids=["capture is down", "no server", "lost", "the job hangs", "the job is behind", "no job"],
+)
+def test_while_capture_or_the_job_is_down_nothing_is_said_of_shapes(seen: Overview) -> None:
+    """They may have flushed: the job has not read it, or is not sent it."""
+    assert not any("writer" in remedy or "remove-shape" in remedy for remedy in remedies(text(seen)))
 
 
 def test_a_source_that_the_slots_has_replaced_is_told_to_be_retired() -> None:
@@ -128,9 +180,12 @@ def test_lost_slot_says_what_to_do_first() -> None:
 
 def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
     """The remedy does not suggest what would not help."""
-    stuck = [replace(HOLDER, shape_id=name, ack_if_removed=ACK, ack_if_all_removed=None) for name in ("a", "b")]
+    stuck = [
+        replace(HOLDER, shape_id=name, since_ms=HOLDER.since_ms + since, ack_if_removed=ACK, ack_if_all_removed=None)
+        for name, since in (("a", 0), ("b", 40_000))
+    ]
     lines = text(overview(job=source(holders=tuple(stuck), pending_shapes=2)))
-    assert lines[3:5] == ["a      2.6 min  137 B  no change", "b      2.6 min  137 B  no change"]
+    assert lines[3:5] == ["a      2.6 min  137 B  no change", "b      1.9 min  137 B  no change"]
     assert remedies(lines) == ["check the writers of these shapes; removing only one changes nothing"]
 
 
@@ -140,11 +195,13 @@ def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
 def test_remedy_says_which_of_equals_would_have_to_go_together(equals: int, which: str) -> None:
     """The issue's "first k": the ack moves with the last of them. The next shape is at another place."""
     acks = [ACK] * (equals - 1) + [ACK + 64]
-    stuck = [
-        replace(HOLDER, shape_id=f"s{n}", ack_if_removed=ACK, ack_if_all_removed=ack) for n, ack in enumerate(acks)
+    stuck = [Holder(f"s{n}", HOLDER.since_ms - n * 40_000, 1, 137, ACK, ack) for n, ack in enumerate(acks)]
+    last = replace(HOLDER, shape_id="z", since_ms=NOW_MS, ack_if_removed=ACK, ack_if_all_removed=SEEN)
+    held = source(holders=(*stuck, last), pending_shapes=equals + 1)
+    assert remedies(text(overview(job=held))) == [
+        "check the writers of these shapes; removing only one changes nothing"
     ]
-    last = replace(HOLDER, shape_id="z", ack_if_removed=ACK, ack_if_all_removed=SEEN)
-    lines = text(overview(job=source(holders=(*stuck, last), pending_shapes=equals + 1)))
+    lines = text(overview(slot=slot(retained_bytes=128), job=held))
     (remedy,) = remedies(lines)
     assert remedy.startswith("check the writers of these shapes; removing only one changes nothing; ")
     assert remedy.endswith(f"; removing {which} would acknowledge {format_lsn(ACK + 64)}")
@@ -203,7 +260,7 @@ def test_long_ids_fit_a_terminal_of_80_columns_and_stay_whole() -> None:
 )
 def test_remedy_can_be_pasted_into_a_shell(shape_id: str) -> None:
     """Whatever the id is, bash reads it as it is, and the terminal shows no character that is not seen."""
-    lines = text(overview(job=source(holders=(replace(HOLDER, shape_id=shape_id),))))
+    lines = text(overview(slot=HELD_SLOT, job=source(holders=(replace(HOLDER, shape_id=shape_id),))))
     assert all(line.isprintable() for line in lines)
     command = remedies(lines)[0].partition("or: ")[2].removesuffix(" (final: its id is never used again)")
     words = command.removeprefix("flushtracker remove-shape ")
@@ -214,7 +271,7 @@ def test_remedy_can_be_pasted_into_a_shell(shape_id: str) -> None:
 
 def test_remedy_names_the_configuration_that_is_not_the_default() -> None:
     """So that it acts on the same slot."""
-    seen = overview()
+    seen = overview(slot=HELD_SLOT)
     lines = overview_lines(seen, judge(seen, Limits()), config_arguments=("--config", "my conf/eu.yaml"))
     assert f"remove-shape --config {shlex.quote('my conf/eu.yaml')} orders-open (final" in lines[-1]
 

@@ -102,13 +102,13 @@ def test_idle_page_has_the_numbers_of_the_documents(page: Page, tmp_path: Path, 
 
 
 def test_stalled_page_names_the_shape_that_holds_most(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
-    """First in words, then in the table, with what it holds and what its removal would give."""
+    """First in words, also that another one stopped with it; then in the table, with what its removal would give."""
     with _job(tmp_path, capture, stalled=True) as job:
         page.open(job.url)
         page.wait_for_state("stalled")
         _wait_for_peer(page)
         _assert_shows_documents(page, job, capture)
-        assert "orders-open" in page.text("state-more")
+        assert "orders-open, customers stopped at the same moment" in page.text("state-more")
         assert "137 B" in page.text("holders")
         assert "no change" in page.text("holders"), "of the second shape, before which the first one stands"
         page.save("stalled")

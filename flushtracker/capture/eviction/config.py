@@ -51,7 +51,7 @@ class EvictionRule:
 
     ``remove_after_ms``: it has been seen pending without progress for longer. ``retained``: the slot retains more.
     Either way only if the shape holds at least ``at_least_bytes``, and has held the ack of a healthy job for
-    ``grace_ms``.
+    ``grace_ms``. ``if_writer_is_down``: also if other shapes stopped at the same moment.
     """
 
     remove_after_ms: int | None
@@ -59,6 +59,7 @@ class EvictionRule:
     grace_ms: int = 60_000
     at_least_bytes: int = 16 << 20
     at_most_per_hour: int = 1
+    if_writer_is_down: bool = False
 
 
 def read_eviction_rule(root: YamlMapping, status: StatusConfig | None) -> EvictionRule | None:
@@ -66,7 +67,7 @@ def read_eviction_rule(root: YamlMapping, status: StatusConfig | None) -> Evicti
     evict = root.optional_mapping("evict")
     if evict is None:
         return None
-    evict.allow("remove_after", "or_when_retained", "at_most_per_hour", "at_least", "grace")
+    evict.allow("remove_after", "or_when_retained", "at_most_per_hour", "at_least", "grace", "if_writer_is_down")
     if status is None or not status.peers:
         raise root.error(
             "evict",
@@ -82,6 +83,7 @@ def read_eviction_rule(root: YamlMapping, status: StatusConfig | None) -> Evicti
         evict.optional_duration_ms("grace") or defaults.grace_ms,
         _bytes(evict, "at_least") or defaults.at_least_bytes,
         per_hour or defaults.at_most_per_hour,
+        evict.optional_boolean("if_writer_is_down") or False,
     )
 
 

@@ -18,6 +18,9 @@ and if, over this period,
 
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
 
+Nor if other shapes stopped at the same moment (:mod:`flushtracker.status.stall`), unless the rule says so: then their
+writer is down, the next shape holds as much, and removing all of them is not what anybody wants.
+
 Then the shape is evicted if it was seen without progress for longer than ``remove_after``; or if the slot retains more
 than its limit, and this shape holds at least half of it. The other half may be an open transaction, which no eviction
 ends.
@@ -33,8 +36,10 @@ from typing import Final
 
 from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.config.units import bytes_text, seconds_text
+from flushtracker.errors import listed
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.stall import stopped_together
 
 FRESH_MS: Final = 30_000
 """A document or figure that is older, or further ahead of capture's clock, is ignored."""
@@ -45,7 +50,7 @@ HOUR_MS: Final = 3_600_000
 class Decision:
     """The shape of ``source`` to evict, and the reason for its entry in the registry; or ``None``, and why not.
 
-    ``is_postponed``: a shape is over a limit, but the last hour had too many evictions.
+    ``is_postponed``: a shape is over a limit, but its writer is down, or the last hour had too many evictions.
     """
 
     source: str
@@ -129,12 +134,22 @@ class EvictionPolicy:
         cause = self._cause(job.at_ms - holder.since_ms, now_ms - order.since_ms, holder, capture.slot)
         if cause is None:
             return Decision(source.source, None, f"{holder.shape_id!r} is within the limits")
+        reason = self._postponement(source, capture, now_ms)
+        if reason is not None:
+            return Decision(source.source, None, reason, is_postponed=True)
+        return Decision(source.source, holder.shape_id, cause)
+
+    def _postponement(self, source: SourceStatus, capture: CaptureStatus, now_ms: int) -> str | None:
+        """Why the first holder is not evicted although it is over a limit."""
+        together = [repr(holder.shape_id) for holder in stopped_together(source)]
+        if len(together) > 1 and not self._rule.if_writer_is_down:
+            fact = f"{listed(together)} stopped at the same moment, so their writer is down"
+            return f"{fact}: start it, or set evict.if_writer_is_down"
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
         if recent >= self._rule.at_most_per_hour:
             count = f"evictions in the last hour: {recent}, which is evict.at_most_per_hour"
-            reason = f"{holder.shape_id!r} must wait: {count}"
-            return Decision(source.source, None, reason, is_postponed=True)
-        return Decision(source.source, holder.shape_id, cause)
+            return f"{source.holders[0].shape_id!r} must wait: {count}"
+        return None
 
     def _first_look(self, look: _Look) -> _Look:
         """Keep the looks of a little more than the grace period, all at one stall; return the oldest."""

@@ -7,11 +7,12 @@ from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.delta.acks.reader import Ack
-from flushtracker.errors import printable
+from flushtracker.errors import listed, printable
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.operate.status.verdict import Part, Verdict
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import Holder, SourceStatus
+from flushtracker.status.stall import frees_most, is_waiting_long, stopped_together
 from flushtracker.wal.lsn import format_lsn
 
 _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
@@ -19,8 +20,6 @@ _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
 _NAMED: Final = 3
-_PATIENCE_MS: Final = 60_000
-"""A shape that has been pending for less time is normal, and needs no remedy."""
 
 
 def overview_lines(
@@ -144,16 +143,28 @@ def _would_move(source: SourceStatus, holder: Holder) -> bool:
 
 
 def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
-    """What to do about the shapes that hold the ack, if they have held it for too long."""
-    source = overview.job_source
-    if source is None or not source.holders:
+    """What to do about the shapes that hold the ack, if they have held it for too long.
+
+    A removal is final, so it is offered only where it frees most of the WAL, and never for a writer that is down.
+    """
+    source, status, slot = overview.job_source, overview.job_status, overview.slot.value
+    if source is None or status is None or not source.holders or not verdict.is_sound:
         return None
-    is_slow = (overview.waiting_ms or 0) >= _PATIENCE_MS or source.stalled_shapes > 0
-    if not (is_slow or verdict.exceeds_a_limit):
+    if not (is_waiting_long(source, status.at_ms) or verdict.exceeds_a_limit):
         return None
+    together = stopped_together(source)
+    if len(together) > 1:
+        ago = seconds_text((overview.age_ms(together[0].since_ms) or 0) / 1000)
+        names = listed([holder.shape_id for holder in together], most=_NAMED)
+        return f"{names} stopped at the same moment, {ago} ago, so their writer is down: start it, or see its log"
+    retained_bytes = source.unacknowledged_bytes if slot is None else slot.retained_bytes
     holder = source.holders[0]
     if not _would_move(source, holder):
-        return f"check the writers of these shapes; removing only one changes nothing{_together(source)}"
+        return (
+            f"check the writers of these shapes; removing only one changes nothing{_together(source, retained_bytes)}"
+        )
+    if not frees_most(source, holder.ack_if_removed, retained_bytes):
+        return f"check the writer of {holder.shape_id}; removing the shape would free little"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
     # An id may look like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
@@ -161,11 +172,13 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
     return f"check its writer, or: {command} (final: its id is never used again)"
 
 
-def _together(source: SourceStatus) -> str:
-    """How many of the first holders, which hold the same LSN, must be removed for the ack to move."""
+def _together(source: SourceStatus, retained_bytes: int) -> str:
+    """Which of the first holders, who hold the same LSN, must be removed for the ack to move, if that frees much."""
     for number, holder in enumerate(source.holders, 1):
         ack_lsn = holder.ack_if_all_removed
         if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
+            if not frees_most(source, ack_lsn, retained_bytes):
+                return ""
             names = [each.shape_id for each in source.holders[:number]]
             which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
             return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"

@@ -19,6 +19,10 @@ Part: TypeAlias = Literal["postgres", "job", "acks", "limits"]
 
 _PRECEDENCE: Final = (1, PostgresError.exit_code, StatusError.exit_code, SinkError.exit_code)
 _WRONG: Final = 1
+_UNSOUND: Final = frozenset(
+    ["postgres_silent", "slot_missing", "slot_lost", "slot_inactive", "job_not_ready", "batch_long", "job_behind"]
+)
+"""With one of these problems, what is pending may have been flushed, or will be once that is solved."""
 _LARGE_BYTES: Final = 1_000_000_000
 """Without a limit, this much retained WAL is reported with its cause."""
 _RECORDS_BEHIND: Final = 10_000
@@ -61,6 +65,11 @@ class Verdict:
     def exit_code(self) -> int:
         codes = {problem.exit_code for problem in self.problems}
         return next((code for code in _PRECEDENCE if code in codes), 0)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether capture runs and the job's answer is current, so that what is pending is really not flushed."""
+        return not any(problem.kind in _UNSOUND for problem in self.problems)
 
     @property
     def exceeds_a_limit(self) -> bool:

@@ -1,0 +1,33 @@
+"""What a source's holders show: whether one shape is stuck, or the writer of several is down."""
+
+from typing import Final
+
+from flushtracker.status.job_status import Holder, SourceStatus
+
+_PATIENCE_MS: Final = 60_000
+"""A shape that has been pending for less time is normal."""
+_TOGETHER_MS: Final = 30_000
+"""Longer than the job's batches and the writers' flushes, which set when a shape was last seen to make progress."""
+
+
+def stopped_together(source: SourceStatus) -> tuple[Holder, ...]:
+    """The first holder, and those that stopped at the same moment: with any, it is not a shape that is stuck.
+
+    Most likely one writer serves them, and is down. While nothing is stuck, most holders are of the same moment, too.
+    """
+    first = next(iter(source.holders), None)
+    return tuple(each for each in source.holders if first and abs(each.since_ms - first.since_ms) <= _TOGETHER_MS)
+
+
+def is_waiting_long(source: SourceStatus, at_ms: int) -> bool:
+    """Whether the ack has waited for so long at ``at_ms``, by the job's clock, that somebody should look."""
+    waiting_ms = 0 if source.waiting_since_ms is None else at_ms - source.waiting_since_ms
+    return waiting_ms >= _PATIENCE_MS or source.stalled_shapes > 0
+
+
+def frees_most(source: SourceStatus, ack_lsn: int | None, retained_bytes: int) -> bool:
+    """Whether at least half of what the slot retains could be removed if the ack moved to ``ack_lsn``."""
+    if ack_lsn is None or source.last_seen_lsn is None:
+        return False
+    held_from_lsn = source.last_seen_lsn - source.holders[0].held_bytes
+    return 2 * (ack_lsn - held_from_lsn) >= retained_bytes
