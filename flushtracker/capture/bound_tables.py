@@ -35,6 +35,9 @@ class Tables(Transactions, PublishableTables, Protocol):
     def wal_end(self) -> int:
         """The current end of the flushed WAL: everything sent so far committed before it. It survives a crash."""
 
+    def insert_lsn(self) -> int:
+        """The current end of the WAL, flushed or not: everything visible by now committed before it."""
+
     def flush_commits(self) -> None:
         """Flush the WAL of all that is visible by now, and wait for that."""
 
@@ -143,13 +146,13 @@ class BoundTables:
             self._tables[oid].read_at = read_at
         return {oid: now.get(oid) for oid in wanted if now.get(oid) != self[oid]}
 
-    def column_order(self, oid: int, relation_id: int) -> tuple[str, ...] | None:
+    def column_order(self, oid: int, relation_id: int, lsn: int) -> tuple[str, ...] | None:
         """The columns of a partition of table ``oid``, in their own order; ``None``: the order of the table applies.
 
-        It matters only once a column was altered, and only then the catalog is read.
+        It matters only for a transaction that commits before a column was altered, and only then the catalog is read.
         """
         bound = self[oid]
-        if relation_id == oid or not any(column.is_altered for column in bound.columns):
+        if relation_id == oid or all(column.altered_before <= lsn for column in bound.columns):
             return None
         own = self._server.bindings([relation_id]).get(relation_id)
         return () if own is None else tuple(column.name for column in own.columns)

@@ -66,8 +66,8 @@ class ShapeLosses:
         """The shapes that get ``transaction`` and that rows of ``relation`` do not fit: the table or a partition."""
         name = self._tables.table(table).name_of(relation.relation_id)
         # Without a name, it became a partition after this transaction, or is none any more and never had joined.
-        order = self._tables.column_order(table, relation.relation_id)
-        found = {} if name is None else conflicts(self._tables[table], name, relation, order)
+        order = self._tables.column_order(table, relation.relation_id, transaction.lsn)
+        found = {} if name is None else conflicts(self._tables[table], name, relation, transaction.lsn, order)
         reasons = {}
         for entry in self._that_get(table, transaction) if found else ():
             reason = conflict_for(self._router.used_columns(entry.definition.id), found)

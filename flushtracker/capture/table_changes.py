@@ -101,7 +101,8 @@ class TableChanges:
         """Record a table that was altered, and end the shapes that do not survive the difference."""
         bound, now = self._tables[now.oid], self._tables.without_empty_arrivals(now)
         self._end_shapes(self._losses.by_difference(now))
-        self._record([since_first_bound(bound, now)], has_shapes=now.oid in self._registry.table_oids)
+        now = since_first_bound(bound, now, self._server.insert_lsn)
+        self._record([now], has_shapes=now.oid in self._registry.table_oids)
 
     def bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; where a table has shapes already, the difference may end those."""

@@ -4,6 +4,7 @@ from typing import Any, Final, get_args
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
+    MAX_BIGINT,
     integer_field,
     integers_field,
     objects_field,
@@ -44,7 +45,8 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
                 "version": column.version,
                 "fills_old_rows": column.fills_old_rows,
                 "deterministic": column.is_deterministic,
-                "altered": column.is_altered,
+                "altered": column.altered_before > 0,
+                **({"altered_before": column.altered_before} if column.altered_before else {}),
             }
             for column in binding.columns
         ],
@@ -174,6 +176,12 @@ def _label(fields: dict[str, Any]) -> EnumLabel:
     )
 
 
+def _altered_before(fields: dict[str, Any]) -> int:
+    # An earlier release says only that a column was altered at some time.
+    was_altered = typed_field({"altered": False, **fields}, "altered", bool)
+    return integer_field({"altered_before": MAX_BIGINT, **fields}, "altered_before", 1) if was_altered else 0
+
+
 def _column(fields: dict[str, Any]) -> ColumnBinding:
     return ColumnBinding(
         number=integer_field(fields, "number", 1),
@@ -183,5 +191,5 @@ def _column(fields: dict[str, Any]) -> ColumnBinding:
         version=integer_field(fields, "version", 0),
         fills_old_rows=typed_field(fields, "fills_old_rows", bool),
         is_deterministic=typed_field({"deterministic": True, **fields}, "deterministic", bool),
-        is_altered=typed_field({"altered": False, **fields}, "altered", bool),
+        altered_before=_altered_before(fields),
     )

@@ -18,10 +18,10 @@ from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
-_EMPTY_AT: Final = """
-SELECT coalesce(pg_relation_size(%s::oid::regclass), 1),
-  CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+_INSERT_LSN: Final = """
+CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
 """
+_EMPTY_AT: Final = f"SELECT coalesce(pg_relation_size(%s::oid::regclass), 1), {_INSERT_LSN}"
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
@@ -88,6 +88,10 @@ class ServerTables:
         The WAL after it may not survive a crash, and then other commits get its LSNs.
         """
         return parse_lsn(rows(self._connection, _WAL_END)[0][0])
+
+    def insert_lsn(self) -> int:
+        """The current end of the server's WAL, flushed or not: everything visible by now committed before that."""
+        return parse_lsn(rows(self._connection, f"SELECT {_INSERT_LSN}")[0][0])
 
     def wal_sender_timeout_s(self) -> float:
         """After how long without a reply the server ends the stream; 0 for never.

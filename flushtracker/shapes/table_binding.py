@@ -30,8 +30,8 @@ from flushtracker.wal.changes import TableName
 class ColumnBinding:
     """A column. ``version`` changes when it is altered; ``fills_old_rows``: rows from before it have its default.
 
-    ``is_deterministic``: texts are equal only if their bytes are. ``is_altered``: it was altered since shapes were
-    first bound to the table, and so may have had another name for a time.
+    ``is_deterministic``: texts are equal only if their bytes are. ``altered_before``: an LSN after it was last altered,
+    if that was since shapes were first bound to the table; earlier transactions may have it under another name.
     """
 
     number: int
@@ -41,7 +41,7 @@ class ColumnBinding:
     version: int
     fills_old_rows: bool = False
     is_deterministic: bool = True
-    is_altered: bool = field(default=False, compare=False)
+    altered_before: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

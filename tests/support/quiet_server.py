@@ -41,6 +41,12 @@ class QuietServer(UnmanagedPublication):
     def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
         return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
 
+    def wal_end(self) -> int:
+        raise AssertionError("this server has no WAL")
+
+    def insert_lsn(self) -> int:
+        return self.wal_end()
+
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return dict.fromkeys(oids, frozenset())
 

@@ -4,6 +4,7 @@
 without such a change is a failure, too.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -53,6 +54,7 @@ SELECTING: Final[frozenset[Kind]] = frozenset({"listed", "text"})
 NONE: Final[frozenset[Kind]] = frozenset()
 
 
+_REORDERS: Final = re.compile(r"ALTER TABLE \S+ (DROP \w+|RENAME \w+ TO \w+)")
 _OF_ROWS: Final = ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
 
 
@@ -92,6 +94,11 @@ class Change:
     def alters_column(self) -> bool:
         """Whether it writes a column's row in the catalog, without a change of its values."""
         return any(" SET STATISTICS" in text for text in self.statements)
+
+    @property
+    def reorders_columns(self) -> bool:
+        """Whether the names of the columns, in their order, are others than before, apart from new ones at the end."""
+        return any(map(_REORDERS.fullmatch, self.statements))
 
     @property
     def truncates(self) -> bool:

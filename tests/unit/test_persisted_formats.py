@@ -121,7 +121,8 @@ TABLE_ENTRY = (
     '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],"key":["id"],'
     '"key_oid":6,"storage":4,"attributes":1,"schema_since":800,"partitioned":false,"logged":true,"children":false,'
     '"filtered":false,"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,'
-    '"type_modifier":-1,"version":9,"fills_old_rows":false,"deterministic":true,"altered":true}],"partitions":[{'
+    '"type_modifier":-1,"version":9,"fills_old_rows":false,"deterministic":true,"altered":true,'
+    '"altered_before":150}],"partitions":[{'
     '"oid":8,"table":["public","p"],"storage":5,'
     '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"],"toast":0}],"types":['
     '{"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
@@ -337,7 +338,7 @@ def test_formats_with_partitions_have_a_version_that_earlier_releases_refuse() -
 
 def test_table_entry_is_read_and_written_unchanged() -> None:
     """It decides whether a shape survives a schema change, also one made while capture was down."""
-    column = ColumnBinding(1, "id", 16_400, -1, 9, is_altered=True)
+    column = ColumnBinding(1, "id", 16_400, -1, 9, altered_before=150)
     mood = TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),))
     partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",), toast=0)
     bound = TableBinding(7, ("public", "t"), ("id",), (column,), (partition,), 6, 4, 1, 800, types=(mood,))
@@ -349,13 +350,26 @@ def test_table_entry_is_read_and_written_unchanged() -> None:
 
 def test_table_entry_of_an_earlier_release_is_read() -> None:
     """It has one key, of which it says less, and no TOAST table."""
-    earlier = TABLE_ENTRY.replace(',"deterministic":true,"altered":true', "").replace(',"toast":0', "")
+    earlier = TABLE_ENTRY.replace(',"deterministic":true,"altered":true,"altered_before":150', "").replace(
+        ',"toast":0', ""
+    )
     text = re.sub(r',"keys":.*', "}}", earlier)
     entry = parse_registry_entry(text)
     assert isinstance(entry, TableEntry)
     assert (entry.binding.toast, entry.binding.partitions[0].toast) == (None, None)
     assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
     assert entry.binding.columns == (ColumnBinding(1, "id", 16_400, -1, 9),)
+
+
+@pytest.mark.parametrize(("was_altered", "before"), [("true", 2**63 - 1), ("false", 0)])
+def test_a_column_that_an_earlier_release_found_altered_may_always_have_had_another_name(
+    was_altered: str, before: int
+) -> None:
+    """It did not record when."""
+    text = TABLE_ENTRY.replace('"altered":true,"altered_before":150', f'"altered":{was_altered}')
+    entry = parse_registry_entry(text)
+    assert isinstance(entry, TableEntry)
+    assert [column.altered_before for column in entry.binding.columns] == [before]
 
 
 def test_partition_entry_is_read_and_written_unchanged() -> None:

@@ -54,7 +54,7 @@ TABLE = TableEntry(
         ("public", "t"),
         ("id",),
         (
-            ColumnBinding(1, "id", 16_400, -1, 700, is_altered=True),
+            ColumnBinding(1, "id", 16_400, -1, 700, altered_before=800),
             ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True, is_deterministic=False),
         ),
         (PartitionBinding(8, ("public", "p"), 5, "/9", published_by=("table 8",)),),
@@ -165,10 +165,11 @@ def test_a_table_of_an_earlier_release_has_the_key_that_it_was_bound_to() -> Non
     fields["binding"]["key_oid"] = 6
     for column in fields["binding"]["columns"]:
         del column["deterministic"], column["altered"]
+        column.pop("altered_before", None)
     entry = parse_registry_entry(json.dumps(fields))
     assert isinstance(entry, TableEntry)
     assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
-    assert [(column.is_deterministic, column.is_altered) for column in entry.binding.columns] == [(True, False)] * 2
+    assert [(column.is_deterministic, column.altered_before) for column in entry.binding.columns] == [(True, 0)] * 2
 
 
 def test_a_type_of_another_kind_is_refused() -> None:

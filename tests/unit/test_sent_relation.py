@@ -8,7 +8,7 @@ from flushtracker.shapes.sent_relation import conflict_for, conflicts, since_fir
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.changes import Column, Relation
 
-ROOT, LEAF = 7, 8
+ROOT, LEAF, LSN = 7, 8, 1000
 TEXT: Final = 25
 
 
@@ -27,12 +27,16 @@ def relation(names: str, oid: int = ROOT) -> Relation:
 
 
 def conflict(
-    used: set[str] | None, bound: TableBinding, sent: Relation, order: tuple[str, ...] | None = None
+    used: set[str] | None, bound: TableBinding, sent: Relation, order: tuple[str, ...] | None = None, lsn: int = LSN - 1
 ) -> str | None:
-    return conflict_for(used, conflicts(bound, sent.table, sent, order))
+    return conflict_for(used, conflicts(bound, sent.table, sent, lsn, order))
 
 
-ALTERED: Final = since_first_bound(table(), table(900, 900))
+def never() -> int:
+    raise AssertionError("nothing was altered since")
+
+
+ALTERED: Final = since_first_bound(table(), table(900, 900), lambda: LSN)
 """A table of which two columns were altered."""
 
 
@@ -74,8 +78,16 @@ def test_a_partition_has_an_order_of_its_own() -> None:
     assert "was altered" in str(conflict(None, ALTERED, relation("id v u", LEAF), ("u", "id", "v")))
 
 
+def test_rows_of_later_transactions_have_the_names_of_now() -> None:
+    """Columns that were dropped since may have been between them; an alteration long ago ends no shape then."""
+    assert conflict({"id", "v"}, ALTERED, relation("id gone v u"), lsn=LSN - 1) is not None
+    assert conflict({"id", "v"}, ALTERED, relation("id gone v u"), lsn=LSN) is None
+
+
 def test_what_was_altered_once_stays_so() -> None:
     """The stream may be far behind; a new column was altered by nobody."""
-    later = since_first_bound(ALTERED, table(900, 900, more=("n",)))
-    assert [column.is_altered for column in later.columns] == [False, True, True, False]
+    later = since_first_bound(ALTERED, table(900, 900, more=("n",)), never)
+    assert [column.altered_before for column in later.columns] == [0, LSN, LSN, 0]
     assert later == table(900, 900, more=("n",)), "it is compared with the catalog, which does not know"
+    again = since_first_bound(later, table(900, 950, more=("n",)), lambda: LSN + 5)
+    assert [column.altered_before for column in again.columns] == [0, LSN, LSN + 5, 0]

@@ -72,6 +72,8 @@ class ScriptedTables(QuietServer):
 
     def __init__(self) -> None:
         self.table = TABLE
+        self.own: dict[int, TableBinding] = {}
+        """Of partitions, by OID."""
         self.reads = 0
         self.ends_at = LSN + 500
         self.xmax = 1_000_000
@@ -99,7 +101,7 @@ class ScriptedTables(QuietServer):
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         self.reads += 1
-        return dict.fromkeys(oids, self.table)
+        return {oid: self.own.get(oid, self.table) for oid in oids}
 
     def empty_at(self, oid: int) -> int | None:
         assert oid == partition(2).oid
@@ -325,6 +327,42 @@ def test_a_table_of_the_same_name_does_not_concern_the_shapes_of_another() -> No
     source.subscriptions.tables.handle_relation(other, TransactionIdentity(LSN + 600, 800, "t"))
     assert not source.subscriptions.router.has_shapes_on(500)
     assert source.published("a").removed_at is None
+
+
+def columns(order: str, version: int) -> tuple[ColumnBinding, ...]:
+    """These columns, of which ``v`` was altered by the transaction ``version``."""
+    return tuple(
+        ColumnBinding(n, name, 25, -1, version if name == "v" else 5) for n, name in enumerate(order.split(), 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("oid", "sent", "lsn", "ends"),
+    [
+        (ROOT, "id v u", LSN + 599, False),
+        (ROOT, "id u v", LSN + 599, True),
+        (ROOT, "id u v", LSN + 600, False),
+        (71, "u v id", LSN + 599, False),
+        (71, "id v u", LSN + 599, True),
+        (71, "id v u", LSN + 600, False),
+    ],
+    ids=str,
+)
+def test_an_altered_column_may_have_had_another_name_only_in_earlier_transactions(
+    oid: int, sent: str, lsn: int, *, ends: bool
+) -> None:
+    """Only the order of the columns would show it, which is one of its own in a partition."""
+    source = Source()
+    source.tables.table = replace(TABLE, columns=columns("id v u", 5))
+    source.define(ShapeDefinition("a", NAME))
+    source.tables.table, source.tables.ends_at = replace(TABLE, columns=columns("id v u", 800)), LSN + 600
+    source.tables.own[71] = replace(TABLE, oid=71, columns=columns("u v id", 800))
+    source.subscriptions.tables.check()
+    described = replace(relation(partition(1)), columns=tuple(Column(name, 25) for name in sent.split()))
+    if oid == ROOT:
+        described = replace(described, relation_id=ROOT, name="t")
+    source.subscriptions.tables.handle_relation(described, TransactionIdentity(lsn, 700, "t"))
+    assert (source.published("a").removed_at is not None) == ends
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
