@@ -135,7 +135,7 @@ class FakeWorld(QuietServer):
             "read_slot": lambda *_: SlotFacts(CONFIRMED, None),
             "read_held_slot": lambda *_: self._read_held_slot(),
             "ReplicationStream": lambda _: self._next_connection(),
-            "AckReader": lambda *_: self,
+            "AckReader": self._ack_reader,
             "KafkaPublisher": lambda *_: Publisher(self),
             "TopicReader": lambda _: self,
             "_FIRST_DELAY_S": 0.001,
@@ -251,6 +251,10 @@ class FakeWorld(QuietServer):
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
         events = [value for value in self.topics[topic] if FragmentEvent.from_json(value).source == key]
         return iter([events])
+
+    def _ack_reader(self, uri: str, options: dict[str, str]) -> "FakeWorld":
+        assert (uri, options) == (str(self._folder / "acks"), {})
+        return self
 
     def last_ack(self, source: str) -> int | None:
         self.ack_reads.append(source)

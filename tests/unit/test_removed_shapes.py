@@ -9,7 +9,7 @@ import pytest
 
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, trimmed
 from flushtracker.errors import ShapeError
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
+from flushtracker.events.registry_events import NO_TABLE, RegistryEntry, ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -45,7 +45,8 @@ def test_of_a_removed_shape_little_is_kept_and_its_id_stays_used() -> None:
     source.define(ShapeDefinition("b", NAME))
     removed = next(entry for entry in source.subscriptions.entries.shapes if entry.removed_at is not None)
     assert removed == trimmed(source.published("a"))
-    assert (removed.definition.columns, removed.table_oid) == (None, 0)
+    assert (removed.definition.columns, removed.definition.table, removed.table_oid) == (None, NO_TABLE, 0)
+    assert trimmed(removed) is removed
     registry = ShapeRegistry([*before.shapes, removed])
     assert [entry.definition.id for entry in registry.live_on(ROOT)] == ["b"]
     assert registry.table_oids == {ROOT}

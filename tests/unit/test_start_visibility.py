@@ -293,3 +293,22 @@ def test_a_long_wait_is_logged_once_with_what_it_waits_for(caplog: pytest.LogCap
         f"start not visible yet shape_ids=a reason={behind}",
         f"start not visible yet shape_ids=b reason={invisible}",
     ]
+
+
+def test_of_the_transactions_in_progress_the_reason_is_one_that_was_found_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The other is just running, and has a lower xid."""
+    server = Server()
+    running, waiting = server.begin(is_sent=False), server.begin(is_sent=False)
+    server.commit(waiting, waits=True)
+    subject = StartVisibility(server, server.wal_end)
+    subject.wait_for({"a": server.wal_end - 1})
+    with caplog.at_level(logging.WARNING):
+        subject.check(0)
+        subject.check(SLOW_S + 0.1)
+    (message,) = caplog.messages
+    assert message.endswith(
+        f"reason=transaction {waiting.xid % 2**32} may have committed and be waiting for a synchronous standby"
+    )
+    assert running.xid < waiting.xid

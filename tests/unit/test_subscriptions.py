@@ -75,6 +75,7 @@ class ScriptedTables(QuietServer):
         self.own: dict[int, TableBinding] = {}
         """Of partitions, by OID."""
         self.reads = 0
+        self.publication = "1/1"
         self.ends_at = LSN + 500
         self.xmax = 1_000_000
         self.standby = False
@@ -108,7 +109,7 @@ class ScriptedTables(QuietServer):
         return self.emptied_at
 
     def check_publication(self) -> str:
-        return "1/1"
+        return self.publication
 
     def snapshot(self) -> MvccSnapshot:
         return MvccSnapshot(min(self.open, default=self.xmax), self.xmax, tuple(sorted(self.open)))
@@ -327,6 +328,22 @@ def test_a_table_of_the_same_name_does_not_concern_the_shapes_of_another() -> No
     source.subscriptions.tables.handle_relation(other, TransactionIdentity(LSN + 600, 800, "t"))
     assert not source.subscriptions.router.has_shapes_on(500)
     assert source.published("a").removed_at is None
+
+
+def test_shapes_end_once_for_each_change_of_the_publication() -> None:
+    """What it is by then is known to the next process, which keeps the shapes that were added since."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
+    source.subscriptions.check_publication()
+    assert source.published("a").removed_at is None
+    source.tables.publication = "1/2"
+    source.subscriptions.check_publication()
+    assert "the publication was altered" in str(source.published("a").ended_because)
+    source.define(ShapeDefinition("b", NAME), ShapeDefinition("c", NAME))
+    source.resume(source.registered(), LSN)
+    source.subscriptions.check_publication()
+    assert source.published("c").removed_at is None
+    assert [entry.publication for entry in source.registry() if isinstance(entry, SourceEntry)] == ["1/2"]
 
 
 def columns(order: str, version: int) -> tuple[ColumnBinding, ...]:
