@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from typing import Any, Final
 
@@ -134,10 +134,9 @@ class PlayedFile:
             for played in added:
                 self._take_first(played)
             # Also those that would wait if they were not refused: until then, the whole file is not applied.
-            refused = self._refused(self.pending, log_from)
+            refused = self.drop_refused(log_from)
             if refused:
                 log_from, deadline = len(self._capture.log()), time.monotonic() + _PROGRESS_S
-                self._drop(refused)
             if added or refused:
                 delayed = time.monotonic() + _DELAY_S
             self._require_running()
@@ -167,19 +166,22 @@ class PlayedFile:
         live = [each for each in self.shapes.values() if self.is_live(each)]
         self._rig.define(*(_definition(each) for each in live), allow_removing=1000)
 
-    def _refused(self, pending: Sequence[PlayedShape], log_from: int) -> list[str]:
-        """Those of the shapes that are not added yet that were refused; all of a table's if it is the reason."""
-        refused = self._capture.refused(log_from)
-        tables = {shape.on for shape in pending if refused.get(shape.id, "").startswith(f"table public.{shape.on} ")}
-        return [shape.id for shape in pending if shape.id in refused or shape.on in tables]
+    def drop_refused(self, log_from: int) -> bool:
+        """Define no longer the pending shapes that were refused, by the log from there on or by the start that failed.
 
-    def _drop(self, refused: Sequence[str]) -> None:
-        for shape_id in refused:
+        If their table is the reason, these are all of its pending shapes. Returns whether there were any.
+        """
+        refused, pending = self._capture.refused(log_from), self.pending
+        tables = {shape.on for shape in pending if refused.get(shape.id, "").startswith(f"table public.{shape.on} ")}
+        dropped = [shape.id for shape in pending if shape.id in refused or shape.on in tables]
+        for shape_id in dropped:
             del self.shapes[shape_id]
             self.counts["shapes refused"] += 1
-        self._define()
-        if not self._capture.is_running:
-            self._capture.start()
+        if dropped:
+            self._define()
+            if not self._capture.is_running:
+                self._capture.start()
+        return bool(dropped)
 
     def _take_first(self, played: PlayedShape) -> None:
         """Take the rows that a shape begins with, unless it was added unseen, while they changed."""

@@ -202,11 +202,10 @@ class SchemaPlay:
         return {shape_id: problem for shape_id, problem in found.items() if problem is not None}
 
     def _require_running(self, *, may_be_stopped: bool = False) -> None:
-        """Raise if capture has failed by itself; start it again if it was killed or its publication is unfit."""
-        if (failure := self._capture.failure()) is not None:
-            pending = {shape.id for shape in self._file.pending}
-            if not self._capture.refused(len(self._capture.log())).keys() & pending:
-                raise self._broken("failed", failure)
+        """Raise if capture has failed by itself; start it again if it was killed, or what it was given is unfit."""
+        failure = self._capture.failure()
+        if failure is not None and not self._file.drop_refused(len(self._capture.log())):
+            raise self._broken("failed", failure)
         if not may_be_stopped and not self._capture.is_running:
             self._publish()
             self._capture.start()
