@@ -121,12 +121,13 @@ class DelayedShapes:
         return any(all(map(snapshot.sees, delay.xids)) for delay in published) or self._is_any_published()
 
     def _is_any_published(self) -> bool:
-        """Whether an unpublished table is published by now, or can be; or is gone, and may have come again."""
-        oids = {delay.table.oid for delay in self._delays.values() if delay.unpublished is not None}
-        if not oids:
+        """Whether an unpublished table is published by now, or can be; or no longer has its name, as a new one may."""
+        names = {delay.table.oid: delay.table.table for delay in self._delays.values() if delay.unpublished is not None}
+        if not names:
             return False
-        tables = self._server.bindings(oids)
-        return tables.keys() != oids or not all(map(is_unpublished, tables.values())) or self._server.can_publish(oids)
+        now = self._server.bindings(names)
+        is_same = {oid: table.table for oid, table in now.items() if is_unpublished(table)} == names
+        return not is_same or self._server.can_publish(names.keys())
 
     def _waiting(self) -> Iterable[WaitingShapes]:
         by_cause: dict[tuple[str, Unpublished], list[str]] = {}

@@ -72,8 +72,8 @@ class ScriptedTables(QuietServer):
 
     def __init__(self) -> None:
         self.table = TABLE
-        self.own: dict[int, TableBinding] = {}
-        """Of partitions, by OID."""
+        self.own: dict[int, TableBinding | None] = {}
+        """Of some tables, by OID; of the others, ``table``."""
         self.reads = 0
         self.publication = "1/1"
         self.ends_at = LSN + 500
@@ -102,7 +102,8 @@ class ScriptedTables(QuietServer):
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         self.reads += 1
-        return {oid: self.own.get(oid, self.table) for oid in oids}
+        found = {oid: self.own.get(oid, self.table) for oid in oids}
+        return {oid: table for oid, table in found.items() if table is not None}
 
     def empty_at(self, oid: int) -> int | None:
         assert oid == partition(2).oid
@@ -508,6 +509,26 @@ def test_a_delayed_shape_is_not_forgotten_when_the_registry_is_read_again() -> N
     source.subscriptions.add_delayed([ShapeDefinition("a", NAME)])
     assert source.subscriptions.router.shape_ids == {"a", "other"}
     assert not source.subscriptions.can_add_delayed()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(TABLE, partitions=(replace(partition(1), published_by=()),)),
+        TABLE,
+        replace(TABLE, table=("elsewhere", "t"), partitions=(replace(partition(1), published_by=()),)),
+        None,
+    ],
+    ids=["as before", "published", "renamed", "dropped"],
+)
+def test_a_shape_waits_for_its_table_to_be_published_while_that_has_its_name(now: TableBinding | None) -> None:
+    """Otherwise its definition is refused with what is wrong by then, or another table has the name."""
+    source = Source()
+    unpublished = source.tables.table = replace(TABLE, partitions=(replace(partition(1), published_by=()),))
+    source.define(ShapeDefinition("a", NAME))
+    assert source.subscriptions.router.shape_ids == set()
+    source.tables.own = {ROOT: now}
+    assert source.subscriptions.can_add_delayed() == (now != unpublished)
 
 
 def test_a_delayed_shape_is_added_when_the_file_is_applied_again() -> None:
