@@ -18,8 +18,9 @@ from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, ends_of_r
 from flushtracker.tracking.packed_columns import Bools, Ints
 
 _INDEX, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
-_ROWS: Final = 5
 
+NO_TXNS: Final[Ints] = np.empty((5, 0), np.int64)
+"""The columns of no transactions."""
 NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0, 0]], np.int64).T
 """Of a shape without transactions; see :meth:`PendingTxns.heads`."""
 
@@ -30,14 +31,13 @@ COUNT: Final = 3
 class PendingTxns:
     """Transactions sorted by shape, and of each shape in the order of their commits.
 
-    A shape may have earlier transactions elsewhere, which nothing here changes. ``behind`` has their heads; it is
-    ``None`` if no shape has any.
+    A shape may have earlier transactions elsewhere, which nothing here changes; ``behind`` has their heads.
     """
 
     __slots__ = ("behind", "columns")
 
-    def __init__(self, columns: Ints | None = None, behind: Ints | None = None) -> None:
-        self.columns = np.empty((_ROWS, 0), np.int64) if columns is None else columns
+    def __init__(self, behind: Ints, columns: Ints = NO_TXNS) -> None:
+        self.columns = columns
         self.behind = behind
 
     @property
@@ -56,7 +56,7 @@ class PendingTxns:
         Its rows: the commit LSN of the first transaction, the offset up to which the shape was sent (two rows), and the
         number of transactions.
         """
-        heads = np.repeat(NO_HEADS, shapes, axis=1) if self.behind is None else self.behind.copy()
+        heads: Ints = self.behind.copy()
         first, last = starts_of_runs(self.indexes), ends_of_runs(self.indexes)
         indexes = self.indexes[first]
         first_tx = np.where(heads[0, indexes] == NO_TX, self.columns[_FIRST_TX, first], heads[0, indexes])

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from flushtracker.tracking.packed_columns import Bools, Ints, cut_off, pack_ints, unpack_ints
-from flushtracker.tracking.pending_txns import COUNT, NO_HEADS, PendingTxns, sorted_by_shape
+from flushtracker.tracking.pending_txns import COUNT, NO_HEADS, NO_TXNS, PendingTxns, sorted_by_shape
 
 MANY: Final = 32
 """More pending transactions of a shape than this are packed."""
@@ -57,7 +57,7 @@ class TxnStore:
         """
         counts = heads[COUNT]
         is_taken = whole | (counts + parts > most) | (counts - self._packed_counts(indexes) + parts > MANY)
-        txns = PendingTxns(behind=np.where(is_taken, NO_HEADS, heads))
+        txns = PendingTxns(np.where(is_taken, NO_HEADS, heads))
         taken = np.flatnonzero(is_taken & (counts > 0))
         if len(taken):
             # Sorting is stable: of each shape, those that were packed stay the first.
@@ -94,7 +94,7 @@ class TxnStore:
         """Put in transactions of the shapes ``indexes``, each after all of its shape that are here."""
         counts = txns.counts(len(indexes))
         # What comes after transactions that are here is not packed: a shape has one queue, and it is the first.
-        is_packed = counts > MANY if txns.behind is None else (counts > MANY) & (txns.behind[COUNT] == 0)
+        is_packed = (counts > MANY) & (txns.behind[COUNT] == 0)
         starts = np.cumsum(counts) - counts
         for position in np.flatnonzero(is_packed).tolist():
             first = int(starts[position])
@@ -111,7 +111,7 @@ class TxnStore:
         behind = np.repeat(NO_HEADS, shapes, axis=1)
         if self._apart:
             behind[:, list(self._apart)] = np.array([queue[:-1] for queue in self._apart.values()], np.int64).T
-        return PendingTxns(sorted_by_shape(self._joined()), behind).heads(shapes)
+        return PendingTxns(behind, sorted_by_shape(self._joined())).heads(shapes)
 
     def pack(self, numbers: Ints) -> bytes:
         """The transactions as bytes, the inverse of :meth:`unpack`; ``numbers`` has the new index of each shape.
@@ -151,7 +151,7 @@ class TxnStore:
 
     def _joined(self) -> Ints:
         """All runs in one new array, without what was taken."""
-        return _kept(np.concatenate([PendingTxns().columns, *self._runs], axis=1))
+        return _kept(np.concatenate([NO_TXNS, *self._runs], axis=1))
 
 
 def _kept(columns: Ints) -> Ints:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flushtracker.tracking.offset_columns import NO_TX
-from flushtracker.tracking.pending_txns import PendingTxns
+from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
 from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.shape_table import FLUSH, HEADS, OPEN, REMOVAL, SINCE_MS, STORED_ROWS, derive
@@ -101,7 +101,8 @@ def group_of(cursor: LogOffset, shapes: dict[str, ShapeView]) -> ShapeGroup:
         offsets = (*(view.opened or none), *(view.flushed or none), *(view.removed or none))
         group._shapes[:STORED_ROWS, index] = (*offsets, view.since_ms)
     rows = [[index, *txn] for index, view in enumerate(shapes.values()) for txn in view.txns]
-    group._txns.put(PendingTxns(np.array(rows, np.int64).reshape(-1, 5).T.copy()), indexes)
+    nothing = np.repeat(NO_HEADS, len(shapes), axis=1)
+    group._txns.put(PendingTxns(nothing, np.array(rows, np.int64).reshape(-1, 5).T.copy()), indexes)
     derive(group._shapes, group._txns.heads(len(shapes)))
     return group
 
