@@ -66,13 +66,13 @@ class BoundTable:
             for oid in sorted(left)
         ]
 
-    def outdated_partitions(self, now: TableBinding, wal_end: Callable[[], int]) -> list[PartitionEntry]:
-        """New entries for the partitions that have one, as the table's own entry has all of them now."""
-        partitions = {partition.oid: partition for partition in now.partitions}
-        outdated = []
-        for oid, entry in self.entries.items():
-            if (partition := partitions.get(oid)) is not None:
-                outdated.append(PartitionEntry(self.source, now.oid, partition, 0))
-            elif entry.left_at is None:
-                outdated.append(replace(entry, left_at=wal_end()))
-        return outdated
+    def missing_partitions(self, now: TableBinding, wal_end: Callable[[], int]) -> list[PartitionEntry]:
+        """New entries for those that have one, and that the table lost while it had no live shapes."""
+        left = self.entries.keys() - {partition.oid for partition in now.partitions}
+        entries = [self.entries[oid] for oid in sorted(left)]
+        return [replace(entry, left_at=wal_end(), lost_with=0) for entry in entries if entry.left_at is None]
+
+
+def present_partitions(source: str, now: TableBinding) -> list[PartitionEntry]:
+    """The entries of a table's partitions when the first of its live shapes is added: each may have rows."""
+    return [PartitionEntry(source, now.oid, partition, 0) for partition in now.partitions]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from flushtracker.capture.bound_table import BoundTable
+from flushtracker.capture.bound_table import BoundTable, present_partitions
 from flushtracker.capture.delayed_shapes import PublishableTables
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.start_visibility import Transactions
@@ -216,14 +216,14 @@ class BoundTables:
 
     def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], BoundTable]:
         """The entries that record a table as it is now, and the table with them."""
-        table = self._tables.get(now.oid)
+        table, wal_end = self._tables.get(now.oid), self._server.wal_end
+        # Only an earlier release has recorded partitions with the table, in one entry that may be too large.
+        base = replace(now, partitions=table.base.partitions if table is not None and has_shapes else ())
         if table is not None and has_shapes:
-            base, changed = (
-                replace(now, partitions=table.base.partitions),
-                table.changed_partitions(now, self._server.wal_end),
-            )
+            changed = table.changed_partitions(now, wal_end)
         else:
-            base, changed = now, [] if table is None else table.outdated_partitions(now, self._server.wal_end)
+            missing = [] if table is None else table.missing_partitions(now, wal_end)
+            changed = [*present_partitions(self._source, now), *missing]
         entries: list[RegistryEntry] = [*changed]
         if table is None or base != table.base:
             entries.insert(0, TableEntry(self._source, base))

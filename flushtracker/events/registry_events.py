@@ -123,8 +123,8 @@ def _condensed(
 class TableEntry:
     """A table of the source's shapes, as it was when their logs were last known to match it.
 
-    Its partitions are those that it had when the first of its live shapes was added. What became of them since, and of
-    later ones, is in entries of their own, so that a new partition does not republish all others.
+    Its partitions are in entries of their own, so that none is too large, and a new partition does not republish all
+    others. Only an earlier release's entry has those that the table had when the first of its live shapes was added.
     """
 
     source: str
@@ -138,14 +138,14 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """A partition that a table got, or that was altered or left, since the table's own entry.
+    """A partition that a table has or had.
 
     ``joined``: the commit LSN of the first transaction that changed the partition, before which it had no rows; 0 if it
     may have had rows from the start; ``None`` if nothing has changed it yet. ``left_at``: the end of the WAL when it
     was found to be dropped or detached. ``lost_with``: the commit LSN of the first transaction from there on, with
-    which the table's shapes lose its rows; ``None`` if that has yet to arrive. ``empty_at``: the end of the WAL when it
-    was found to be empty, if it was a table of its own before: whether an earlier transaction has changed it as the
-    table's partition is not known.
+    which the table's shapes lose its rows; ``None`` if that has yet to arrive, 0 if the table had no live shapes.
+    ``empty_at``: the end of the WAL when it was found to be empty, if it was a table of its own before: whether an
+    earlier transaction has changed it as the table's partition is not known.
     """
 
     source: str
