@@ -35,7 +35,7 @@ from flushtracker.spark import checkpoint_origin
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.spark.shape_group import shape_group_of
-from flushtracker.tracking.fragment_chain import FragmentChain
+from flushtracker.tracking.fragment_chain import FragmentChain, check_chain_version
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup, check_group_version
 from flushtracker.tracking.source_tracker import ChainReport
@@ -261,6 +261,9 @@ def test_chain_state_is_read_and_written_unchanged() -> None:
     assert chain.place == "f 1"
     assert chain.pack() == CHAIN
     assert FragmentChain("s").pack() == b'\x01[null,null,""]'
+    check_chain_version(CHAIN)
+    with pytest.raises(StateError, match="has version 02, this job reads version 01"):
+        check_chain_version(b"\x02" + CHAIN[1:])
 
 
 def test_reports_in_the_state_are_read_and_written_unchanged() -> None:

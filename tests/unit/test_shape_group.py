@@ -262,3 +262,17 @@ def test_last_sent_includes_the_open_transaction() -> None:
     part = ShapeFragment("users", LogOffset(200, 2), LogOffset(200, 2), is_commit=False)
     group = group_with(commit("users", 100), part)
     assert group.report().pending == Pending(LogOffset(200, 2), LogOffset(99, 0), since_ms=7)
+
+
+def test_what_an_ack_has_confirmed_is_done_and_the_rest_is_as_before() -> None:
+    """The state may be older than the ack. Of a shape with later transactions, the time of its progress is the same."""
+    open_part = ShapeFragment("open", LogOffset(90, 0), LogOffset(90, 0), is_commit=False)
+    events = [commit("users", 100), commit("users", 200), commit("orders", 300), commit("done", 100), open_part]
+    group, later = group_with(*events), group_with(commit("orders", 300))
+    group.complete(LogOffset.last_of(150), now_ms=50, max_pending=4096)
+    check_group(group)
+    views = shapes_of(group)
+    assert views["orders"] == shapes_of(later)["orders"]
+    assert sorted(views) == ["orders", "users"]
+    holders = (PendingShape(LogOffset(199, 0), "users", 50, 1), PendingShape(LogOffset(299, 0), "orders", 7, 1))
+    assert group.report() == GroupReport(2, LogOffset(300, 0), holders)
