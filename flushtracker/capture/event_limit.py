@@ -2,17 +2,21 @@
 
 An event of several changes that is over the limit is published as several (``capture.outbox``). A single change cannot
 be split: it can never be published to the shapes whose event of it is over the limit, and without it they would be
-wrong, so they are ended. The others continue.
+wrong, so they are ended. The others continue. A shape whose definition is over the limit is refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from flushtracker.errors import ShapeError
 from flushtracker.events.event_size import max_event_bytes
 from flushtracker.events.fragment_sequencer import shape_changes
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.events.strict_json import MAX_BIGINT
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.routed_fragment import RoutedFragment
+from flushtracker.shapes.table_binding import TableBinding, dotted
 from flushtracker.wal.changes import Change, LogItem, TransactionFragment, change_bytes, utf8_bytes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
@@ -44,6 +48,24 @@ class EventLimit:
     def max_items_bytes(self) -> int:
         """The limit of what a fragment becomes for all shapes together, unless that is of one change."""
         return _ITEMS_FOR_CHANGES * self.max_batch_bytes
+
+    def require_entries(self, source: str, shapes: Iterable[tuple[ShapeDefinition, TableBinding]]) -> None:
+        """Raise ``ShapeError`` if the registry's entry of a new shape, or that of its table, is over the limit."""
+        tables: dict[int, tuple[str, TableBinding]] = {}
+        for definition, table in shapes:
+            entry = ShapeEntry(source, definition, table.oid, _LONGEST_LINK)
+            self._require(entry, definition.id, "its definition")
+            tables.setdefault(table.oid, (definition.id, replace(table, partitions=())))
+        for shape_id, table in tables.values():
+            self._require(TableEntry(source, table), shape_id, f"the description of table {dotted(table.table)}")
+
+    def _require(self, entry: ShapeEntry | TableEntry, shape_id: str, what: str) -> None:
+        size = len(entry.to_json().encode())
+        if size > self.max_event_bytes:
+            raise ShapeError(
+                f"shape {shape_id!r}: {what} is an event of {size} bytes, over the limit of {self.max_event_bytes} "
+                f"(max_event_bytes, {self.max_record_bytes}, less the key)"
+            )
 
     def check_of(self, source: str, fragment: TransactionFragment) -> Callable[[RoutedFragment], None]:
         """The check of the fragment's parts, to be used however often the fragment is routed.

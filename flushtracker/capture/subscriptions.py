@@ -168,6 +168,7 @@ class Subscriptions:
     def _admit(self, definitions: Collection[ShapeDefinition]) -> list[NewShape]:
         """Publish the tables of new shapes, and return the shapes that can be added now."""
         resolved = self._server.resolve(definitions) if definitions else ()
+        self._outbox.limit.require_entries(self._source, resolved)
         oids = {binding.oid for _, binding in resolved if not binding.published_by}
         refused = self._server.publish_tables(oids) if oids else {}
         if oids - refused.keys():

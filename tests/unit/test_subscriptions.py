@@ -12,6 +12,7 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.errors import ShapeError
 from flushtracker.events.registry_events import (
     PartitionEntry,
     RegistryEntry,
@@ -24,6 +25,7 @@ from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
@@ -271,6 +273,26 @@ def test_a_table_of_any_number_of_partitions_fits_into_small_records() -> None:
     assert max(len(str(value)) for _, value in source.publisher.values) < 1000
     source.resume(source.registered(), LSN)
     assert source.joined() == {70 + number: 0 for number in range(1, 2_001)}
+
+
+@pytest.mark.parametrize("what", ["definition", "table"])
+def test_a_shape_that_does_not_fit_into_a_record_is_refused(what: str) -> None:
+    """Its entry would be rejected by the broker, which ends capture, and again at each start."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    before = list(source.publisher.values)
+    many = ", ".join(map(str, range(200_000)))
+    large = ShapeDefinition("b", NAME, where=f"id IN ({many})" if what == "definition" else None)
+    if what == "table":
+        labels = tuple(EnumLabel(number, "x" * 60, 5) for number in range(1, 20_001))
+        source.tables.table = replace(TABLE, types=(TypeBinding(16_400, "public", "mood", "enum", labels=labels),))
+    message = {"definition": "its definition", "table": "the description of table public.t"}[what]
+    with pytest.raises(
+        ShapeError, match=rf"^shape 'b': {message} is an event of [0-9]+ bytes, over the limit of 1044480"
+    ):
+        source.define(ShapeDefinition("a", NAME), large)
+    assert source.publisher.values == before
+    assert source.subscriptions.router.shape_ids == {"a"}
 
 
 def test_a_table_is_read_again_for_a_transaction_that_was_not_visible_then() -> None:
