@@ -270,3 +270,15 @@ def test_row_that_is_folded_does_not_make_the_log_older(path: str) -> None:
     LogClaim(create_shape_log(path)).take(None, [(SOURCE, "users", LogOffset(1000, 0))])
     with pytest.raises(SinkError, match="is older than the checkpoint"):
         LogClaim(create_shape_log(path)).take(None, [(SOURCE, "users", LogOffset(1001, 0))])
+
+
+def test_the_number_of_an_append_is_the_same_in_every_release(tmp_path: Path) -> None:
+    """Literally: a release that read another claim or batch there would fence nobody."""
+    app_id = "flushtracker: writer of this table"
+    path = str(tmp_path / "log")
+    first, second = LogClaim(create_shape_log(path)), LogClaim(DeltaTable(path))
+    assert first.take() == 2
+    assert DeltaTable(path).transaction_version(app_id) == 8_589_934_592
+    assert first.version_of(41) == 12_884_901_930
+    assert second.take(2) == 4
+    assert DeltaTable(path).transaction_version(app_id) == 17_179_869_184
