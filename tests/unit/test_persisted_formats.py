@@ -8,8 +8,11 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
+from flushtracker.delta import registry_table
 from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
+from flushtracker.delta.log import claim, snapshots, upkeep
+from flushtracker.delta.log import table as log_table
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import (
     PartitionEntry,
@@ -106,6 +109,11 @@ ORIGIN = b"""{
 }
 """
 LOG_ENDS = b'{"claim": 3, "ends": [["s", "a", [9, 4], [8, 9223372036854775807], 2], ["s", "b", [7, 0], [-1, 0], 0]]}'
+LOG_COLUMNS = (
+    "source:string shape_id:string tx_offset:int64 op_offset:int64 operation:string key:string value:string "
+    "old_value:string xid:int64 commit_timestamp:timestamp[us, tz=UTC] chunk:int64"
+)
+REGISTRY_COLUMNS = "source:string type:string id:string entry:string written_at:timestamp[us, tz=UTC]"
 SHAPE_ENTRY = (
     '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
     '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
@@ -425,6 +433,18 @@ def test_ack_table_keeps_its_columns() -> None:
         "blocking_since",
         "acked_at",
     ]
+
+
+def test_the_shape_log_and_the_registry_table_keep_their_columns_and_what_their_commits_count() -> None:
+    """Readers use the names; a release that counted in another app transaction would not see what this one does."""
+    app_ids = (claim.APP_ID, snapshots.REPLACED_APP_ID, upkeep.DELETED_APP_ID)
+    assert app_ids == (
+        "flushtracker: writer of this table",
+        "flushtracker: snapshots",
+        "flushtracker: logs of removed shapes deleted",
+    )
+    for schema, columns in ((log_table.SCHEMA, LOG_COLUMNS), (registry_table.SCHEMA, REGISTRY_COLUMNS)):
+        assert " ".join(f"{field.name}:{field.type}" for field in schema) == columns
 
 
 def test_snapshot_of_an_earlier_release_is_read() -> None:
