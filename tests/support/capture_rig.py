@@ -209,7 +209,7 @@ class CaptureRig:
         partitions = bound_now(own.binding, later).partitions
         return {".".join(partition.table) for partition in partitions if partition.oid not in not_joined}
 
-    def wait(self, condition: Callable[[], object], what: str) -> None:
+    def wait(self, condition: Callable[[], object], what: str, timeout_s: float = DEADLINE_S) -> None:
         """Wait until ``condition`` holds; raise the error of the last capture if it fails first."""
 
         def holds_or_failed() -> bool:
@@ -217,16 +217,16 @@ class CaptureRig:
                 raise self._captures[-1].error
             return bool(condition())
 
-        wait_until(holds_or_failed, what, DEADLINE_S)
+        wait_until(holds_or_failed, what, timeout_s)
 
     def commit_lsn(self, *statements: str) -> int:
         """Run the statements; return an LSN at or past their commits."""
         ((lsn,),) = self.server.execute(*statements, "SELECT pg_current_wal_insert_lsn()::text")
         return parse_lsn(lsn)
 
-    def wait_for_commits(self, lsn: int) -> None:
+    def wait_for_commits(self, lsn: int, timeout_s: float = DEADLINE_S) -> None:
         """Wait until the fragments reach ``lsn``, by a commit or a keepalive."""
-        self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}")
+        self.wait(lambda: any(event.lsn >= lsn - 1 for event in self.fragments()), f"fragments up to {lsn}", timeout_s)
 
     def execute_and_wait(self, *statements: str) -> None:
         """Execute the statements and wait until all their changes are published."""
