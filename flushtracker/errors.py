@@ -27,7 +27,8 @@
 A message states the subject, the fact, both values if two disagree, and what to do. It never shows a row's values.
 """
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 
@@ -39,6 +40,8 @@ class FlushtrackerError(Exception):
     """The shape that caused the error, if there is exactly one."""
     shape_errors: "Mapping[str, FlushtrackerError]" = MappingProxyType({})
     """The error of each shape that the same operation has failed for, this one included; see :func:`first_of`."""
+    also: "tuple[FlushtrackerError, ...]" = ()
+    """What else is wrong with the same shape."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
@@ -153,6 +156,12 @@ def first_of(shape_errors: Mapping[str, FlushtrackerError]) -> FlushtrackerError
     return first
 
 
+def combined(errors: Sequence[FlushtrackerError]) -> FlushtrackerError:
+    """The first of the errors of one shape, which has the others as :attr:`~FlushtrackerError.also`."""
+    errors[0].also = tuple(errors[1:])
+    return errors[0]
+
+
 def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
     """The first ``most`` names, and how many ``others`` there are, for a message.
 
@@ -161,6 +170,19 @@ def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
     """
     left = len(names) - most
     return ", ".join(names[:most]) + (f" and {left} {others}" if left > 0 else "")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the known ones that it may stand for, if any.
+
+    >>> did_you_mean("Regoin", ["id", "region", "REGION"]), did_you_mean("x", ["id"])
+    ('; did you mean region or REGION?', '')
+    """
+    folded: dict[str, list[str]] = {}
+    for each in known:
+        folded.setdefault(each.casefold(), []).append(each)
+    near = [each for close in difflib.get_close_matches(name.casefold(), folded, n=2) for each in folded[close]]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def printable(text: str) -> str:

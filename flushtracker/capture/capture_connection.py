@@ -27,6 +27,8 @@ _CONTROL_CHECK_S: Final = 0.2
 """How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
 when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
 _START_CHECK_S: Final = 0.25
+_RETRY_PAUSE: Final = 20
+"""The shapes that the catalog does not allow are tried again after so many times as long as it took to try them."""
 _EVICTION_CHECK_S: Final = 0.25
 
 
@@ -54,6 +56,7 @@ class CaptureConnection:
         self._start_checks = Timer(_START_CHECK_S, now_s)
         self._evictions = Timer(_EVICTION_CHECK_S, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
+        self._next_retry_s = now_s
         self._has_logged_standby = False
         self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
@@ -110,8 +113,7 @@ class CaptureConnection:
             self._subscriptions.tables.check()
             self._subscriptions.starts.prune()
             self._subscriptions.condense_removed(self._source.status.flushed_lsn)
-            add_delayed = self._subscriptions.add_delayed if self._subscriptions.can_add_delayed() else None
-            shapes.apply_file(self._subscriptions.apply_definitions, add_delayed)
+            self._apply_shapes(shapes)
             self._subscriptions.retract_tables()
         if self._start_checks.is_due(now_s):
             self._subscriptions.check_starts(now_s)
@@ -128,6 +130,17 @@ class CaptureConnection:
                 format_lsn(max(status.acknowledged_lsn, 0)),
                 format_lsn(status.flushed_lsn),
             )
+
+    def _apply_shapes(self, shapes: ShapesFileReader) -> None:
+        subscriptions, started_s = self._subscriptions, time.monotonic()
+        is_retry = bool(subscriptions.refused.definitions) and started_s >= self._next_retry_s
+        waiting = subscriptions.add_waiting if is_retry or subscriptions.can_add_delayed() else None
+        shapes.apply_file(
+            lambda file: subscriptions.apply_definitions(file.definitions, file.allow_removing, file.faults), waiting
+        )
+        if is_retry:
+            ended_s = time.monotonic()
+            self._next_retry_s = ended_s + _RETRY_PAUSE * (ended_s - started_s)
 
     def _emit_heartbeat(self) -> None:
         # A standby may be promoted, so the next heartbeat is tried again.

@@ -20,6 +20,7 @@ from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.live_status import LiveStatus
 from flushtracker.capture.prior_state import read_prior_state
+from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.capture.slot_takeover import SlotTakeover
@@ -59,11 +60,12 @@ class CaptureLoop:
         self._stop = stop
         self._new_epoch = new_epoch
         self._takeover = SlotTakeover(config.postgres.slot, waits=waits)
-        self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait)
+        self._refused = RefusedShapes()
+        self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait, self._refused)
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._missing_table_log = MissingTableLog(config.acks)
         self._slot_poller = SlotPoller(config.postgres.connection, config.postgres.slot)
-        self._status = LiveStatus(lambda: self._publisher.pending_bytes, lambda: self._slot_poller.last)
+        self._status = LiveStatus(lambda: self._publisher.pending_bytes, lambda: self._slot_poller.last, self._refused)
         self._evictor: Evictor | None = None
         self._source: CapturedSource | None = None
         self.has_answered = False
@@ -185,7 +187,7 @@ class CaptureLoop:
         if known is not None and known.source == prior.source:
             known.resume(prior)
             return known
-        self._source = CapturedSource(prior, self._publisher, kafka.topics, self._config.event_limit)
+        self._source = CapturedSource(prior, self._publisher, kafka.topics, self._config.event_limit, self._refused)
         return self._source
 
     def _converter(self) -> FragmentConverter:

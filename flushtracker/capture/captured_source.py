@@ -14,6 +14,7 @@ from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
+from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.stuck_ack import StuckAck
 from flushtracker.capture.subscriptions import Subscriptions
@@ -30,7 +31,14 @@ _RESTORE = "its topic was lost or replaced. Restore the topic, or start with --n
 class CapturedSource:
     """One source; ``prior`` was read while holding the slot."""
 
-    def __init__(self, prior: PriorState, publisher: Publisher, topics: Topics, limit: EventLimit) -> None:
+    def __init__(
+        self,
+        prior: PriorState,
+        publisher: Publisher,
+        topics: Topics,
+        limit: EventLimit,
+        refused: RefusedShapes | None = None,
+    ) -> None:
         self.source = prior.source
         self.name = str(prior.source)
         self._prior = prior
@@ -39,7 +47,7 @@ class CapturedSource:
         self.stuck_ack = StuckAck()
         self.outbox = Outbox(publisher, topics, self._handle_published, limit)
         self.subscriptions: Subscriptions | None = None
-        self._delayed = DelayedShapes()
+        self._delayed = DelayedShapes(refused)
         self._has_begun = False
         self._published_lsn = -1
 
@@ -92,7 +100,8 @@ class CapturedSource:
         shapes file of this process changes.
 
         Raises:
-            ShapeError: a definition is refused, or too many shapes would be removed.
+            ConfigError: the file as a whole cannot be read.
+            ShapeError: too many shapes would be removed.
         """
         subscriptions = self.subscriptions
         if subscriptions is None:
@@ -106,7 +115,7 @@ class CapturedSource:
         subscriptions.tables.check()
         if not self._has_begun:
             shapes = load_shapes()
-            subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing)
+            subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing, shapes.faults)
         # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
         subscriptions.begin_source()
         self.subscriptions = subscriptions

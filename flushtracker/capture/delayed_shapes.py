@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from flushtracker.capture.partly_sent import PartlySent, PublishedTables
+from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.slow_wait import SlowWait
 from flushtracker.errors import listed
 from flushtracker.shapes.definition import ShapeDefinition
@@ -53,6 +54,7 @@ class NewShape:
 class _Delay:
     """What a shape waits for: a table that is ``unpublished``, or the end of the transactions ``xids``."""
 
+    definition: ShapeDefinition
     table: TableBinding
     unpublished: Unpublished | None
     xids: frozenset[int]
@@ -60,17 +62,21 @@ class _Delay:
 
 
 class DelayedShapes:
-    """The shapes that are delayed; call :meth:`connect` first, and after each reconnect."""
+    """The shapes that are delayed; call :meth:`connect` first, and after each reconnect.
 
-    def __init__(self) -> None:
+    ``refused`` has those that are refused, of which the catalog may allow some later.
+    """
+
+    def __init__(self, refused: RefusedShapes | None = None) -> None:
+        self.refused = RefusedShapes() if refused is None else refused
         self._delays: dict[str, _Delay] = {}
         self.waiting: tuple[WaitingShapes, ...] = ()
         """The delayed shapes by what they wait for; for any thread."""
 
     @property
-    def shape_ids(self) -> Set[str]:
-        """The shapes that are delayed."""
-        return self._delays.keys()
+    def definitions(self) -> tuple[ShapeDefinition, ...]:
+        """The shapes that are delayed, and those that the catalog does not allow."""
+        return (*(delay.definition for delay in self._delays.values()), *self.refused.definitions)
 
     @property
     def table_oids(self) -> Set[int]:
@@ -106,7 +112,7 @@ class DelayedShapes:
             known = self._delays.get(definition.id)
             slow = SlowWait() if known is None else known.slow
             missing = None if oid in oids else unpublished.get(oid, _TAKEN_OUT)
-            delays[definition.id] = _Delay(binding, missing, waits.get(oid, frozenset()), slow)
+            delays[definition.id] = _Delay(definition, binding, missing, waits.get(oid, frozenset()), slow)
         before, self._delays = self.waiting, delays
         self.waiting = tuple(self._waiting())
         _log_unpublished(set(self.waiting) - set(before))

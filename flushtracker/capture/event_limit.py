@@ -7,9 +7,10 @@ wrong, so they are ended. The others continue. A shape whose definition is over 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
-from flushtracker.errors import ShapeError
+from flushtracker.errors import FlushtrackerError, ShapeError, first_of
 from flushtracker.events.event_size import max_event_bytes
 from flushtracker.events.fragment_sequencer import shape_changes
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
@@ -50,22 +51,27 @@ class EventLimit:
         return _ITEMS_FOR_CHANGES * self.max_batch_bytes
 
     def require_entries(self, source: str, shapes: Iterable[tuple[ShapeDefinition, TableBinding]]) -> None:
-        """Raise ``ShapeError`` if the registry's entry of a new shape, or that of its table, is over the limit."""
-        tables: dict[int, tuple[str, TableBinding]] = {}
-        for definition, table in shapes:
-            entry = ShapeEntry(source, definition, table.oid, _LONGEST_LINK)
-            self._require(entry, definition.id, "its definition")
-            tables.setdefault(table.oid, (definition.id, replace(table, partitions=())))
-        for shape_id, table in tables.values():
-            self._require(TableEntry(source, table), shape_id, f"the description of table {dotted(table.table)}")
+        """Raise ``ShapeError`` if the registry's entries of new shapes, or of their tables, are over the limit.
 
-    def _require(self, entry: ShapeEntry | TableEntry, shape_id: str, what: str) -> None:
-        size = len(entry.to_json().encode())
-        if size > self.max_event_bytes:
-            raise ShapeError(
-                f"shape {shape_id!r}: {what} is an event of {size} bytes, over the limit of {self.max_event_bytes} "
-                f"(max_event_bytes, {self.max_record_bytes}, less the key)"
-            )
+        It has the errors of all these shapes.
+        """
+        errors: dict[str, FlushtrackerError] = {}
+        tables: dict[int, int] = {}
+        for definition, table in shapes:
+            if table.oid not in tables:
+                tables[table.oid] = _bytes_of(TableEntry(source, replace(table, partitions=())))
+            sizes = {
+                "its definition": _bytes_of(ShapeEntry(source, definition, table.oid, _LONGEST_LINK)),
+                f"the description of table {dotted(table.table)}": tables[table.oid],
+            }
+            what, size = max(sizes.items(), key=itemgetter(1))
+            if size > self.max_event_bytes:
+                errors[definition.id] = ShapeError(
+                    f"shape {definition.id!r}: {what} is an event of {size} bytes, over the limit of "
+                    f"{self.max_event_bytes} (max_event_bytes, {self.max_record_bytes}, less the key)"
+                )
+        if errors:
+            raise first_of(errors)
 
     def check_of(self, source: str, fragment: TransactionFragment) -> Callable[[RoutedFragment], None]:
         """The check of the fragment's parts, to be used however often the fragment is routed.
@@ -127,3 +133,7 @@ class _Check:
 
 def _accept(_part: RoutedFragment) -> None:
     """No change can be over the limit."""
+
+
+def _bytes_of(entry: ShapeEntry | TableEntry) -> int:
+    return len(entry.to_json().encode())

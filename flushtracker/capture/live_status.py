@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flushtracker.capture.collector import ChangeCounts
+from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
@@ -41,10 +42,12 @@ class LiveStatus:
         self,
         queue_bytes: Callable[[], int],
         slot: Callable[[], SlotStatus | None] = lambda: None,
+        refused: RefusedShapes | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queue_bytes = queue_bytes
         self._slot = slot
+        self._refused = RefusedShapes() if refused is None else refused
         self._clock = clock
         self._started_at_ms = self._now_ms()
         self._acks_read_at_ms: int | None = None
@@ -93,6 +96,8 @@ class LiveStatus:
             slot=self._slot(),
             acks_read_at_ms=self._acks_read_at_ms,
             publish_queue_bytes=self._queue_bytes(),
+            shapes_refused=self._refused.count,
+            refused=self._refused.shown,
         )
         return status if connection is None else _with(connection, status)
 

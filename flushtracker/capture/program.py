@@ -1,8 +1,9 @@
 """``flushtracker capture``: the capture process, from its arguments to its exit code.
 
-With ``--create`` it first creates the topics, the publication and the slot that are missing. Nothing is created before
-the shapes file, every table and the existing topics are known to be right. The slot comes last: as soon as it exists,
-the server keeps its WAL until a capture confirms it.
+With ``--create`` it first creates the topics, the publication and the slot that are missing. No slot is created before
+the shapes file, every table and the existing topics are known to be right: the shapes may begin where the slot does.
+Once there is one, what is wrong with single shapes stops nothing, as without ``--create``. The slot comes last: as soon
+as it exists, the server keeps its WAL until a capture confirms it.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_slot, has_slot
 from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.shapes.shapes_file import read_shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,12 +48,14 @@ def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
         PostgresError: the server or the publication is not fit for capture, or this role may not create it.
         BrokerError: Kafka is unavailable, or refuses a request.
     """
-    definitions, postgres = load_shapes(config.shapes), config.postgres
+    shapes, postgres = read_shapes(config.shapes), config.postgres
     admin = TopicAdmin(config.kafka)
     missing_roles = _missing_roles(config.kafka, admin)
     with closing(connect(postgres.connection)) as connection:
         check_server(connection)
-        if _create_publication(connection, postgres, definitions):
+        is_first = not has_slot(connection, postgres.slot)
+        definitions = shapes.all_right() if is_first else shapes.definitions
+        if _create_publication(connection, postgres, definitions, is_first=is_first):
             say(f"created publication {postgres.publication}")
         if missing_roles:
             admin.create(missing_roles)
@@ -70,20 +73,23 @@ def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
     return [role for role, topic in facts.items() if topic is None]
 
 
-def _create_publication(connection: Connection, postgres: SlotConfig, definitions: Collection[ShapeDefinition]) -> bool:
-    """Create the publication if it is missing, unless a shape does not fit its table; returns whether it did.
+def _create_publication(
+    connection: Connection, postgres: SlotConfig, definitions: Collection[ShapeDefinition], *, is_first: bool
+) -> bool:
+    """Create the publication if it is missing; returns whether it did.
 
-    A table is checked together with its publication. So both happen in one transaction, which the end of the connection
-    rolls back if a shape is refused. The tables are added after it, and before a new slot is created: then the shapes
-    get everything that the slot has. Those that cannot be added yet are delayed, as capture logs when it has started.
+    The ``is_first`` start, before there is a slot, refuses shapes that do not fit their tables. A table is checked
+    together with its publication. So both happen in one transaction, which the end of the connection rolls back if a
+    shape is refused. The tables are added after it, and before the slot is created: then the shapes get everything that
+    the slot has. Those that cannot be added yet are delayed, as capture logs when it has started.
     """
     # One snapshot for all the catalog's queries, as a body of one_snapshot would have; it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
     tables = ServerTables(connection, postgres.publication, postgres.slot)
     is_new = tables.create_publication({definition.table for definition in definitions})
     tables.check_publication()
-    resolved = tables.resolve(definitions)
+    resolved = tables.resolve(definitions) if is_first else ()
     rows(connection, "COMMIT")
-    if not has_slot(connection, postgres.slot):
+    if resolved:
         tables.publish_tables({binding.oid for _, binding in resolved if not binding.published_by})
     return is_new

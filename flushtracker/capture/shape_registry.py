@@ -6,13 +6,13 @@ An id stands for one definition permanently. Whatever decides which changes a sh
 flush policy and its dependencies can.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from flushtracker.errors import ShapeError, listed
 from flushtracker.events.registry_events import NO_TABLE, PartitionEntry, ShapeEntry, SourceEntry, TableEntry
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_cycle
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.log_offset import LogOffset
 
@@ -64,13 +64,15 @@ def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
 class RegistryDiff:
     """What to change so that the registry matches the definitions.
 
-    ``ended``: still defined, but capture has ended them, and they stay ended.
+    ``ended``: still defined, but capture has ended them, and they stay ended. ``refused``: definitions that contradict
+    the registry; live shapes of these ids stay as they are.
     """
 
     added: tuple[ShapeDefinition, ...]
     updated: tuple[ShapeEntry, ...]
     removed: tuple[str, ...]
     ended: tuple[ShapeEntry, ...]
+    refused: tuple[ShapeFault, ...] = ()
 
 
 class ShapeRegistry:
@@ -161,35 +163,71 @@ class ShapeRegistry:
             if entry.ended_because is None or (defined is not None and shape_id not in defined):
                 yield entry.condensed()
 
-    def compare(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> RegistryDiff:
+    def compare(
+        self,
+        definitions: Iterable[ShapeDefinition],
+        allow_removing: int = 0,
+        faults: Collection[ShapeFault] = (),
+    ) -> RegistryDiff:
         """Compare the registry with ``definitions``; changes nothing.
 
+        ``faults`` are those of other entries of the file. A live shape whose entry has a fault stays as it is. While
+        the id of an entry cannot be read, no shape is removed, because it may be the id of any.
+
         Raises:
-            ShapeError: an id was removed, or stands for another definition; or more than half of the live shapes would
-                be removed, and more than ``allow_removing``.
+            ShapeError: more than half of the live shapes would be removed, and more than ``allow_removing``.
         """
-        added, updated, ended = [], [], []
+        added, updated, ended, refused = [], [], [], []
         defined = {definition.id: definition for definition in definitions}
         for shape_id, definition in defined.items():
             entry = self._live.get(shape_id) or self._removed.get(shape_id)
             if entry is None:
                 added.append(definition)
-                continue
-            if entry.is_condensed and entry.ended_because is not None:
+            elif entry.is_condensed and entry.ended_because is not None:
                 ended.append(entry)
-                continue
-            _require_same(entry, definition)
-            if entry.removed_at is not None:
+            elif (error := _contradiction(entry, definition)) is not None:
+                refused.append(ShapeFault(shape_id, error))
+            elif entry.removed_at is not None:
                 ended.append(entry)
-                continue
-            known = replace(entry.definition, depends_on=definition.depends_on, flush=definition.flush)
-            if known != entry.definition:
-                updated.append(replace(entry, definition=known))
+            else:
+                known = replace(entry.definition, depends_on=definition.depends_on, flush=definition.flush)
+                if known != entry.definition:
+                    updated.append(replace(entry, definition=known))
         live = [entry.definition.id for entry in self.live]
-        removed = [shape_id for shape_id in live if shape_id not in defined]
+        kept = {fault.shape_id for fault in faults}
+        removed = [shape_id for shape_id in live if shape_id not in defined and shape_id not in kept]
+        if None in kept:
+            removed = []
         if must_be_allowed(len(removed), len(live)) and len(removed) > allow_removing:
             raise ShapeError(_too_many(removed, len(live)))
-        return RegistryDiff(tuple(added), tuple(updated), tuple(removed), tuple(ended))
+        new_dependencies = {each.id: each.depends_on for each in (*added, *(entry.definition for entry in updated))}
+        cyclic = self._cyclic(new_dependencies, frozenset(removed))
+        for shape_id, cycle in cyclic.items():
+            fact = f"depends_on has a cycle, with the dependencies that live shapes keep: {' → '.join(cycle)}"
+            refused.append(ShapeFault(shape_id, ShapeError(f"{defined[shape_id].subject('depends_on')}: {fact}")))
+        return RegistryDiff(
+            tuple(each for each in added if each.id not in cyclic),
+            tuple(entry for entry in updated if entry.definition.id not in cyclic),
+            tuple(removed),
+            tuple(ended),
+            tuple(refused),
+        )
+
+    def _cyclic(self, changed: Mapping[str, Sequence[str]], removed: Set[str]) -> dict[str, tuple[str, ...]]:
+        """Of new dependencies of shapes, those that would close a cycle, each with the cycle.
+
+        A file without a cycle may close one with the dependencies of a shape whose entry is refused, which stay.
+        """
+        if not any(changed.values()):
+            return {}
+        before = self.dependencies
+        graph = {shape_id: others for shape_id, others in before.items() if shape_id not in removed} | dict(changed)
+        found: dict[str, tuple[str, ...]] = {}
+        while (cycle := dependency_cycle(graph)) and (new := set(cycle) & changed.keys() - found.keys()):
+            for shape_id in new:
+                found[shape_id] = cycle
+                graph[shape_id] = before.get(shape_id, ())
+        return found
 
 
 def must_be_allowed(removed: int, live: int) -> bool:
@@ -205,11 +243,12 @@ def _too_many(removed: Sequence[str], live: int) -> str:
     )
 
 
-def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
+def _contradiction(entry: ShapeEntry, definition: ShapeDefinition) -> ShapeError | None:
+    """Why an id cannot stand for this definition; ``None`` if it already does."""
     known = entry.definition
     if entry.removed_at is not None and entry.ended_because is None:
-        raise ShapeError(
-            f"shape {known.id!r} was removed at {entry.removed_at}; an id is never used twice, so use a new one"
+        return ShapeError(
+            f"{definition.subject('id')} was removed at {entry.removed_at}; an id is never used twice, so use a new one"
         )
     # What the definition leaves out was filled in when it was registered, from the catalog or with a default.
     differs = [
@@ -219,8 +258,9 @@ def _require_same(entry: ShapeEntry, definition: ShapeDefinition) -> None:
         differs.append("primary_key")
     if definition.snapshot not in {None, known.snapshot}:
         differs.append("snapshot")
-    if differs:
-        raise ShapeError(
-            f"shape {known.id!r} differs from its registered definition in {' and '.join(differs)}; a changed "
-            "definition needs a new id"
-        )
+    if not differs:
+        return None
+    return ShapeError(
+        f"{definition.subject(differs[0])} differs from its registered definition in {' and '.join(differs)}; a "
+        "changed definition needs a new id"
+    )

@@ -12,12 +12,12 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
-from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,18 @@ _SHORT_S: Final = 0.2
 class ShapesFileReader:
     """The shapes of the file at ``path``, checked every ``interval_s`` seconds.
 
-    After the start, an error in the file is logged once, the shapes stay as they are, and the file is retried.
-    ``wait`` waits for so many seconds, and returns true if capture is to stop; ``now_s`` returns seconds since 1970.
+    After the start, a file that cannot be applied as a whole is reported to ``refused``, the shapes stay as they are,
+    and the file is retried. What is wrong with single entries does not concern this class. ``wait`` waits for so many
+    seconds, and returns true if capture is to stop; ``now_s`` returns seconds since 1970.
     """
 
     def __init__(
-        self, path: Path, interval_s: float, wait: Callable[[float], bool], now_s: Callable[[], float] = time.time
+        self,
+        path: Path,
+        interval_s: float,
+        wait: Callable[[float], bool],
+        refused: RefusedShapes,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
         self._interval_s = interval_s
@@ -47,7 +53,9 @@ class ShapesFileReader:
         self._seen_checks = 0
         self._applied: str | None = None
         self._reading: _Reading | None = None
-        self._last_error = ""
+        self._refused = refused
+        self._failed: str | None = None
+        """The content that could not be applied as a whole, if that is the last one tried."""
 
     def wait_until_steady(self) -> bool:
         """Before :meth:`load`: wait until nobody writes the file. Returns false if capture is to stop first."""
@@ -65,25 +73,21 @@ class ShapesFileReader:
         self._applied = content
         return shapes
 
-    def apply_file(
-        self,
-        apply: Callable[[Iterable[ShapeDefinition], int], None],
-        add_delayed: Callable[[Iterable[ShapeDefinition]], None] | None = None,
-    ) -> None:
-        """Check the file, and pass its definitions and ``allow_removing`` to ``apply`` once a change is steady.
-
-        If it has not changed, pass the definitions to ``add_delayed``, if that is given.
+    def apply_file(self, apply: Callable[[ShapesFile], None], retry: Callable[[], None] | None = None) -> None:
+        """Check the file, and pass it to ``apply`` once a change is steady. If nothing has changed, call ``retry``.
 
         Raises:
-            PostgresUnavailableError: ``apply`` could not reach the server; the file counts as not applied.
+            PostgresUnavailableError: ``apply`` or ``retry`` could not reach the server; a change is not applied.
         """
         content = self._content()
         is_steady = self._is_steady(content)
-        is_applied = content == self._applied
-        if is_applied and add_delayed is None:
-            self._last_error = ""
+        if content == self._applied:
+            if retry is not None:
+                self._try(content, retry)
+            elif content != self._failed:
+                self._refused.accept_file()
             return
-        if not is_steady and not is_applied:
+        if not is_steady:
             return
         reading = self._reading
         if reading is None or reading.content != content:
@@ -91,22 +95,21 @@ class ShapesFileReader:
         if not reading.is_done:
             return
         self._reading = None
+        # Otherwise it has changed between the hash and the reading.
+        if self._content() == content:
+            self._try(content, lambda: apply(reading.result()))
+
+    def _try(self, content: str | None, apply: Callable[[], None]) -> None:
         try:
-            shapes = reading.result()
-            if self._content() != content:
-                # It changed between the hash and the reading.
-                return
-            if is_applied and add_delayed is not None:
-                add_delayed(shapes.definitions)
-            else:
-                apply(shapes.definitions, shapes.allow_removing)
-            self._applied, self._last_error = content, ""
+            apply()
         except PostgresUnavailableError:
             raise
         except (ConfigError, PostgresError) as error:
-            if str(error) != self._last_error:
-                logger.error("shapes not applied reason=%s", error)  # noqa: TRY400  the message is the whole reason
-            self._last_error = str(error)
+            self._failed = content
+            self._refused.refuse_file(error)
+        else:
+            self._applied, self._failed = content, None
+            self._refused.accept_file()
 
     def _is_steady(self, content: str | None) -> bool:
         """Count a check that found ``content``; return whether it was the same for long enough."""

@@ -34,6 +34,7 @@ from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.refused_shapes import Resolved
 from flushtracker.capture.shape_losses import ShapeLosses
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
@@ -41,7 +42,7 @@ from flushtracker.capture.table_changes import TableChanges
 from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.shapes.definition import ShapeDefinition, dependency_layers
+from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
 from flushtracker.status.capture_status import WaitingShapes
@@ -86,6 +87,7 @@ class Subscriptions:
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         self._delayed = DelayedShapes() if delayed is None else delayed
+        self.refused = self._delayed.refused
         self._defined: frozenset[str] | None = None
         """The shapes that the file defines, once it was applied."""
         for entry in self._registry.live:
@@ -124,20 +126,28 @@ class Subscriptions:
             self._outbox.publish_entries([entry])
             self._source_entry = entry
 
-    def apply_definitions(self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0) -> None:
-        """Add, update and remove shapes to match ``definitions``; if one is refused, nothing changes.
+    def apply_definitions(
+        self, definitions: Iterable[ShapeDefinition], allow_removing: int = 0, faults: Collection[ShapeFault] = ()
+    ) -> None:
+        """Add, update and remove shapes to match ``definitions``; ``faults`` are those of the file's other entries.
 
-        Some may be delayed: call :meth:`add_delayed` when :meth:`can_add_delayed`.
+        What is refused is left as it is, and reported by ``refused``. Some shapes may be delayed, or may be allowed by
+        the catalog later: call :meth:`add_waiting` when :meth:`can_add_delayed`, and at times if ``refused`` has some.
 
         Raises:
-            ShapeError: a definition is refused, or too many shapes would be removed.
+            ShapeError: too many shapes would be removed; nothing has changed.
         """
         defined = tuple(definitions)
-        self._apply(defined, allow_removing)
-        self._defined = frozenset(definition.id for definition in defined)
+        found = self._apply(defined, allow_removing, faults)
+        self.refused.set_faults((*faults, *found))
+        ids = {definition.id for definition in defined} | {fault.shape_id for fault in faults}
+        self._defined = None if None in ids else frozenset(shape_id for shape_id in ids if shape_id is not None)
 
-    def _apply(self, defined: Sequence[ShapeDefinition], allow_removing: int = 0) -> None:
-        diff = self._registry.compare(defined, allow_removing)
+    def _apply(
+        self, defined: Sequence[ShapeDefinition], allow_removing: int = 0, faults: Collection[ShapeFault] = ()
+    ) -> tuple[ShapeFault, ...]:
+        """Change the shapes; returns the definitions that contradict the registry."""
+        diff = self._registry.compare(defined, allow_removing, faults)
         if len(diff.added) + len(diff.removed) > _MOST_LOGGED:
             logger.info("changing shapes added=%d removed=%d", len(diff.added), len(diff.removed))
         for entry in diff.ended:
@@ -149,7 +159,7 @@ class Subscriptions:
         if new or diff.updated or diff.removed:
             self.tables.bind([shape.table for shape in new])
             # Again, as binding a changed table may have ended the shapes that it had.
-            diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)))
+            diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)), faults)
             if any(shape.definition.snapshot is False for shape in new):
                 # Without a snapshot, a shape must not get a part of a transaction that has ended.
                 self._server.flush_commits()
@@ -164,23 +174,31 @@ class Subscriptions:
             _log_changed("added", added)
             self._wait_for_starts(added)
         self._arrange_layers()
+        return diff.refused
 
-    def _admit(self, definitions: Collection[ShapeDefinition]) -> list[NewShape]:
+    def _admit(self, definitions: Sequence[ShapeDefinition]) -> list[NewShape]:
         """Publish the tables of new shapes, and return the shapes that can be added now."""
-        resolved = self._server.resolve(definitions) if definitions else ()
-        self._outbox.limit.require_entries(self._source, resolved)
+        resolved = self.refused.resolve(definitions, self._resolve)
         oids = {binding.oid for _, binding in resolved if not binding.published_by}
-        refused = self._server.publish_tables(oids) if oids else {}
-        if oids - refused.keys():
+        unpublished = self._server.publish_tables(oids) if oids else {}
+        if oids - unpublished.keys():
             # Shapes are bound to tables as they are in the publication.
-            resolved = self._server.resolve(definitions)
-        return self._delayed.admit(resolved, refused, is_new_source=self._source_entry is None)
+            resolved = self.refused.resolve(definitions, self._resolve)
+        return self._delayed.admit(resolved, unpublished, is_new_source=self._source_entry is None)
 
-    def add_delayed(self, definitions: Iterable[ShapeDefinition]) -> None:
-        """Of definitions that were applied, add the delayed ones; what another process has changed since stays so."""
+    def _resolve(self, definitions: Sequence[ShapeDefinition]) -> Resolved:
+        resolved = self._server.resolve(definitions)
+        self._outbox.limit.require_entries(self._source, resolved)
+        return resolved
+
+    def add_waiting(self) -> None:
+        """Add the shapes that were delayed or that the catalog did not allow, as far as they can be added now.
+
+        What another process has changed since stays so.
+        """
         live = {entry.definition.id: entry.definition for entry in self._registry.live}
-        delayed = [each for each in definitions if each.id in self._delayed.shape_ids and each.id not in live]
-        self._apply([*live.values(), *delayed])
+        waiting = (each for each in self._delayed.definitions if each.id not in live)
+        self.refused.add_faults(self._apply([*live.values(), *waiting]))
 
     def retract_tables(self) -> None:
         """Take tables out of a managed publication that no shape needs any more, nor one that is delayed."""
@@ -277,7 +295,7 @@ class Subscriptions:
 
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
-        definition = replace(new.definition, snapshot=new.definition.snapshot is not False)
+        definition = replace(new.definition, snapshot=new.definition.snapshot is not False, at=None)
         starts_after = self._first_starts_after if new.starts_at_slot else now
         return ShapeEntry(self._source, definition, new.table.oid, starts_after)
 

@@ -28,13 +28,13 @@ SHAPES: Final = FileKind("a list of shapes", ("shapes[]",))
 KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, KAFKA, SHAPES)
 
 
-def read_kind(path: Path, kind: FileKind) -> YamlMapping:
-    """Read a file that should be of this kind; its keys are not checked yet.
+def read_kind(path: Path, kind: FileKind, name: str = "") -> YamlMapping:
+    """Read a file that should be of this kind, and that messages call ``name``; its keys are not checked yet.
 
     Raises:
         ConfigError: the file cannot be read as YAML, or is of another kind.
     """
-    root = read_yaml(path)
+    root = read_yaml(path, name=name)
     found = next((other for other in KINDS if all(map(root.has_path, other.marks))), kind)
     if found is not kind:
         raise ConfigError(f"{path} is {found.name}, not {_briefly(kind, found)}")

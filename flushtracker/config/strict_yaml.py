@@ -7,7 +7,6 @@ The caller reads the keys of a :class:`YamlMapping` one by one, by type, from th
 the file, never the variable's value: it may be a secret.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ import yaml
 
 from flushtracker.config.units import DURATION_FORM, parse_duration_ms
 from flushtracker.config.yaml_tree import Place, line_of, read_tree, shortened
-from flushtracker.errors import ConfigError, ShapeError
+from flushtracker.errors import ConfigError, ShapeError, did_you_mean
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _VARIABLE: Final = re.compile(r"(?P<escaped>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
@@ -40,13 +39,13 @@ _TYPE_NAMES: Final = {
 """Descriptions of the tags that YAML itself assigns. No other tag is accepted."""
 
 
-def read_yaml(path: Path, environ: Mapping[str, str] = os.environ) -> "YamlMapping":
-    """Read a file that contains a YAML mapping.
+def read_yaml(path: Path, environ: Mapping[str, str] = os.environ, name: str = "") -> "YamlMapping":
+    """Read a file that contains a YAML mapping; messages call it ``name``, or else by its path.
 
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    place = Place(str(path), environ)
+    place = Place(name or str(path), environ)
     return YamlMapping(read_tree(path, place), place, "", 1)
 
 
@@ -96,9 +95,8 @@ class YamlMapping:
         """Refuse every key but these."""
         for key, (line, _) in self._values.items():
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=2)
-                advice = f"did you mean {' or '.join(near)}?" if near else f"known keys: {', '.join(known)}"
-                self._place.refuse(line, f"{self._label(key)} is not a known key; {advice}")
+                advice = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+                self._place.refuse(line, f"{self._label(key)} is not a known key{advice}")
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -173,10 +171,15 @@ class YamlMapping:
         """A mapping, or ``None`` if the key is absent."""
         return self.mapping(key) if key in self else None
 
-    def mappings(self, key: str) -> tuple["YamlMapping", ...]:
-        """A required list of mappings; it may be empty."""
-        items = self._items(key)
-        return tuple(self._mapping(f"{self._label(key)}[{i}]", line_of(node), node) for i, node in enumerate(items))
+    def mappings(self, key: str) -> tuple["YamlMapping | ConfigError", ...]:
+        """A required list of mappings, which may be empty; in place of an item that is none, the error that says so."""
+        items: list[YamlMapping | ConfigError] = []
+        for number, node in enumerate(self._items(key)):
+            try:
+                items.append(self._mapping(f"{self._label(key)}[{number}]", line_of(node), node))
+            except ConfigError as error:  # noqa: PERF203  the others are wanted, too
+                items.append(error)
+        return tuple(items)
 
     def optional_texts(self, key: str) -> tuple[YamlText, ...] | None:
         """A list of distinct, non-empty strings, or ``None`` if the key is absent. The list may be empty."""
@@ -208,9 +211,15 @@ class YamlMapping:
         line = self._line(key) if key in self else self.line
         return ShapeError(f"{self._place.file} line {line}: {self._name}: {fact}")
 
-    def place(self, key: str) -> str:
-        """The file and the line of a key, or of the whole mapping if the key is absent, as messages name them."""
-        return f"{self._place.file} line {self._line(key) if key in self else self.line}"
+    @property
+    def file(self) -> str:
+        """The file, as messages name it."""
+        return self._place.file
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """The line of each key."""
+        return {key: line for key, (line, _) in self._values.items()}
 
     def _line(self, key: str) -> int:
         return self._values[key][0]

@@ -162,6 +162,7 @@ def _capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     yield _gauge("shapes", "Shapes to which capture routes changes.", status.shapes)
     waiting = sum(each.count for each in status.waiting)
     yield _gauge("shapes_waiting", "Shapes that are defined, but not added yet.", waiting)
+    yield _gauge("shapes_refused", "Entries of the shapes file that capture has not taken.", status.shapes_refused)
     yield _counter(
         "changes",
         "Changes since capture's start, by whether they concerned a shape.",

@@ -79,7 +79,7 @@ class TableFacts:
 class Catalog:
     """Catalog queries over an ordinary connection; raises ``PostgresUnavailableError`` if that is lost."""
 
-    def __init__(self, connection: Connection, publication: str) -> None:
+    def __init__(self, connection: Connection, publication: str | None) -> None:
         self._connection = connection
         self._publication = publication
 

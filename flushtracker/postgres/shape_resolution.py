@@ -5,20 +5,20 @@ Shapes of one form (:attr:`~flushtracker.shapes.shape.Shape.form`) can all be ke
 their literals, so one of them is bound, and of the others only the literals are read.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from flushtracker.errors import PostgresError, ShapeError, listed
+from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError, combined, first_of, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot
+from flushtracker.postgres.missing_tables import read_missing_tables
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
 from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.table_binding import TableBinding, publication_reason, unkept_reason
+from flushtracker.shapes.table_binding import TableBinding, filter_reason, unkept_reason
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.shapes.unpublished import is_unpublished
 from flushtracker.wal.changes import Relation
 
 _UNFLAGGED: Final = {"full", "nothing"}
@@ -26,20 +26,31 @@ _UNFLAGGED: Final = {"full", "nothing"}
 
 
 def resolve_shapes(
-    connection: Connection, publication: str, definitions: Sequence[ShapeDefinition]
+    connection: Connection, publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> list[tuple[ShapeDefinition, TableBinding]]:
-    """Each definition, completed, with its table; raises as ``ServerTables.resolve`` does."""
+    """Each definition, completed, with its table; raises as ``ServerTables.resolve`` does.
+
+    Without a publication, tables need not be published. The error has those of all definitions that are refused
+    (:func:`~flushtracker.errors.first_of`): the others can be resolved without them.
+    """
     with one_snapshot(connection):
         facts = Catalog(connection, publication).tables({definition.table for definition in definitions})
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
     tables = {name: _Table(found, bindings[found.oid]) for name, found in facts.items() if found.oid in bindings}
-    resolved = []
+    missing = {definition.table for definition in definitions} - tables.keys()
+    reasons = read_missing_tables(connection, missing) if missing else {}
+    resolved, errors = [], dict[str, FlushtrackerError]()
     for definition in definitions:
-        table = tables.get(definition.table)
-        if table is None:
-            dotted = ".".join(definition.table)
-            raise ShapeError(f"shape {definition.id!r}: there is no table {dotted} in this database")
-        resolved.append((table.completed(definition), table.binding))
+        if definition.table in missing:
+            errors[definition.id] = ShapeError(f"{definition.subject('table')}: {reasons[definition.table]}")
+            continue
+        table = tables[definition.table]
+        try:
+            resolved.append((table.completed(definition), table.binding))
+        except (ShapeError, PostgresError) as error:
+            errors[definition.id] = error
+    if errors:
+        raise first_of(errors)
     return resolved
 
 
@@ -60,44 +71,57 @@ class _Table:
         self._unsent = facts.unsent
         self._forms: set[Hashable] = set()
         # What would end a bound shape must not be true from the start.
-        self._omitted = None if is_unpublished(binding) else publication_reason(binding, binding)
+        self._omitted = filter_reason(binding)
 
     def completed(self, definition: ShapeDefinition) -> ShapeDefinition:
         """The definition with its key; raises ``ShapeError``, or ``PostgresError`` if the publication omits changes.
 
+        The error has everything that is wrong with the shape (:attr:`~flushtracker.errors.FlushtrackerError.also`).
         The partitions are the table's, and are recorded with it.
         """
-        name = f"shape {definition.id!r}"
+        faults: list[FlushtrackerError] = []
         if self._omitted:
-            raise PostgresError(f"{name}: {self._omitted}")
+            faults.append(PostgresError(f"{definition.subject('table')}: {self._omitted}"))
         primary_key = definition.primary_key or self._key
         if not primary_key:
-            raise ShapeError(f"{name}: table {'.'.join(definition.table)} has no key: it needs {NEEDED}")
+            table = ".".join(definition.table)
+            faults.append(ShapeError(f"{definition.subject('table')}: table {table} has no key: it needs {NEEDED}"))
         if unknown := set(definition.partitions) - set(self._partitions):
-            listed_names = listed([".".join(each) for each in sorted(unknown)])
-            raise ShapeError(f"{name}: partitions names {listed_names}, which {self._name} does not have")
+            names = listed([".".join(each) for each in sorted(unknown)])
+            fact = f"partitions names {names}, which {self._name} does not have"
+            faults.append(ShapeError(f"{definition.subject('partitions')}: {fact}"))
         completed = replace(
             definition, primary_key=primary_key, partitions=(), keys_have_partitions=self.binding.is_partitioned
         )
-        shape = Shape(completed)
+        try:
+            shape = Shape(completed)
+        except ShapeError as error:
+            faults.append(error)
+            shape = Shape(replace(completed, where=None))
         if not self._is_like_another(shape):
-            used, filtered = shape.used_columns, shape.filtered_columns
-            self._require_sent(name, {*(used or ()), *primary_key, *filtered})
-            if reason := unkept_reason(used, self.binding, self.binding, primary_key, filtered):
-                raise ShapeError(f"{name}: {reason}")
-            for relation in self._relations:
-                shape.bind(relation)
-            if shape.form is not None:
+            found = list(self._faults_of(shape))
+            if not found and shape.form is not None:
                 self._forms.add(shape.form)
+            faults += found
+        if faults:
+            raise combined(faults)
         return completed
 
-    def _require_sent(self, name: str, columns: Collection[str]) -> None:
-        for column in self._unsent:
-            if column in columns:
-                raise ShapeError(
-                    f"{name}: column {column} of table {'.'.join(self.binding.table)} is generated, and the "
-                    "publication does not send it; use the columns that it is generated from"
-                )
+    def _faults_of(self, shape: Shape) -> Iterator[ShapeError]:
+        """What the table does not allow of a shape, apart from what :meth:`completed` finds."""
+        definition, key = shape.definition, shape.definition.primary_key or ()
+        used, filtered = shape.used_columns, shape.filtered_columns
+        unsent = [column for column in self._unsent if column in {*(used or ()), *key, *filtered}]
+        for column in unsent:
+            yield ShapeError(
+                f"{definition.subject('columns')}: column {column} of table {self._name} is generated, and the "
+                "publication does not send it; use the columns that it is generated from"
+            )
+        has_key = key and set(key) <= {column.name for column in self.binding.columns}
+        if has_key and (reason := unkept_reason(used, self.binding, self.binding, key, filtered)):
+            yield ShapeError(f"{definition.subject('table')}: {reason}")
+        if not unsent:
+            yield from {str(error): error for relation in self._relations for error in shape.faults(relation)}.values()
 
     def _is_like_another(self, shape: Shape) -> bool:
         """Whether a shape of its form can be kept, and its literals are of their columns' types."""

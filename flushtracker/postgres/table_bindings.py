@@ -167,7 +167,7 @@ _TYPE_KINDS: Final[dict[str, TypeKind]] = {
 }
 
 
-def read_bindings(connection: Connection, publication: str, oids: Iterable[int]) -> dict[int, TableBinding]:
+def read_bindings(connection: Connection, publication: str | None, oids: Iterable[int]) -> dict[int, TableBinding]:
     """The tables with these OIDs as they are now, by OID; one that does not exist is left out.
 
     Raises:
@@ -200,13 +200,13 @@ def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeBin
     return {oid: replace(binding, labels=tuple(labels.get(oid, ()))) for oid, binding in found.items()}
 
 
-def _read(connection: Connection, publication: str, ids: list[int]) -> dict[int, TableBinding]:
+def _read(connection: Connection, publication: str | None, ids: list[int]) -> dict[int, TableBinding]:
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
     members: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     statement = _MEMBERS.format(is_attached=IS_ATTACHED, schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
     wanted = {"oids": ids, "publication": publication}
     for row in rows(connection, statement, wanted):
-        if row[9] is None:
+        if row[9] is None and publication is not None:
             raise PostgresError(f"there is no publication {publication}")
         members[row[0]].append(row)
     # A partition may be one of these tables itself, and also a member of others.

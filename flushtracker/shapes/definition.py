@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
+from flushtracker.errors import FlushtrackerError
 from flushtracker.wal.changes import TableName
 
 
@@ -22,6 +23,15 @@ class FlushPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionPlace:
+    """Where a definition is in a file: the line of the entry, and those of its keys."""
+
+    file: str
+    line: int
+    keys: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ShapeDefinition:
     """A routed subset of one table's changes.
 
@@ -30,8 +40,8 @@ class ShapeDefinition:
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
     ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
     emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
-    rows that its table had before it was added; ``None`` if that is not stated. ``where_at``: the file and the line of
-    ``where``, for messages; empty if it does not come from a file.
+    rows that its table had before it was added; ``None`` if that is not stated. ``at``: its place in the file that
+    has it, for messages.
     """
 
     id: str
@@ -45,7 +55,45 @@ class ShapeDefinition:
     flush: FlushPolicy = FlushPolicy()
     keys_have_partitions: bool = False
     snapshot: bool | None = None
-    where_at: str = field(default="", compare=False, repr=False)
+    at: DefinitionPlace | None = field(default=None, compare=False, repr=False)
+
+    def subject(self, key: str = "") -> str:
+        """The shape as the subject of an error about one of its keys, after the file and the line, if these are known.
+
+        >>> place = DefinitionPlace("shapes.yaml", line=2, keys={"where": 4})
+        >>> ShapeDefinition("eu", ("public", "users"), at=place).subject("where")
+        "shapes.yaml line 4: shape 'eu'"
+        """
+        name = f"shape {self.id!r}"
+        return name if self.at is None else f"{self.at.file} line {self.at.keys.get(key, self.at.line)}: {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFault:
+    """Something that is wrong with an entry of a shapes file; ``shape_id`` is ``None`` if that cannot be read."""
+
+    shape_id: str | None
+    error: FlushtrackerError
+
+
+def faults_of(shape_id: str | None, error: FlushtrackerError) -> list[ShapeFault]:
+    """A shape's error as faults: one for each thing that is wrong with it."""
+    return [ShapeFault(shape_id, each) for each in (error, *error.also)]
+
+
+def dependency_cycle(depends_on: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """Shapes that depend on each other, each on the next one, and so that the last is the first; or none.
+
+    >>> dependency_cycle({"a": ["b"], "b": ["c"], "c": ["b"]})
+    ('b', 'c', 'b')
+    """
+    try:
+        TopologicalSorter(depends_on).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1][::-1]
+        start = cycle.index(min(cycle))
+        return (*cycle[start:-1], *cycle[:start], cycle[start])
+    return ()
 
 
 def dependency_layers(depends_on: Mapping[str, Collection[str]]) -> Mapping[str, int]:
@@ -57,7 +105,7 @@ def dependency_layers(depends_on: Mapping[str, Collection[str]]) -> Mapping[str,
     {'b': 1}
 
     Raises:
-        graphlib.CycleError: the shapes depend on each other in a cycle, which ``load_shapes`` refuses.
+        graphlib.CycleError: the shapes depend on each other in a cycle; see :func:`dependency_cycle`.
     """
     layers: dict[str, int] = {}
     for shape_id in TopologicalSorter(depends_on).static_order():

@@ -14,13 +14,14 @@ Key columns follow the order of ``primary_key``, or without one the relation's o
 orders may differ, they are then sorted by name.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import partition_prefix, table_prefix
+from flushtracker.shapes.relation_faults import column_faults, identity_columns, identity_faults
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
@@ -29,6 +30,7 @@ from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, Tabl
 
 _LabelParsers: TypeAlias = Sequence[tuple[str, Callable[[str], object]]]
 """Columns with values of enums, each with what raises ``ValueError`` for a label that is not known."""
+_Predicate: TypeAlias = Callable[[Row], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class BoundShape:
     columns: tuple[str, ...]
     identity: tuple[str, ...]
     """The columns that every old row contains; empty if the server sends no old rows."""
-    matches: Callable[[Row], bool | None] | None
+    matches: _Predicate | None
     """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
     key_prefix: str
     """The table as the shape's keys name it: the definition's, even for rows of its partitions."""
@@ -157,7 +159,7 @@ class Shape:
             try:
                 self._where = parse_where(definition.where)
             except ShapeError as error:
-                raise ShapeError(f"{_refused_where(definition)}: {error}") from error
+                raise ShapeError(f"{definition.subject('where')}: {error}") from error
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -191,9 +193,29 @@ class Shape:
         """Bind the shape to ``relation``.
 
         Raises:
-            ShapeError: the relation lacks a column that the definition names, or old rows lack one that it needs.
+            ShapeError: the first of its :meth:`faults` on the relation.
         """
-        return _bind(self.definition, self._where, relation)
+        faults, matches = self._judge(relation)
+        for error in faults:
+            raise error
+        return _bound(self.definition, matches, relation)
+
+    def faults(self, relation: Relation) -> list[ShapeError]:
+        """Why the shape cannot be kept on ``relation``, which lacks columns, or whose old rows do; empty if it can."""
+        return self._judge(relation)[0]
+
+    def _judge(self, relation: Relation) -> tuple[list[ShapeError], _Predicate | None]:
+        """The faults, and the condition bound to ``relation``, if there is one."""
+        definition, where, matches = self.definition, self._where, None
+        faults = column_faults(definition, relation)
+        if where is not None:
+            missing = where.missing_columns(relation)
+            try:
+                matches = None if missing else where.bind(relation)
+            except ShapeError as error:
+                missing = [error]
+            faults += [ShapeError(f"{definition.subject('where')}: {error}") for error in missing]
+        return faults or identity_faults(definition, self.filtered_columns, relation), matches
 
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to be in the shape.
@@ -212,38 +234,17 @@ def filled_new_row(update: Update) -> Row:
     return update.new if update.old is None else {**update.old, **update.new}
 
 
-def _bind(definition: ShapeDefinition, where: Where | None, relation: Relation) -> BoundShape:
-    shape = f"{_name(definition)} on {_dotted(relation.table)}"
+def _bound(definition: ShapeDefinition, matches: _Predicate | None, relation: Relation) -> BoundShape:
     names = tuple(column.name for column in relation.columns)
-    identity = names if relation.replica_identity == "full" else relation.key_columns
-    for option, wanted in (("columns", definition.columns), ("primary_key", definition.primary_key)):
-        _require(wanted, names, f"{shape}: {option} names", f"which the table lacks; it has {', '.join(names)}")
-    try:
-        matches = None if where is None else where.bind(relation)
-    except ShapeError as error:
-        raise ShapeError(f"{_refused_where(definition)}: {error}") from error
     key_columns = definition.primary_key or relation.key_columns or names
     if definition.partitions and definition.primary_key is None:
         # Column order may differ between partitions, but a row must have the same key in all of them.
         key_columns = tuple(sorted(key_columns))
-    if identity:
-        alter = f"ALTER TABLE {table_prefix(relation.table)} REPLICA IDENTITY FULL"
-        remedy = f"but old rows contain only {', '.join(identity)}; {alter}"
-        # The old row must have every column read; otherwise its key, and whether it was in the shape, would be unknown.
-        if where is not None:
-            subject = f"{_refused_where(definition)} on {_dotted(relation.table)}: where reads"
-            _require(sorted(where.columns), identity, subject, f"{remedy}, or filter on those only")
-        _require(definition.primary_key, identity, f"{shape}: primary_key names", f"{remedy}, or name those only")
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
     prefix, enums = table_prefix(definition.table), _label_parsers(relation, chosen)
+    identity = identity_columns(relation)
     return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums)
-
-
-def _require(wanted: Iterable[str] | None, known: Iterable[str], subject: str, remedy: str) -> None:
-    missing = [name for name in wanted or () if name not in known]
-    if missing:
-        raise ShapeError(f"{subject} {', '.join(missing)}, {remedy}")
 
 
 def _label_parsers(relation: Relation, columns: Collection[str]) -> _LabelParsers:
@@ -283,11 +284,6 @@ def _rows(change: Change) -> tuple[Row, ...]:
 
 def _name(definition: ShapeDefinition) -> str:
     return f"shape {definition.id!r}"
-
-
-def _refused_where(definition: ShapeDefinition) -> str:
-    """The shape as the subject of an error about its ``where``."""
-    return f"{definition.where_at}: {_name(definition)}" if definition.where_at else _name(definition)
 
 
 def _dotted(table: TableName) -> str:

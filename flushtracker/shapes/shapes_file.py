@@ -1,18 +1,25 @@
 """Reads ``conf/shapes.yaml``: the list of shapes, with all checks that need only the file.
 
-Checks that need the table's columns (does a column exist, is the old row known) run when the relation is known, and
-``where`` is checked when it is compiled.
+What is wrong with one entry does not prevent the others from being read. Checks that need the table's columns (does a
+column exist, is the old row known) run when the relation is known, and ``where`` is checked when it is compiled.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from flushtracker.config.file_kinds import SHAPES, read_kind
 from flushtracker.config.strict_yaml import YamlMapping, YamlText
-from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.errors import ConfigError
+from flushtracker.shapes.definition import (
+    DefinitionPlace,
+    FlushPolicy,
+    ShapeDefinition,
+    ShapeFault,
+    dependency_cycle,
+)
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.names import is_usable_name
 
@@ -28,30 +35,59 @@ _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 @dataclass(frozen=True, slots=True)
 class ShapesFile:
-    """The content of a shapes file; ``allow_removing``: how many shapes it may remove if that is more than half."""
+    """The content of a shapes file; ``allow_removing``: how many shapes it may remove if that is more than half.
+
+    ``definitions`` are those without a fault, ``ids`` are of all entries, both in file order. An id is ``None`` if it
+    cannot be read: then the entry may be that of any shape.
+    """
 
     definitions: tuple[ShapeDefinition, ...]
     allow_removing: int = 0
+    faults: tuple[ShapeFault, ...] = ()
+    ids: tuple[str | None, ...] = ()
+
+    def all_right(self) -> tuple[ShapeDefinition, ...]:
+        """The definitions; raises the first fault, if there is one."""
+        for fault in self.faults:
+            raise fault.error
+        return self.definitions
 
 
 def load_shapes(path: Path) -> tuple[ShapeDefinition, ...]:
-    """Load the shapes of a file, in file order; raises ``ConfigError``, as :func:`read_shapes` does."""
-    return read_shapes(path).definitions
+    """Load the shapes of a file, in file order; raises ``ConfigError`` for the first fault, too."""
+    return read_shapes(path).all_right()
 
 
-def read_shapes(path: Path) -> ShapesFile:
-    """Read a shapes file; the definitions are in file order.
+def read_shapes(path: Path, name: str = "") -> ShapesFile:
+    """Read a shapes file, which messages call ``name``, or else by its path.
+
+    An error of an entry is a ``ConfigError``, or a ``ShapeError`` if the definition contradicts itself or another one.
+    Both name the file, the line and the shape.
 
     Raises:
-        ConfigError: the file is malformed; a ``ShapeError`` if a definition contradicts itself or another one. Both
-            name the file, the line and the shape.
+        ConfigError: the file as a whole cannot be read: then nothing is known of its shapes.
     """
-    root = read_kind(path, SHAPES)
+    root = read_kind(path, SHAPES, name)
     root.allow("shapes", "allow_removing")
-    entries = _entries_by_id(root.mappings("shapes"))
-    shapes = tuple(_shape(entry) for entry in entries.values())
-    _check_dependencies(shapes, entries)
-    return ShapesFile(shapes, root.integer("allow_removing", default=0, at_least=0))
+    allow_removing = root.integer("allow_removing", default=0, at_least=0)
+    faults: list[ShapeFault] = []
+    entries = [_identified(item, faults) for item in root.mappings("shapes")]
+    ids = tuple(None if entry is None else entry.id for entry in entries)
+    known = [entry for entry in entries if entry is not None]
+    by_id = {entry.id: entry for entry in reversed(known)}
+    faults += _duplicates(known, by_id)
+    shapes: dict[str, ShapeDefinition] = {}
+    for entry in known:
+        definition, errors = _read(entry.mapping)
+        faults += [ShapeFault(entry.id, error) for error in errors]
+        if definition is not None:
+            shapes[entry.id] = definition
+    faults += _dependency_faults(shapes, by_id)
+    wrong = {fault.shape_id for fault in faults}
+    places = {shape_id: place for place, shape_id in enumerate(ids)}
+    faults.sort(key=lambda fault: -1 if fault.shape_id is None else places[fault.shape_id])
+    definitions = tuple(shapes[shape_id] for shape_id in ids if shape_id in shapes and shape_id not in wrong)
+    return ShapesFile(definitions, allow_removing, tuple(faults), ids)
 
 
 def parse_table(text: str) -> TableName:
@@ -73,51 +109,87 @@ def _unquoted(part: str) -> str:
     return part[1:-1].replace('""', '"') if part.startswith('"') else part.translate(_FOLD)
 
 
-def _entries_by_id(entries: Sequence[YamlMapping]) -> dict[str, YamlMapping]:
-    """The entries by id; from here on, messages name each entry by its id."""
-    by_id: dict[str, YamlMapping] = {}
-    for entry in entries:
-        shape_id = entry.text("id")
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry with a usable id, by which its ``mapping`` is named in messages."""
+
+    id: str
+    mapping: YamlMapping
+
+
+def _identified(item: YamlMapping | ConfigError, faults: list[ShapeFault]) -> _Entry | None:
+    """The entry, or ``None`` after its fault was added: it has no id that a shape may have."""
+    try:
+        if isinstance(item, ConfigError):
+            raise item
+        shape_id = item.text("id")
         if len(shape_id.value) > MAX_ID_LENGTH:
-            raise entry.error("id", f"has {len(shape_id.value)} characters; the limit is {MAX_ID_LENGTH}")
+            raise item.error("id", f"has {len(shape_id.value)} characters; the limit is {MAX_ID_LENGTH}")
         if not is_usable_name(shape_id.value):
-            raise entry.error("id", "contains a control character, such as a line break or a tab")
-        renamed = entry.renamed(f"shape {shape_id.shown}")
-        if shape_id.value in by_id:
-            first = by_id[shape_id.value].line
-            raise renamed.shape_error("id", f"duplicate id, first on line {first}; each shape needs its own")
-        by_id[shape_id.value] = renamed
-    return by_id
+            raise item.error("id", "contains a control character, such as a line break or a tab")
+    except ConfigError as error:
+        faults.append(ShapeFault(None, error))
+        return None
+    return _Entry(shape_id.value, item.renamed(f"shape {shape_id.shown}"))
 
 
-def _shape(entry: YamlMapping) -> ShapeDefinition:
+def _duplicates(entries: Sequence[_Entry], first: Mapping[str, _Entry]) -> Iterator[ShapeFault]:
+    """Which of several definitions of an id is meant is not known, so none is taken."""
+    for entry in entries:
+        if entry is not first[entry.id]:
+            line = first[entry.id].mapping.line
+            fact = f"duplicate id, first on line {line}; each shape needs its own"
+            yield ShapeFault(entry.id, entry.mapping.shape_error("id", fact))
+
+
+def _read(entry: YamlMapping) -> tuple[ShapeDefinition | None, Sequence[ConfigError]]:
+    """The definition, or everything that is wrong with it."""
+    values: dict[str, Any] = {}
+    # Keys that depend on each other find the same errors.
+    errors: dict[str, ConfigError] = {}
+    for name, read in _READERS.items():
+        if errors and name not in entry:
+            # A key that is missing may be the one that is not known.
+            continue
+        try:
+            values[name] = read(entry)
+        except ConfigError as error:
+            errors[str(error)] = error
+    if errors:
+        return None, tuple(errors.values())
+    del values["keys"]
+    return ShapeDefinition(**values, at=DefinitionPlace(entry.file, entry.line, entry.lines)), ()
+
+
+def _allow_keys(entry: YamlMapping) -> None:
     entry.allow(
         *("id", "table", "columns", "where", "replica", "primary_key", "partitions", "depends_on", "flush", "snapshot")
     )
+
+
+def _where(entry: YamlMapping) -> str | None:
     where = entry.optional_text("where")
     if where is not None and not where.value.strip():
         raise entry.shape_error("where", "where is blank; leave the key out to match every row")
+    return None if where is None else where.value
+
+
+def _columns(entry: YamlMapping) -> tuple[str, ...] | None:
     columns = _names(entry, "columns")
-    primary_key = _names(entry, "primary_key")
-    if columns is not None:
-        for name in primary_key or ():
-            if name.value not in {column.value for column in columns}:
-                raise entry.shape_error(
-                    "primary_key", f"primary_key names {name}, which is not in columns; add it there"
-                )
-    return ShapeDefinition(
-        id=entry.text("id").value,
-        table=_table(entry),
-        columns=None if columns is None else tuple(column.value for column in columns),
-        where=None if where is None else where.value,
-        replica=_replica(entry),
-        primary_key=None if primary_key is None else tuple(name.value for name in primary_key),
-        partitions=_partitions(entry),
-        depends_on=tuple(other.value for other in entry.optional_texts("depends_on") or ()),
-        flush=_flush(entry.optional_mapping("flush")),
-        snapshot=entry.optional_boolean("snapshot"),
-        where_at="" if where is None else entry.place("where"),
-    )
+    return None if columns is None else tuple(column.value for column in columns)
+
+
+def _primary_key(entry: YamlMapping) -> tuple[str, ...] | None:
+    names = _names(entry, "primary_key")
+    columns = _columns(entry)
+    for name in names or ():
+        if columns is not None and name.value not in columns:
+            raise entry.shape_error("primary_key", f"primary_key names {name}, which is not in columns; add it there")
+    return None if names is None else tuple(name.value for name in names)
+
+
+def _depends_on(entry: YamlMapping) -> tuple[str, ...]:
+    return tuple(other.value for other in entry.optional_texts("depends_on") or ())
 
 
 def _names(entry: YamlMapping, key: str) -> tuple[YamlText, ...] | None:
@@ -171,38 +243,37 @@ def _flush(flush: YamlMapping | None) -> FlushPolicy:
     )
 
 
-def _check_dependencies(shapes: Sequence[ShapeDefinition], entries: dict[str, YamlMapping]) -> None:
-    """Check that every dependency is a shape in the file and that there is no cycle."""
-    depends_on = {shape.id: shape.depends_on for shape in shapes}
-    for shape_id, entry in entries.items():
+_READERS: Final[Mapping[str, Callable[[YamlMapping], object]]] = {
+    "keys": _allow_keys,
+    "id": lambda entry: entry.text("id").value,
+    "table": _table,
+    "columns": _columns,
+    "where": _where,
+    "replica": _replica,
+    "primary_key": _primary_key,
+    "partitions": _partitions,
+    "depends_on": _depends_on,
+    "flush": lambda entry: _flush(entry.optional_mapping("flush")),
+    "snapshot": lambda entry: entry.optional_boolean("snapshot"),
+}
+"""By the fields of a definition, how each is read; ``keys`` is none."""
+
+
+def _dependency_faults(shapes: Mapping[str, ShapeDefinition], entries: Mapping[str, _Entry]) -> Iterator[ShapeFault]:
+    """The shapes that depend on a shape that the file does not have, or in a cycle. O(the dependencies)."""
+    depends_on = {shape_id: set(shape.depends_on) for shape_id, shape in shapes.items() if shape.depends_on}
+    for shape_id, others in depends_on.items():
+        entry = entries[shape_id].mapping
         for other in entry.optional_texts("depends_on") or ():
             if other.value == shape_id:
-                raise entry.shape_error("depends_on", "depends_on names the shape itself")
-            if other.value not in entries:
-                raise entry.shape_error("depends_on", f"depends_on names {other}, which is not a shape in this file")
-    cycle = _find_cycle(depends_on)
-    if cycle:
-        path = " → ".join(entries[shape_id].text("id").shown for shape_id in cycle)
-        raise entries[cycle[0]].shape_error("depends_on", f"depends_on has a cycle: {path}")
-
-
-def _find_cycle(depends_on: dict[str, tuple[str, ...]]) -> list[str]:
-    """A path that ends where it starts, or an empty list. Iterative, because a file may chain thousands of shapes."""
-    done: set[str] = set()
-    for start in depends_on:
-        path: list[str] = []
-        on_path: set[str] = set()
-        pending = [(start, False)]
-        while pending:
-            shape_id, leaving = pending.pop()
-            if leaving:
-                on_path.remove(path.pop())
-                done.add(shape_id)
-            elif shape_id in on_path:
-                return [*path[path.index(shape_id) :], shape_id]
-            elif shape_id not in done:
-                path.append(shape_id)
-                on_path.add(shape_id)
-                pending.append((shape_id, True))
-                pending.extend((other, False) for other in depends_on[shape_id])
-    return []
+                yield ShapeFault(shape_id, entry.shape_error("depends_on", "depends_on names the shape itself"))
+                others.discard(shape_id)
+            elif other.value not in entries:
+                fact = f"depends_on names {other}, which is not a shape in this file"
+                yield ShapeFault(shape_id, entry.shape_error("depends_on", fact))
+    while cycle := dependency_cycle(depends_on):
+        path = " → ".join(entries[each].mapping.text("id").shown for each in cycle)
+        for shape_id in cycle[:-1]:
+            fact = f"depends_on has a cycle: {path}"
+            yield ShapeFault(shape_id, entries[shape_id].mapping.shape_error("depends_on", fact))
+            del depends_on[shape_id]

@@ -303,14 +303,20 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
     for member in members:
         table = dotted(member.table)
         if member is now and now.is_partitioned:
-            if now.is_filtered:
-                return f"the publication has a row filter or a column list for table {table}: it omits changes"
             continue
         if not member.published_by:
             return f"table {table} is not in the publication"
         if not set(before.get(member.oid, member.published_by)) & set(member.published_by):
             return f"table {table} was not in the publication for a time: its changes were not sent"
+    return filter_reason(now)
+
+
+def filter_reason(now: TableBinding) -> str | None:
+    """That the publication omits some changes of the table, or of a partition, if it does."""
+    members: tuple[_Member, ...] = (now, *now.partitions)
+    for member in members:
         if member.is_filtered:
+            table = dotted(member.table)
             return f"the publication has a row filter or a column list for table {table}: it omits changes"
     return None
 

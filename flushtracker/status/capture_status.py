@@ -100,12 +100,31 @@ class WaitingShapes:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedShape:
+    """Something of the shapes file that capture has not taken, and why.
+
+    ``shape_id`` is ``None`` if that cannot be read, or if the whole file is refused.
+    """
+
+    shape_id: str | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"shape": self.shape_id, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "RefusedShape":
+        return cls(fields["shape"], fields["reason"])
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureStatus:
     """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
 
     ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
     ``evictions`` has all evictions of the source, also those before the start. ``waiting`` are the shapes that are not
-    added yet; documents of earlier releases lack them.
+    added yet; ``shapes_refused`` counts the entries of the shapes file that were not taken, and ``refused`` has the
+    first of them. Documents of earlier releases lack these.
     """
 
     at_ms: int
@@ -125,6 +144,8 @@ class CaptureStatus:
     reconnects: int = 0
     evictions: tuple[Eviction, ...] = ()
     waiting: tuple[WaitingShapes, ...] = ()
+    shapes_refused: int = 0
+    refused: tuple[RefusedShape, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -147,6 +168,8 @@ class CaptureStatus:
             "reconnects": self.reconnects,
             "evictions": [eviction.to_json() for eviction in self.evictions],
             "waiting": [each.to_json() for each in self.waiting],
+            "shapes_refused": self.shapes_refused,
+            "refused": [refused.to_json() for refused in self.refused],
         }
 
     @classmethod
@@ -170,4 +193,6 @@ class CaptureStatus:
             reconnects=fields["reconnects"],
             evictions=tuple(map(Eviction.from_json, fields["evictions"])),
             waiting=tuple(map(WaitingShapes.from_json, fields.get("waiting", ()))),
+            shapes_refused=fields.get("shapes_refused", 0),
+            refused=tuple(map(RefusedShape.from_json, fields.get("refused", ()))),
         )

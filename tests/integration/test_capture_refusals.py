@@ -18,7 +18,6 @@ from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
         ("DROP PUBLICATION shapes", "there is no publication shapes; --create creates it"),
         ("ALTER PUBLICATION shapes SET (publish = 'insert')", "does not publish every operation; ALTER PUBLICATION"),
         ("SELECT pg_drop_replication_slot('shapes')", "there is no replication slot shapes; --create creates it"),
-        ("DROP TABLE users", "there is no table public.users in this database"),
     ],
 )
 def test_missing_prerequisite_is_reported_with_what_to_do(rig: CaptureRig, statement: str, message: str) -> None:
@@ -26,6 +25,12 @@ def test_missing_prerequisite_is_reported_with_what_to_do(rig: CaptureRig, state
     rig.server.execute(statement)
     assert message in rig.start().failure()
     assert rig.fragments() == []
+
+
+def test_a_missing_table_does_not_keep_capture_from_starting(rig: CaptureRig) -> None:
+    """Its shapes are refused."""
+    rig.server.execute("DROP TABLE users")
+    assert "there is no table public.users in this database" in rig.refusal()
 
 
 def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig) -> None:

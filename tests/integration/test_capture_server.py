@@ -144,7 +144,7 @@ def test_capture_waits_for_a_slot_that_is_still_in_use(rig: CaptureRig) -> None:
     """The server may keep the connection of a dead process; a second capture takes over once it is closed."""
     first = rig.start()
     rig.execute_and_wait(INSERT_USER)
-    second = rig.start()
+    second = rig.start(waits=True)
     rig.wait(lambda: second.loop.has_answered, "an attempt of the second")
     assert second.error is None
     first.stop()

@@ -133,6 +133,13 @@ class CaptureRig:
     def create_topics(self) -> None:
         TopicAdmin(self.config.kafka).create(ROLES)
 
+    def refusal(self) -> str:
+        """Start capture, and return why it refuses an entry of its shapes file; the others are taken."""
+        capture = self.start()
+        self.wait(lambda: capture.loop.status().refused, "a refused entry")
+        capture.stop()
+        return capture.loop.status().refused[0].reason
+
     def start(self, *, new_epoch: bool = False, waits: bool = False) -> RunningCapture:
         """Start capture in a thread."""
         stop = Event()

@@ -22,7 +22,7 @@ WHERE application_name = 'flushtracker_capture' AND pid <> pg_backend_pid()
 """
 _REFUSED: Final = re.compile(r"shape '([^']+)':? ?(.*)")
 _UNAVAILABLE: Final = "PostgreSQL is unavailable"
-_REFUSAL: Final = "shapes not applied reason="
+_REFUSALS: Final = ("shape refused shape_id=", "shapes not applied reason=")
 
 
 class _KilledError(BaseException):
@@ -101,7 +101,7 @@ class ControlledCapture:
 
     def refused(self, log_from: int) -> dict[str, str]:
         """Why definitions were refused in the log from this position on, or by the start that failed, by shape."""
-        lines = [line for line in self.log()[log_from:].splitlines() if _REFUSAL in line]
+        lines = [line for line in self.log()[log_from:].splitlines() if any(map(line.count, _REFUSALS))]
         if self._thread is not None and self._thread.error is not None:
             lines.append(str(self._thread.error))
         elif self._process is not None and self._process.poll() is not None:

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final, TypeVar
 
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus, WaitingShapes
+from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 _T = TypeVar("_T")
@@ -62,6 +62,8 @@ def random_capture(rng: Random) -> CaptureStatus:
         reconnects=rng.randrange(100),
         evictions=tuple(Eviction(name, _time(rng), "held 50 GB") for name in rng.sample(NAMES, rng.randrange(3))),
         waiting=tuple(_waiting(rng) for _ in range(rng.randrange(3))),
+        shapes_refused=rng.randrange(100),
+        refused=tuple(RefusedShape(_maybe(rng, name), "no table") for name in rng.sample(NAMES, rng.randrange(3))),
     )
 
 

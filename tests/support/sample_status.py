@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
+from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 SOURCE: Final = "7301/1/shapes"
@@ -54,6 +54,8 @@ def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str 
         publish_queue_bytes=4_096,
         reconnects=1,
         evictions=(Eviction("users-none", now_ms - 5_000_000, "held 50 GB"),),
+        shapes_refused=1,
+        refused=(RefusedShape("users-late", "shapes.yaml line 9: shape 'users-late': there is no table public.user"),),
     )
 
 

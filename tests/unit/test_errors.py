@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flushtracker import errors
 from flushtracker.errors import ConfigError, FlushtrackerError, printable
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.wal.names import is_usable_name
 
 
@@ -45,5 +45,5 @@ def test_an_id_that_reads_like_another_is_usable_and_its_errors_show_how_it_is_s
     file.write_text('shapes:\n  - {id: "eu\\ufeff", table: public.users, wherever: x}\n')
     assert is_usable_name("eu\ufeff")
     with pytest.raises(ConfigError) as caught:
-        read_shapes(file)
+        load_shapes(file)
     assert r"shape eu\ufeff: wherever is not a known key" in str(caught.value)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from flushtracker import __version__
 from flushtracker.monitoring.metrics import metrics
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus, WaitingShapes
+from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
 from tests.support.random_status import NAMES, random_capture, random_job
@@ -76,6 +76,8 @@ CAPTURE: Final = CaptureStatus(
         WaitingShapes("public.a", ("x",), 11, "not the owner", "ALTER PUBLICATION …"),
         WaitingShapes("public.b", ("y",), 1, "it waits for the end of transaction 7", None),
     ),
+    shapes_refused=2,
+    refused=(RefusedShape("users", "no such table"), RefusedShape(None, "shapes[3].id is missing")),
 )
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -160,6 +162,7 @@ def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
         ("reconnects_total", {(): 3}),
         ("shapes", {(): 12}),
         ("shapes_waiting", {(): 12}),
+        ("shapes_refused", {(): 2}),
         ("ack_read_timestamp_seconds", {(): 1_800_000_099.75}),
         ("evictions_total", {(): 1}),
         ("ready", {(): 1}),

@@ -31,7 +31,8 @@ WITH_EVERYTHING: Final[dict[str, ProgramStatus]] = {
     "capture": next(
         capture
         for seed in range(1_000)
-        if (capture := random_capture(Random(seed))).slot and capture.evictions and capture.waiting  # noqa: S311
+        if (capture := random_capture(Random(seed))).slot  # noqa: S311
+        if capture.evictions and capture.waiting and capture.refused
     ),
 }
 

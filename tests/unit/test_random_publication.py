@@ -180,7 +180,7 @@ class History:
         self.capture.tables.check()
         defined = list(self.file.values())
         if self.capture.can_add_delayed():
-            self.capture.add_delayed(defined)
+            self.capture.add_waiting()
         self.capture.apply_definitions(defined, allow_removing=100)
         needed = {int(each.table[-1]) for each in self.capture.waiting} & self.catalog.published.keys()
         self.capture.retract_tables()

@@ -290,14 +290,15 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
             "{id: a, table: public.users, where: nme = 'x'}",
             (
                 "flushtracker replay: {file} line 2: shape 'a': public.users: where reads column \"nme\", which the "
-                "table does not have; correct the name, and put it in double quotes if it has capitals"
+                "table does not have; did you mean name?; correct the name, and put it in double quotes if it has "
+                "capitals"
             ),
         ),
         (
             "{id: a, table: public.users, columns: [id, nme]}",
             (
-                "flushtracker replay: shape 'a' on public.users: columns names nme, which the table lacks; it has id, "
-                "tenant_id, region, name, bio, balance, created_at"
+                "flushtracker replay: {file} line 2: shape 'a' on public.users: columns names nme, which the table "
+                "lacks; it has id, tenant_id, region, name, bio, balance, created_at; did you mean name?"
             ),
         ),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.capture import shapes_file_reader
+from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.capture.shapes_file_reader import STEADY_CHECKS, ShapesFileReader
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, ShapeError
@@ -28,9 +29,11 @@ class Watched:
         self.applied: list[list[str]] = []
         self.error: Exception | None = None
         self.waits = 0
+        self.retries = 0
         self.during_wait: Callable[[], bool] = lambda: False
         self.write(text_of(*ids))
-        self.reader = ShapesFileReader(self.path, INTERVAL_S, self._wait, lambda: NOW_S)
+        self.refused = RefusedShapes()
+        self.reader = ShapesFileReader(self.path, INTERVAL_S, self._wait, self.refused, lambda: NOW_S)
         self.reader.load()
 
     def write(self, text: str, written_s: float = NOW_S) -> None:
@@ -40,13 +43,17 @@ class Watched:
 
     def check(self, times: int = 1, *, again: bool = False) -> None:
         for _ in range(times):
-            self.reader.apply_file(self._apply, (lambda definitions: self._apply(definitions, 0)) if again else None)
+            self.reader.apply_file(self._apply, self._retry if again else None)
 
-    def _apply(self, definitions: Iterable[ShapeDefinition], allow_removing: int) -> None:
-        assert allow_removing >= 0
+    def _apply(self, shapes: ShapesFile) -> None:
         if self.error is not None:
             raise self.error
-        self.applied.append([definition.id for definition in definitions])
+        self.applied.append([definition.id for definition in shapes.definitions])
+
+    def _retry(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.retries += 1
 
     def _wait(self, seconds: float) -> bool:
         assert seconds == INTERVAL_S
@@ -127,13 +134,24 @@ def test_a_file_that_is_back_to_what_was_applied_is_not_applied_again(watched: W
     assert watched.applied == []
 
 
-def test_a_file_is_applied_again_on_demand_even_if_it_has_not_changed(watched: Watched) -> None:
-    """Some of its shapes may be delayed; a change is taken only once it is steady, as always."""
+def test_waiting_shapes_are_tried_again_while_the_file_is_the_same(watched: Watched) -> None:
+    """Some may be delayed, or may be allowed by the catalog later; a change is taken only once it is steady."""
     watched.check(again=True)
-    assert watched.applied == [["a", "b", "c", "d"]]
+    assert (watched.applied, watched.retries) == ([], 1)
     watched.write(text_of("a", "b", "c"))
     watched.check(again=True)
-    assert watched.applied == [["a", "b", "c", "d"]]
+    assert (watched.applied, watched.retries) == ([], 1)
+
+
+def test_a_failed_retry_is_reported_until_one_succeeds(watched: Watched) -> None:
+    """Also while none is due."""
+    watched.error = PostgresError("no")
+    watched.check(again=True)
+    watched.check()
+    assert [each.reason for each in watched.refused.shown] == ["no"]
+    watched.error = None
+    watched.check(again=True)
+    assert watched.refused.count == 0
 
 
 def test_a_refused_file_is_logged_once_and_retried(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +162,8 @@ def test_a_refused_file_is_logged_once_and_retried(watched: Watched, caplog: pyt
         watched.check(10)
         watched.write(text_of("a", "b", "c", "d"))
         watched.check()
-    assert caplog.messages == ["shapes not applied reason=no"] * 2
+    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == ["shapes not applied reason=no"] * 2
     watched.write(text_of("a", "b", "c", "d", "e"))
     watched.error = PostgresError("there is no table yet")
     watched.check(10)

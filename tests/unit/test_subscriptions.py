@@ -539,7 +539,7 @@ def test_a_delayed_shape_is_not_forgotten_when_the_registry_is_read_again() -> N
     source.define(ShapeDefinition("other", NAME))
     source.resume(source.registered(), LSN, delayed)
     assert source.subscriptions.can_add_delayed()
-    source.subscriptions.add_delayed([ShapeDefinition("a", NAME)])
+    source.subscriptions.add_waiting()
     assert source.subscriptions.router.shape_ids == {"a", "other"}
     assert not source.subscriptions.can_add_delayed()
 

@@ -64,6 +64,7 @@ def _expected(job: dict[str, Any], capture: dict[str, Any]) -> dict[str, object]
         "published-lsn": capture["published_lsn"],
         "confirmed-lsn": capture["confirmed_lsn"],
         "shapes": capture["shapes"],
+        "shapes-refused": capture["shapes_refused"],
         "queue-bytes": capture["publish_queue_bytes"],
         "reconnects": capture["reconnects"],
     }
@@ -88,6 +89,7 @@ def _assert_shows_documents(page: Page, job: StatusProgram, capture: StatusProgr
         for holder in source["holders"]
     ]
     assert page.rows("holders") == holders
+    assert page.rows("refused") == capture.document()["refused"]
 
 
 def test_idle_page_has_the_numbers_of_the_documents(page: Page, tmp_path: Path, capture: StatusProgram) -> None:

@@ -29,7 +29,7 @@ def _idle_job() -> JobStatus:
 
 
 def _capturing(**fields: Any) -> CaptureStatus:
-    return replace(capturing(_now_ms(), **fields), evictions=())
+    return replace(capturing(_now_ms(), **fields), evictions=(), shapes_refused=0, refused=())
 
 
 @dataclass

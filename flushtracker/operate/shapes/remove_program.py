@@ -1,14 +1,13 @@
 """``flushtracker remove-shape``: removes a shape from the shapes file, and waits until capture has removed it."""
 
 import argparse
-import difflib
 import sys
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.shape_registry import must_be_allowed
-from flushtracker.errors import ConfigError, listed
+from flushtracker.errors import ConfigError, did_you_mean, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
 from flushtracker.operate.shapes.shapes_yaml import ShapesYaml
@@ -21,7 +20,7 @@ NOT_TAKEN = 1
 def run(arguments: argparse.Namespace) -> int:
     """Remove the shape from the file; then wait until the registry shows it removed."""
     config, shape_id = load_capture_config(arguments.config), arguments.shape
-    _require_known(config.shapes, shape_id, [shape.id for shape in read_shapes(config.shapes).definitions])
+    _require_known(config.shapes, shape_id, read_shapes(config.shapes).ids)
     registry = RegistryLook(config.kafka, config.postgres.slot)
     if not arguments.yes and not _is_confirmed(shape_id, config.shapes):
         print("nothing was changed")
@@ -49,14 +48,15 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set
         ConfigError: the file has no such shape, another one depends on it, capture would refuse the file as it is, or
             the file cannot be edited.
     """
-    before = file.shapes.definitions
-    ids = [shape.id for shape in before]
+    before, ids = file.shapes, file.shapes.ids
     _require_known(file.path, shape_id, ids)
-    index = ids.index(shape_id)
+    _require_readable(before)
     registered = tuple(live_ids)
     _require_allowed(file, lacking(registered, frozenset(ids)))
     content = ShapesYaml(file.text, str(file.path))
-    content.remove(index)
+    for index in reversed(range(len(ids))):
+        if ids[index] == shape_id:
+            content.remove(index)
     gone = lacking(registered, frozenset(ids) - {shape_id})
     allowed = max(file.shapes.allow_removing, len(gone))
     has_changed = allowed != file.shapes.allow_removing
@@ -64,15 +64,19 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set
         content.set_number("allow_removing", allowed)
 
     def verify(after: ShapesFile) -> None:
-        expected = ShapesFile((*before[:index], *before[index + 1 :]), allowed)
-        if after != expected:
+        # What depended on it in a cycle may be right now.
+        wrong = {fault.shape_id for fault in before.faults}
+        left = tuple(shape for shape in before.definitions if shape.id != shape_id)
+        expected = left, tuple(each for each in ids if each != shape_id), allowed
+        kept = tuple(shape for shape in after.definitions if shape.id not in wrong)
+        if (kept, after.ids, after.allow_removing) != expected:
             raise ConfigError(f"{file.path}: removing {shape_id!r} would change more than that; edit it by hand")
 
     file.replace(content.text(), verify)
     return gone if has_changed else frozenset()
 
 
-def lacking(live_ids: Iterable[Set[str]], left: Set[str]) -> Set[str]:
+def lacking(live_ids: Iterable[Set[str]], left: Set[str | None]) -> Set[str]:
     """The live shapes that a file with those ``left`` lacks, if they are so many that it must allow it; else none."""
     missing = [(ids - left, len(ids)) for ids in live_ids]
     return max((gone for gone, live in missing if must_be_allowed(len(gone), live)), key=len, default=frozenset())
@@ -88,11 +92,19 @@ def _require_allowed(file: ShapesEdit, gone: Set[str]) -> None:
         )
 
 
-def _require_known(path: Path, shape_id: str, ids: Sequence[str]) -> None:
+def _require_known(path: Path, shape_id: str, ids: Sequence[str | None]) -> None:
     if shape_id not in ids:
-        near = difflib.get_close_matches(shape_id, ids, n=3)
-        advice = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ConfigError(f"{path} has no shape {shape_id!r}{advice}")
+        hint = did_you_mean(shape_id, [each for each in ids if each is not None])
+        raise ConfigError(f"{path} has no shape {shape_id!r}{hint}")
+
+
+def _require_readable(shapes: ShapesFile) -> None:
+    for fault in shapes.faults:
+        if fault.shape_id is None:
+            raise ConfigError(
+                f"{fault.error}. Correct this entry first: it may be that of any shape, so until then capture removes "
+                "none"
+            )
 
 
 def _is_confirmed(shape_id: str, path: Path) -> bool:
@@ -116,7 +128,7 @@ def _wait(registry: RegistryLook, shape_id: str, timeout_s: float) -> int:
         return 0
     print(
         f"flushtracker remove-shape: capture has not removed it within {timeout_s:g} s. Does it run with this file? "
-        "If its log has 'shapes not applied', it says why; otherwise capture applies the change when it starts",
+        "Its log says why, with 'shapes not applied'; otherwise capture applies the change when it starts",
         file=sys.stderr,
     )
     return NOT_TAKEN

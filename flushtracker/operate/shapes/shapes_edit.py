@@ -11,13 +11,13 @@ import pwd
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
 from flushtracker.disk_sync import sync
-from flushtracker.errors import ConfigError, ShapeError
+from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 _LOCK_TIMEOUT_S: Final = 10.0
@@ -64,13 +64,11 @@ class ShapesEdit:
             sync(self.path.parent)
 
     def _read(self, new: Path) -> ShapesFile:
-        """Read the new content; errors name the file that it will replace."""
-        try:
-            return read_shapes(new)
-        except ShapeError as error:
-            raise ShapeError(str(error).replace(str(new), f"{self.path}, as it would be,")) from error
-        except ConfigError as error:
-            raise ConfigError(str(error).replace(str(new), f"{self.path}, as it would be,")) from error
+        """Read the new content, in which nothing may be wrong that was not before."""
+        shapes = read_shapes(new, f"{self.path}, as it would be,")
+        known = {fault.shape_id for fault in self.shapes.faults}
+        refuse([fault.error for fault in shapes.faults if fault.shape_id not in known])
+        return shapes
 
     def _keep_rights(self, file: IO[bytes]) -> None:
         """Give the new file the rights of the old; raises ``ConfigError`` if a user could no longer read it."""
@@ -87,6 +85,14 @@ class ShapesEdit:
                 f"{self.path} cannot be changed by this user: {lost} could no longer read it, and that may be how "
                 "capture reads it. Run the command as the file's owner or as root; nothing was changed"
             )
+
+
+def refuse(errors: Sequence[FlushtrackerError]) -> None:
+    """Raise the errors of shapes as one, if there are any."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ShapeError("; ".join(map(str, errors)))
 
 
 def lost_reader(before: os.stat_result, after: os.stat_result) -> str | None:

@@ -16,8 +16,10 @@ characters are equal; a column with a nondeterministic collation may compare dif
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from flushtracker.errors import ShapeError
 from flushtracker.shapes.where.binding import bind
 from flushtracker.shapes.where.chains import read_chain
+from flushtracker.shapes.where.operands import Operands
 from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
 from flushtracker.shapes.where.required_values import RequiredValues, required_values
 from flushtracker.shapes.where.syntax import read_condition
@@ -46,6 +48,10 @@ class Where:
         and ``IntervalStyle`` postgres.
         """
         return bind(self._condition, relation)
+
+    def missing_columns(self, relation: Relation) -> list[ShapeError]:
+        """An error for each column that it reads and that ``relation`` does not have."""
+        return Operands(relation).missing(sorted(self.columns))
 
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to match, for an index.

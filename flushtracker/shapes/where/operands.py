@@ -1,10 +1,10 @@
 """The operands of a condition for one table: columns and literals with their types, and how to evaluate them."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.errors import DecodeError, ShapeError, did_you_mean
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.column_types import described, enum_type, is_row, type_of
 from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, array_type
@@ -122,12 +122,20 @@ class Operands:
                 )
         return common or TYPES[sql_values.TEXT]
 
-    def _column(self, name: str) -> Column:
-        if name not in self._columns:
-            raise self.refused(
-                f'reads column "{name}", which the table does not have',
+    def missing(self, names: Iterable[str]) -> list[ShapeError]:
+        """An error for each of these columns that the table does not have."""
+        return [
+            self.refused(
+                f'reads column "{name}", which the table does not have{did_you_mean(name, self._columns)}',
                 "correct the name, and put it in double quotes if it has capitals",
             )
+            for name in names
+            if name not in self._columns
+        ]
+
+    def _column(self, name: str) -> Column:
+        for error in self.missing([name]):
+            raise error
         return self._columns[name]
 
     def _slot(self, name: str, sql_type: SqlType | None) -> Evaluate:

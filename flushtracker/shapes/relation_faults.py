@@ -1,0 +1,50 @@
+"""What a relation lacks of what a definition needs: columns, and columns that the server sends of old rows."""
+
+from collections.abc import Iterable
+
+from flushtracker.errors import ShapeError, did_you_mean
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.item_key import table_prefix
+from flushtracker.wal.changes import Relation
+
+
+def identity_columns(relation: Relation) -> tuple[str, ...]:
+    """The columns that every old row contains; empty if the server sends no old rows."""
+    if relation.replica_identity == "full":
+        return tuple(column.name for column in relation.columns)
+    return relation.key_columns
+
+
+def identity_faults(definition: ShapeDefinition, filtered: Iterable[str], relation: Relation) -> list[ShapeError]:
+    """What old rows lack of the columns read: without these, a row's key and whether it was in the shape are unknown.
+
+    ``filtered`` are the columns that ``where`` reads.
+    """
+    identity, table = identity_columns(relation), ".".join(relation.table)
+    if not identity:
+        return []
+    alter = f"ALTER TABLE {table_prefix(relation.table)} REPLICA IDENTITY FULL"
+    remedy = f"but old rows contain only {', '.join(identity)}; {alter}, or"
+    reads = (
+        ("where", sorted(filtered), "where reads", "filter on those only"),
+        ("primary_key", definition.primary_key or (), "primary_key names", "name those only"),
+    )
+    return [
+        ShapeError(f"{definition.subject(key)} on {table}: {verb} {', '.join(missing)}, {remedy} {otherwise}")
+        for key, columns, verb, otherwise in reads
+        if (missing := [name for name in columns if name not in identity])
+    ]
+
+
+def column_faults(definition: ShapeDefinition, relation: Relation) -> list[ShapeError]:
+    """The columns that ``columns`` and ``primary_key`` name and that ``relation`` does not have."""
+    names = [column.name for column in relation.columns]
+    faults = []
+    for key, columns in (("columns", definition.columns), ("primary_key", definition.primary_key)):
+        missing = [name for name in columns or () if name not in names]
+        if missing:
+            hints = dict.fromkeys(did_you_mean(name, names) for name in missing)
+            subject = f"{definition.subject(key)} on {'.'.join(relation.table)}"
+            known = f"which the table lacks; it has {', '.join(names)}{''.join(hints)}"
+            faults.append(ShapeError(f"{subject}: {key} names {', '.join(missing)}, {known}"))
+    return faults
