@@ -68,8 +68,28 @@ def add_add_shape(parser: Parser) -> None:
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="YAML as in the shapes file: a list 'shapes', or one shape; - for stdin"
     )
+    parser.add_argument("--offline", action="store_true", help="do not check the shapes with the server's catalog")
     _add_example(parser, "shapes.yaml", "a shapes file")
     _add_edit(parser)
+
+
+def add_check(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker check``."""
+    add = parser.add_argument
+    add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
+    add(
+        "--connection",
+        metavar="OPTIONS",
+        help="libpq's options or URI of a server with the tables: check the shapes with its catalog, too",
+    )
+    add("--publication", type=_name, metavar="NAME", help="with --connection: also check that it omits nothing")
+    _add_verbose(parser)
+
+
+def check_check(arguments: argparse.Namespace) -> str | None:
+    """The error in the combination of arguments of ``flushtracker check``, if any."""
+    is_alone = arguments.publication is not None and arguments.connection is None
+    return "--publication is only valid with --connection" if is_alone else None
 
 
 def _add_edit(parser: Parser) -> None:

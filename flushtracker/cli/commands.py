@@ -10,6 +10,7 @@ from flushtracker.cli.arguments import (
     Parser,
     add_add_shape,
     add_capture,
+    add_check,
     add_conformance,
     add_demo,
     add_read,
@@ -22,6 +23,7 @@ from flushtracker.cli.arguments import (
     add_track,
     add_verify,
     add_write,
+    check_check,
     check_read,
     check_snapshot,
     check_track,
@@ -143,13 +145,14 @@ snapshot; 5 a Delta table; 7 PostgreSQL
 Add shapes to capture's shapes file, and wait until capture has registered
 them.
 
-The file is changed only if it is valid afterwards. Comments and other shapes
+The file is changed only if the shapes are right, also by the server's catalog.
+Without a server, --offline leaves that to capture. Comments and other shapes
 are kept. An id that was ever used is refused.
 """,
         """0 added, and capture has registered it; 1 added, but capture has not
 registered it in time, or unexpected error; 2 the arguments, the configuration
 or a shape: nothing was changed; 6 Kafka: if "added" is printed above, only the
-wait has failed
+wait has failed; 7 PostgreSQL: nothing was changed
 """,
         add_add_shape,
     ),
@@ -171,6 +174,24 @@ unexpected error; 2 the arguments, the configuration or the shape: nothing was
 changed; 6 Kafka: if "removed" is printed above, only the wait has failed
 """,
         add_remove_shape,
+    ),
+    Command(
+        "check",
+        "flushtracker.operate.shapes.check_program",
+        "capture",
+        """\
+Check a shapes file, and print everything that is wrong with it, one problem on
+each line, with file and line.
+
+With --connection, also what a server's catalog does not allow: tables, columns,
+keys, types, replica identities. The server may be any that has the tables, such
+as one for tests; without --publication none is needed. Changes nothing.
+""",
+        """0 no problem; 1 the file has problems, or an unexpected error; 2
+the arguments; 7 PostgreSQL
+""",
+        add_check,
+        check_check,
     ),
     Command(
         "topics",

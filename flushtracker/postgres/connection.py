@@ -20,7 +20,7 @@ import psycopg2
 import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
-from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection_refusals import refusal_remedy
 from flushtracker.postgres.socket_wait import wait_readable
 
@@ -229,6 +229,17 @@ def one_line(text: str) -> str:
     """An error message on one line, of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " …"
+
+
+def parse_options(text: str) -> dict[str, str]:
+    """The options in a connection string of libpq, or in a URI ``postgresql://…``; raises ``ConfigError``."""
+    try:
+        return {name: str(value) for name, value in psycopg2.extensions.parse_dsn(text).items()}
+    except psycopg2.Error:
+        # libpq's message quotes the text, which may have a password.
+        raise ConfigError(
+            "the connection is not one of libpq, such as 'host=db dbname=app' or postgresql://db/app"
+        ) from None
 
 
 def server_name(options: Mapping[str, str]) -> str:

@@ -166,3 +166,30 @@ def test_shapes_are_added_and_removed_while_capture_runs(
     assert "capture has not registered third within 1 s. Does it run" in capsys.readouterr().err
     assert flushtracker(rig, "remove-shape", "third", "--yes") == 0
     assert "capture had not registered it" in capsys.readouterr().out
+
+
+def test_a_shape_that_does_not_fit_its_table_is_not_written_and_if_it_is_there_stops_nothing(
+    rig: CaptureRig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It got into the file, and then neither a removal nor a restart worked. Capture takes it once it fits."""
+    bad = {"id": "bad", "table": "public.users", "where": "id > 0", "columns": ["id", "regoin"]}
+    rig.define(shape("users"), shape("other"), shape("more"), bad)
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    assert rig.registry().keys() == {"users", "other", "more"}
+    status = capture.loop.status()
+    assert [refused.shape_id for refused in status.refused] == ["bad"]
+    assert status.refused[0].reason.endswith("it has id, region; did you mean region?")
+    text = rig.shapes_file.read_text()
+    new = tmp_path / "new.yaml"
+    new.write_text("id: new\ntable: public.users\nwhere: nme = 5\n")
+    assert flushtracker(rig, "add-shape", str(new)) == 2
+    assert 'where reads column "nme", which the table does not have' in capsys.readouterr().err
+    assert rig.shapes_file.read_text() == text
+    assert flushtracker(rig, "remove-shape", "other", "--yes") == 0
+    assert "capture has removed the shape" in capsys.readouterr().out
+    rig.server.execute("ALTER TABLE users ADD regoin text")
+    rig.wait(lambda: "bad" in rig.registry(), "the shape that fits now")
+    rig.wait(lambda: capture.loop.status().shapes_refused == 0, "its status")
+    capture.stop()
+    assert {each for each, entry in rig.registry().items() if entry.removed_at is None} == {"users", "more", "bad"}

@@ -56,7 +56,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),
     "operate.report": frozenset({*PURE, "delta.acks", "event_files"}),
-    "operate.shapes": frozenset({*PURE, "capture", "disk_sync", "kafka"}),
+    "operate.shapes": frozenset({*PURE, "capture", "disk_sync", "kafka", "postgres"}),
     "operate.status": frozenset({*PURE, "capture", "delta.acks", "monitoring", "postgres", "process"}),
     "recordings": frozenset({*PURE, "delta.log", "event_files", "kafka", "process"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),

@@ -6,13 +6,14 @@ import os
 import pwd
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
 
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.cli import main
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, FlushtrackerError, PostgresUnavailableError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.operate.shapes.shapes_edit import edited, lost_reader
 from flushtracker.shapes.definition import ShapeDefinition
@@ -62,6 +63,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> type[Registry]:
     """Has no live shapes, unless a test gives it some."""
     monkeypatch.setattr(Registry, "live_ids", ())
     monkeypatch.setattr("flushtracker.operate.shapes.add_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.add_program.catalog_errors", lambda *_: [])
     monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryLook", Registry)
     return Registry
 
@@ -119,7 +121,7 @@ def test_shapes_are_put_behind_the_others(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["remove-shape", "order"], "has no shape 'order'; did you mean 'orders'?"),
+        (["remove-shape", "order"], "has no shape 'order'; did you mean orders?"),
         (["remove-shape", "zzz"], "has no shape 'zzz'\n"),
         (["remove-shape", "users"], "depends_on names 'users', which is not a shape in this file"),
         (["add-shape", "id: users\ntable: public.u"], "duplicate id, first on line 3"),
@@ -336,10 +338,10 @@ def test_an_editor_that_saves_meanwhile_wins(shapes: Path, monkeypatch: pytest.M
     """Editors take no lock. Their content must not be overwritten by what was read before it."""
     real = read_shapes
 
-    def save_and_read(path: Path) -> object:
+    def save_and_read(path: Path, name: str = "") -> object:
         if path.name.endswith(".new"):
             shapes.write_text(SHAPES + "# edited\n")
-        return real(path)
+        return real(path, name)
 
     monkeypatch.setattr("flushtracker.operate.shapes.shapes_edit.read_shapes", save_and_read)
     assert remove(shapes, "orders") == 2
@@ -430,3 +432,78 @@ def test_a_file_that_cannot_be_kept_is_not_edited(
     assert run(shapes, *([command, str(new)] if command == "add-shape" else [command, "events", "--yes"])) == 2
     assert f"{shapes}: the comment '# why' cannot be kept; edit the file by hand" in capsys.readouterr().err
     assert shapes.read_text() == text
+
+
+BAD: Final = """\
+shapes:
+  - id: users
+    table: public.users
+  - id: bad
+    tabel: public.orders
+  - id: orders
+    table: public.orders
+  - id: twice   # the first
+    table: public.users
+  - id: twice   # the second
+    table: public.orders
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape_id", "left"),
+    [
+        ("orders", ["users", "bad", "twice", "twice"]),
+        ("bad", ["users", "orders", "twice", "twice"]),
+        ("twice", ["users", "bad", "orders"]),
+    ],
+)
+def test_what_is_wrong_with_some_entries_prevents_no_edit(shapes: Path, shape_id: str, left: list[str]) -> None:
+    """The removal of any shape, a wrong one and one that is there twice among them; and an addition."""
+    shapes.write_text(BAD)
+    assert remove(shapes, shape_id) == 0
+    assert list(read_shapes(shapes).ids) == left
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: late\ntable: public.late\n")
+    assert run(shapes, "add-shape", str(new)) == 0
+    assert list(read_shapes(shapes).ids) == [*left, "late"]
+
+
+def test_a_shape_is_not_added_under_the_id_of_a_wrong_entry(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then neither of them would be taken."""
+    shapes.write_text(BAD)
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: bad\ntable: public.late\n")
+    assert run(shapes, "add-shape", str(new)) == 2
+    assert "shape bad: duplicate id, first on line 4" in capsys.readouterr().err
+    assert shapes.read_text() == BAD
+
+
+def test_nothing_is_removed_while_an_id_cannot_be_read(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Capture would not remove it, and the command would wait for nothing."""
+    text = f"{BAD}  - table: public.users\n"
+    shapes.write_text(text)
+    assert remove(shapes, "orders") == 2
+    assert "line 12: shapes[5].id is missing. Correct this entry first" in capsys.readouterr().err
+    assert shapes.read_text() == text
+
+
+def test_what_the_catalog_does_not_allow_is_not_written(
+    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All reasons are shown. Without a server nothing is written either, unless it is not to be asked."""
+
+    def refuse(*_: object) -> list[FlushtrackerError]:
+        return [ShapeError("no table a"), ShapeError("no column b")]
+
+    def fail(*_: object) -> list[FlushtrackerError]:
+        raise PostgresUnavailableError("no server")
+
+    new = shapes.parent / "new.yaml"
+    new.write_text("id: late\ntable: public.late\n")
+    for check, exit_code, message in ((refuse, 2, "no table a; no column b"), (fail, 7, "no server")):
+        monkeypatch.setattr("flushtracker.operate.shapes.add_program.catalog_errors", check)
+        assert run(shapes, "add-shape", str(new)) == exit_code
+        assert message in capsys.readouterr().err
+        assert shapes.read_text() == SHAPES
+    assert run(shapes, "add-shape", str(new), "--offline") == 0
+    assert read_shapes(shapes).ids[-1] == "late"

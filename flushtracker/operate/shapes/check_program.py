@@ -1,0 +1,46 @@
+"""``flushtracker check``: prints everything that is wrong with a shapes file, by itself or with a server's catalog."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
+from flushtracker.operate.shapes.catalog_check import catalog_errors
+from flushtracker.postgres.connection import parse_options, server_name
+from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+
+_WRONG: Final = 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the problems, one on each line, and their number."""
+    path: Path = arguments.shapes
+    try:
+        shapes = read_shapes(path)
+    except ConfigError as error:
+        print(error)
+        return _WRONG
+    errors, judge = [fault.error for fault in shapes.faults], "no server was asked about tables and columns"
+    if arguments.connection is None:
+        errors += _where_errors(shapes)
+    else:
+        options = parse_options(arguments.connection)
+        errors += catalog_errors(options, arguments.publication, shapes.definitions)
+        judge = f"by the catalog of PostgreSQL at {server_name(options)}"
+    for each in errors:
+        print(each)
+    shown = "no problem" if not errors else f"{len(errors)} problem{'s' if len(errors) > 1 else ''}"
+    print(f"{path}: {len(shapes.ids)} shape{'' if len(shapes.ids) == 1 else 's'}, {shown} ({judge})")
+    return _WRONG if errors else 0
+
+
+def _where_errors(shapes: ShapesFile) -> list[FlushtrackerError]:
+    """The conditions that cannot be parsed."""
+    errors: list[FlushtrackerError] = []
+    for definition in shapes.definitions:
+        try:
+            Shape(definition)
+        except ShapeError as error:  # noqa: PERF203  all of them are wanted
+            errors.append(error)
+    return errors
