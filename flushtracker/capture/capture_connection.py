@@ -112,7 +112,7 @@ class CaptureConnection:
         if self._shape_checks.is_due(now_s):
             self._subscriptions.tables.check()
             self._subscriptions.starts.prune()
-            self._subscriptions.condense_removed(self._source.status.flushed_lsn)
+            self._subscriptions.removed.condense(self._source.status.flushed_lsn)
             self._apply_shapes(shapes)
             self._subscriptions.retract_tables()
         if self._start_checks.is_due(now_s):

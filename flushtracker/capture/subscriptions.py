@@ -7,8 +7,8 @@ knows it, and routes resent transactions to the same shapes as the first time.
   any process has routed committed before that end, and the next commit record may start exactly there. A shape of a
   new source, for which nothing was routed yet, starts at the slot's position if its table was published before the
   slot was created.
-- A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more. Once the slot is
-  confirmed past that, its flushes are deleted, and its entry is *condensed*.
+- A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more
+  (:mod:`flushtracker.capture.removed_shapes`).
 - Each table is recorded as it was when its shapes were bound to it, with its partitions
   (:mod:`flushtracker.capture.bound_tables`). A shape that a schema change makes impossible to keep is *ended*: removed,
   with a reason (:mod:`flushtracker.shapes.table_binding`).
@@ -20,14 +20,12 @@ knows it, and routes resent transactions to the same shapes as the first time.
 - The table of a new shape is added to a managed publication before anything else, and taken out of it after its last
   shape was removed (:mod:`flushtracker.postgres.publication`). Killed in between, the next process does what is left.
 - A shape is *delayed*, that is, not added yet, while its table is not published, or a transaction is open of which the
-  server may not send all changes of it (:mod:`flushtracker.capture.delayed_shapes`). So it starts after all of these,
-  and so does its snapshot.
+  server may not send all changes of it (:mod:`flushtracker.capture.delayed_shapes`). So it starts after these.
 """
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
@@ -35,13 +33,13 @@ from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.refused_shapes import Resolved
+from flushtracker.capture.removed_shapes import RemovedShapes
 from flushtracker.capture.shape_losses import ShapeLosses
 from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
 from flushtracker.capture.table_changes import TableChanges
 from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
-from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
@@ -50,8 +48,6 @@ from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 
-_MOST_CONDENSED: Final = 10_000
-"""So many removed shapes are condensed at once: capture waits for Kafka meanwhile."""
 _MOST_LOGGED: Final = 100
 """Of more shapes that are added or removed at once, only a few are logged; the registry has all."""
 
@@ -82,21 +78,16 @@ class Subscriptions:
         partitions = (*entries.partitions, *earlier)
         self._bound = BoundTables(source, entries.tables, partitions, outbox, self.router.partitions)
         self._registry = ShapeRegistry(entries.shapes)
+        self.removed = RemovedShapes(source, self._registry, outbox)
         self._losses = ShapeLosses(self._registry, self._bound, self.router)
         self.tables = TableChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         self._delayed = DelayedShapes() if delayed is None else delayed
         self.refused = self._delayed.refused
-        self._defined: frozenset[str] | None = None
-        """The shapes that the file defines, once it was applied."""
         for entry in self._registry.live:
             self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
-        # The previous process may have been killed after it published the entry, and before this. Once the slot was
-        # confirmed past a removal, all that was routed to the shape is acknowledged, and nobody waits for it.
-        for entry in self._registry.removed:
-            if entry.removed_at is not None and entry.removed_at.tx_offset >= confirmed_lsn and not entry.is_condensed:
-                self._publish_removal(entry)
+        self.removed.publish_again(confirmed_lsn)
         self._arrange_layers()
         self.connect(tables, confirmed_lsn)
 
@@ -141,7 +132,7 @@ class Subscriptions:
         found = self._apply(defined, allow_removing, faults)
         self.refused.set_faults((*faults, *found))
         ids = {definition.id for definition in defined} | {fault.shape_id for fault in faults}
-        self._defined = None if None in ids else frozenset(shape_id for shape_id in ids if shape_id is not None)
+        self.removed.defined = None if None in ids else frozenset(shape_id for shape_id in ids if shape_id is not None)
 
     def _apply(
         self, defined: Sequence[ShapeDefinition], allow_removing: int = 0, faults: Collection[ShapeFault] = ()
@@ -165,8 +156,7 @@ class Subscriptions:
                 self._server.flush_commits()
             wal_end = self._server.wal_end()
             added = [self._entry(shape, LogOffset.just_before(wal_end)) for shape in new]
-            removed_at = LogOffset(wal_end, 0)
-            removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
+            removed = [replace(self._registry[shape_id], removed_at=LogOffset(wal_end, 0)) for shape_id in diff.removed]
             self._put([*removed, *diff.updated, *added])
             self._remove(removed)
             for entry in added:
@@ -196,9 +186,9 @@ class Subscriptions:
 
         What another process has changed since stays so.
         """
-        live = {entry.definition.id: entry.definition for entry in self._registry.live}
-        waiting = (each for each in self._delayed.definitions if each.id not in live)
-        self.refused.add_faults(self._apply([*live.values(), *waiting]))
+        live = [entry.definition for entry in self._registry.live]
+        waiting = (each for each in self._delayed.definitions if not self._registry.is_live(each.id))
+        self.refused.add_faults(self._apply([*live, *waiting]))
 
     def retract_tables(self) -> None:
         """Take tables out of a managed publication that no shape needs any more, nor one that is delayed."""
@@ -220,21 +210,6 @@ class Subscriptions:
         if visible:
             self._put([replace(self._registry[shape_id], starts_visible=True) for shape_id in visible])
             logger.info("start visible shape_ids=%s", listed(visible))
-
-    def condense_removed(self, confirmed_lsn: int) -> None:
-        """Keep little more than the ids of removed shapes, once everything up to before ``confirmed_lsn`` is confirmed.
-
-        Then no ack needs their flushes and removals, whatever state a tracking job continues from. They are deleted
-        first: the next process does not look at a condensed entry again.
-        """
-        entries = list(islice(self._registry.condensable(confirmed_lsn, self._defined), _MOST_CONDENSED))
-        if not entries:
-            return
-        self._outbox.delete_flushes(self._source, [entry.definition.id for entry in entries])
-        self._outbox.publish_entries(entries)
-        for entry in entries:
-            self._registry.put(entry)
-        logger.info("removed shapes condensed count=%d", len(entries))
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
         """Evict a shape: end it although it could be delivered. Returns whether it was still live."""
@@ -303,7 +278,7 @@ class Subscriptions:
         for entry in entries:
             self.router.remove_shape(entry.definition.id)
             self.starts.forget(entry.definition.id)
-            self._publish_removal(entry)
+            self.removed.publish(entry)
         _log_changed("removed", entries)
 
     def _wait_for_starts(self, entries: Iterable[ShapeEntry]) -> None:
@@ -315,11 +290,6 @@ class Subscriptions:
         for entry in entries:
             self._registry.put(entry)
         self.evictions += evictions_of(entries)
-
-    def _publish_removal(self, entry: ShapeEntry) -> None:
-        if entry.removed_at is not None:
-            removal = FlushNotification(self._source, "removed", entry.definition.id, entry.removed_at)
-            self._outbox.publish_removal(removal)
 
     def _arrange_layers(self) -> None:
         self._outbox.layers = dependency_layers(self._registry.dependencies)

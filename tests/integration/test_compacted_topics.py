@@ -59,7 +59,7 @@ def test_compaction_leaves_nothing_of_removed_shapes_but_short_entries(
         flushed = record_of(FlushNotification("7/1/s", "flushed", shape_id, LogOffset(LSN, 2)))
         publisher.publish(config.topics.flushes, flushed.key, flushed.value)
     source.subscriptions.apply_definitions([live], allow_removing=100)
-    source.subscriptions.condense_removed(source.tables.wal_end() + 1)
+    source.subscriptions.removed.condense(source.tables.wal_end() + 1)
 
     def keys(topic: str) -> list[str]:
         # Only a closed segment is compacted, and a new record closes one.

@@ -189,7 +189,7 @@ def test_a_bad_entry_keeps_the_definition_of_a_shape_that_has_ended(source: File
     """Only what the file no longer has is condensed: the next definition under the id is compared with it."""
     source.subscriptions.end_shapes({"c": "it cannot go on"})
     source.take(file_of(A, B, "{id: c, tabel: public.t}"))
-    source.subscriptions.condense_removed(1 << 40)
+    source.subscriptions.removed.condense(1 << 40)
     source.restart()
     source.take(file_of(A, B, "{id: c, table: public.t, where: id = '5'}"))
     assert "differs from its registered definition in where" in source.reasons[0][1]
@@ -327,7 +327,7 @@ class FileHistory:
             self.model.gone[shape_id] = self.model.live.pop(shape_id)
 
     def _condense(self) -> None:
-        self.source.subscriptions.condense_removed(self.rng.choice([0, 1 << 40]))
+        self.source.subscriptions.removed.condense(self.rng.choice([0, 1 << 40]))
 
     def _edit(self) -> None:
         kept = [entry for entry in self.entries if self.rng.random() < 0.9]

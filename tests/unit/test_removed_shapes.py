@@ -159,7 +159,7 @@ def test_the_topics_keep_only_what_somebody_may_need(seed: int) -> None:
                 case _:
                     source.confirmed_lsn += rng.choice([0, 600])
                     source.tables.ends_at = max(source.tables.ends_at, source.confirmed_lsn)
-                    source.subscriptions.condense_removed(source.confirmed_lsn)
+                    source.subscriptions.removed.condense(source.confirmed_lsn)
         except _KilledError:
             source.restart()
         source.note_removed()
@@ -171,7 +171,7 @@ def test_the_topics_keep_only_what_somebody_may_need(seed: int) -> None:
     source.restart()
     source.confirmed_lsn += 10_000
     source.subscriptions.apply_definitions((ShapeDefinition(each, NAME) for each in source.live()), 1000)
-    source.subscriptions.condense_removed(source.confirmed_lsn)
+    source.subscriptions.removed.condense(source.confirmed_lsn)
     source.restart()
     assert {shape_id for shape_id, _ in source.topics.flushes()}.isdisjoint(source.removed)
     entries = {each.definition.id: each for each in source.registry() if isinstance(each, ShapeEntry)}
@@ -184,4 +184,4 @@ def test_the_topics_keep_only_what_somebody_may_need(seed: int) -> None:
             assert "an id is never used twice" in refused.reason
     source.topics.records_left = 0
     source.resume(source.registered(), source.confirmed_lsn)
-    source.subscriptions.condense_removed(source.confirmed_lsn)  # Publishes nothing: all of it is done.
+    source.subscriptions.removed.condense(source.confirmed_lsn)  # Publishes nothing: all of it is done.
