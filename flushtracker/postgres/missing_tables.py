@@ -1,7 +1,7 @@
 """Why names are not those of tables: each is another object's, or none's, and then perhaps a mistyped one."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from flushtracker.errors import did_you_mean
@@ -17,34 +17,38 @@ _KINDS: Final = {
     "I": "an index",
     "c": "a composite type",
 }
-# The object of the name itself first, then names that may have been meant, few for each.
+_OBJECTS: Final = """
+SELECT w.schema, w.name, c.relkind FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+"""
+# Names that may have been meant, few for each.
 _NEAR: Final = """
-SELECT w.schema, w.name, o.nspname, o.relname, o.relkind
-FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+SELECT w.schema, w.name, concat(o.nspname, '.', o.relname) FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 CROSS JOIN LATERAL (
-  SELECT n.nspname, c.relname, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-  WHERE (n.nspname = w.schema AND c.relname = w.name) OR (
-    c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname::text, 'pg_')
-  )
-  ORDER BY n.nspname = w.schema AND c.relname = w.name DESC, c.relname = w.name DESC, n.nspname = w.schema DESC,
-    abs(length(c.relname) - length(w.name)), n.nspname, c.relname
+  SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname::text, 'pg_')
+  ORDER BY c.relname = w.name DESC, n.nspname = w.schema DESC, abs(length(c.relname) - length(w.name)), n.nspname,
+    c.relname
   LIMIT 200
 ) o
 """
+_MOST_HINTS: Final = 20
+"""For each of them the server reads all its tables, of which it may have as many as there are wrong names."""
 
 
 def read_missing_tables(connection: Connection, names: Iterable[TableName]) -> dict[TableName, str]:
     """For each name of which there is no table, what there is instead, as an error says it."""
     wanted = sorted(set(names))
+    kinds = {(schema, name): kind for schema, name, kind in rows(connection, _OBJECTS, _columns(wanted))}
+    unknown = [each for each in wanted if kinds.get(each) not in _KINDS]
     near: dict[TableName, list[str]] = defaultdict(list)
-    kinds: dict[TableName, str] = {}
-    columns = [[name[part] for name in wanted] for part in (0, 1)]
-    for schema, name, near_schema, near_name, kind in rows(connection, _NEAR, columns):
-        if (schema, name) == (near_schema, near_name):
-            kinds[schema, name] = kind
-        else:
-            near[schema, name].append(f"{near_schema}.{near_name}")
+    for schema, name, other in rows(connection, _NEAR, _columns(unknown[:_MOST_HINTS])):
+        near[schema, name].append(other)
     return {each: _reason(each, kinds.get(each), near[each]) for each in wanted}
+
+
+def _columns(names: Sequence[TableName]) -> tuple[list[str], list[str]]:
+    return [schema for schema, _ in names], [name for _, name in names]
 
 
 def _reason(table: TableName, kind: str | None, near: Iterable[str]) -> str:
