@@ -25,7 +25,7 @@ from psycopg2.extensions import TRANSACTION_STATUS_UNKNOWN, quote_ident
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.postgres.replica_identity import tables_without_identity, without_identity
+from flushtracker.postgres.replica_identity import identity_reason, tables_without_identity, without_identity
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.changes import TableName
@@ -213,8 +213,7 @@ class Publication:
             reasons, statements = [], []
             if oid in lacking:
                 broken, remedies = lacking[oid]
-                names = listed([dotted(each) for each in broken])
-                reasons.append(f"no replica identity: {names}; PostgreSQL would refuse their updates and deletes")
+                reasons.append(identity_reason(broken))
                 statements += remedies
             if (reason := self._refusal(facts, name, is_own=is_own)) is not None:
                 reasons.append(reason)

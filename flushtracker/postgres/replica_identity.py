@@ -6,14 +6,16 @@ that have rows count, not partitioned ones. No query locks a table.
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from psycopg2.extensions import quote_ident
 
+from flushtracker.errors import listed
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.inheritance import BELOW
+from flushtracker.shapes.table_binding import dotted
 from flushtracker.wal.changes import TableName
 
 _SCHEMAS_SINCE: Final = 150_000
@@ -88,7 +90,7 @@ def tables_without_identity(connection: Connection, publication: str) -> list[Ta
 
 
 def without_identity(
-    connection: Connection, publication: str, oids: Collection[int]
+    connection: Connection, publication: str | None, oids: Collection[int]
 ) -> dict[int, tuple[list[TableName], list[str]]]:
     """Those of the tables that have none, or partitions without one, by OID: their names, and what gives them one."""
     if not oids:
@@ -108,6 +110,12 @@ def without_identity(
         else:
             found[oid][1].append(f"ALTER TABLE {table} ADD PRIMARY KEY (…)")
     return dict(found)
+
+
+def identity_reason(broken: Sequence[TableName]) -> str:
+    """That tables have no replica identity, and what would follow if they were published."""
+    names = listed([dotted(each) for each in broken])
+    return f"no replica identity: {names}; PostgreSQL would refuse their updates and deletes"
 
 
 def _unsent(connection: Connection) -> str:

@@ -12,7 +12,7 @@ _TABLES: Final = (
     "CREATE TABLE users (id int PRIMARY KEY, region text NOT NULL, age int)",
     "CREATE VIEW grown_ups AS SELECT * FROM users WHERE age > 17",
     "CREATE TABLE log (line text)",
-    "CREATE PUBLICATION none_of_them",
+    "CREATE TABLE unkeyed (id int UNIQUE NOT NULL, name text)",
 )
 _SHAPES: Final = """\
 shapes:
@@ -28,12 +28,13 @@ shapes:
   - {id: old rows, table: public.users, where: region = 'eu'}
   - {id: keyless, table: public.log}
   - {id: syntax, table: public.users, where: id >}
+  - {id: unkeyed, table: public.unkeyed}
   - {id: right, table: public.users}
   - {tabel: public.users}
 """
 _ALWAYS: Final = (
-    "line 15: shapes[10].id is missing",
-    "line 14: shape right: duplicate id, first on line 2; each shape needs its own",
+    "line 16: shapes[11].id is missing",
+    "line 15: shape right: duplicate id, first on line 2; each shape needs its own",
 )
 
 
@@ -57,7 +58,7 @@ def test_every_problem_is_listed_with_its_line(
     expected = [
         *_ALWAYS,
         "line 3: shape 'view': public.grown_ups is a view; name the table that it reads",
-        "line 4: shape 'typo': there is no table public.user in this database; did you mean public.users?",
+        "line 4: shape 'typo': there is no table public.user in this database; did you mean public.users",
         "line 7: shape 'columns' on public.users: columns names Regoin, which the table lacks; it has id, region, age",
         f"line 8: shape 'columns': public.users: where reads column \"aeg\", {lacks} age?; {advice}",
         "line 9: shape 'key': the key of table public.users (region) may be that of several rows",
@@ -66,13 +67,40 @@ def test_every_problem_is_listed_with_its_line(
         "line 11: shape 'old rows' on public.users: where reads region, but old rows contain only id; ALTER TABLE",
         "line 12: shape 'keyless': table public.log has no key: it needs a primary key",
         "line 13: shape 'syntax': where \"id >\" is not one SQL condition",
+        "line 14: shape 'unkeyed': no replica identity: public.unkeyed; PostgreSQL would refuse their updates and",
     ]
+    assert lines[-2].endswith('; ALTER TABLE "public"."unkeyed" REPLICA IDENTITY USING INDEX "unkeyed_id_key"')
     assert [line[: len(start)] for line, start in zip(lines, expected, strict=False)] == expected
-    assert lines[len(expected) :] == [f"11 shapes, {len(expected)} problems {lines[-1][lines[-1].index('(') :]}"]
+    assert lines[len(expected) :] == [f"12 shapes, {len(expected)} problems {lines[-1][lines[-1].index('(') :]}"]
     assert exit_code == 1
     right = _SHAPES.splitlines(keepends=True)[:2]
     exit_code, (line,) = checked(tmp_path, capsys, "".join(right), "--connection", connection)
     assert (exit_code, line[:20]) == (0, "1 shape, no problem ")
+
+
+def test_with_a_publication_what_it_omits_is_a_problem(
+    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table that is not in it is none, because capture adds it; one that is in it needs no replica identity."""
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int UNIQUE NOT NULL)", "CREATE PUBLICATION p"
+    )
+    connection = " ".join(f"{name}={value}" for name, value in postgres.options.items())
+    arguments = ("--connection", connection, "--publication", "p")
+    shapes = "shapes: [{id: a, table: public.a}, {id: b, table: public.b}]\n"
+    for statement, problem in (
+        ("", "shape 'b': no replica identity"),
+        ("ALTER PUBLICATION p ADD TABLE b", ""),
+        ("ALTER PUBLICATION p ADD TABLE a WHERE (id > 0)", "shape 'a': the publication has a row filter"),
+    ):
+        if statement:
+            postgres.execute(statement)
+        exit_code, lines = checked(tmp_path, capsys, shapes, *arguments)
+        assert (exit_code, [line[: len(f"line 1: {problem}")] for line in lines[:-1]]) == (
+            (1, [f"line 1: {problem}"]) if problem else (0, [])
+        )
+    assert main(["check", "--shapes", str(tmp_path / "shapes.yaml"), *arguments[:3], "nope"]) == 1
+    assert capsys.readouterr().out.count("there is no publication nope\n") == 1
 
 
 def test_without_a_server_only_the_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +108,7 @@ def test_without_a_server_only_the_file_is_checked(tmp_path: Path, capsys: pytes
     exit_code, lines = checked(tmp_path, capsys, _SHAPES)
     assert (exit_code, tuple(lines[:2]), len(lines)) == (1, _ALWAYS, 4)
     assert lines[2].startswith("line 13: shape 'syntax': where")
-    assert lines[3] == "11 shapes, 3 problems (no server was asked about tables and columns)"
+    assert lines[3] == "12 shapes, 3 problems (no server was asked about tables and columns)"
     exit_code, (line,) = checked(tmp_path, capsys, "shapes: [")
     assert (exit_code, line[:6]) == (1, "line 1")
     assert checked(tmp_path, capsys, "shapes: []", "--connection", "host=127.0.0.1 port=1")[0] == 7
