@@ -1,8 +1,9 @@
 """A managed publication in random histories: shapes, other roles' statements and crashes between any two steps.
 
 The catalog is a model: some tables can be added to the publication, others have to be added by somebody else, and each
-call of capture may be its last one. In each state, a live shape's table is published; and after a quiet moment exactly
-the tables of shapes are, and every shape is live whose table can be published or was.
+call of capture may be its last one. Entries of the file go wrong and are corrected, and so do tables. In each state, a
+live shape's table is published, and no shape that the file still has was removed; and after a quiet moment exactly the
+tables of shapes are published, and every shape is live that is not refused, and whose table can be published or was.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,9 +17,10 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.errors import ShapeError, first_of
 from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.definition import ShapeDefinition, ShapeFault
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
@@ -49,6 +51,10 @@ class Catalog(QuietServer):
         self.next = 1_000
         self.dies_at = -1
         self.wal = CONFIRMED
+        self.unfit: set[int] = set()
+        """The tables that do not allow a new shape."""
+        self.altered: int | None = None
+        """The table that somebody makes unfit just when it is published."""
 
     def may_die(self) -> None:
         self.dies_at -= 1
@@ -67,6 +73,8 @@ class Catalog(QuietServer):
                 continue
             self.may_die()
             self.add(oid)
+            if oid == self.altered:
+                self.unfit.add(oid)
             self.may_die()
         return refused
 
@@ -101,7 +109,11 @@ class Catalog(QuietServer):
         return self.wal
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
-        return [(replace(each, primary_key=("id",)), self.binding(int(each.table[1][1:]))) for each in definitions]
+        found = [(each, int(each.table[1][1:])) for each in definitions]
+        errors = {each.id: ShapeError(f"{each.id}: no such column") for each, oid in found if oid in self.unfit}
+        if errors:
+            raise first_of(errors)
+        return [(replace(each, primary_key=("id",)), self.binding(oid)) for each, oid in found]
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         return {oid: self.binding(oid) for oid in oids}
@@ -130,8 +142,14 @@ class History:
         self.catalog = Catalog()
         self.publisher = FakePublisher()
         self.file: dict[str, ShapeDefinition] = {}
+        self.bad: set[str] = set()
+        """The entries of the file that are wrong."""
+        self.has_unreadable = False
+        """Whether the file also has an entry of which nothing is known."""
         self.defined = 0
         self.crashes = 0
+        self.refused = 0
+        """How often both an entry and a table were wrong."""
         self.unpublished = 0
         self.delayed = 0
         """How often a shape was seen to wait for its table, or for a transaction."""
@@ -150,23 +168,45 @@ class History:
         outbox = Outbox(self.publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20))
         self.capture = Subscriptions("7/1/s", known, outbox, self.catalog, CONFIRMED, DelayedShapes())
         self.capture.tables.check()
-        self.capture.apply_definitions(self.file.values(), allow_removing=100)
+        self.apply_file()
         self.capture.begin_source()
+
+    def apply_file(self) -> None:
+        """What of the file is right, and the faults of the rest: these remove no shape."""
+        removed = self.removed()
+        right = [definition for shape_id, definition in self.file.items() if shape_id not in self.bad]
+        ids = [*sorted(self.bad), *([None] if self.has_unreadable else [])]
+        faults = [ShapeFault(shape_id, ShapeError(f"{shape_id} is wrong")) for shape_id in ids]
+        self.capture.apply_definitions(right, allow_removing=100, faults=faults)
+        assert not (self.has_unreadable and self.removed() != removed)
+        self.applied = self.content()
+
+    def content(self) -> object:
+        return tuple(self.file), frozenset(self.bad), self.has_unreadable
+
+    def removed(self) -> set[str]:
+        """The shapes that capture has taken for ones that their owner removed."""
+        entries = self.capture.entries.shapes
+        return {each.definition.id for each in entries if each.removed_at is not None and each.ended_because is None}
 
     def play(self) -> None:
         for _ in range(STEPS):
             steps = [self.define, self.define, self.remove, self.replace, self.statement, self.kill]
-            self.rng.choice([*steps, self.begin, self.end])()
+            self.rng.choice([*steps, self.begin, self.end, self.spoil, self.correct, self.alter])()
             self.guarded(self.timers)
             self.check_safe()
+            self.refused += bool(self.bad and self.catalog.unfit)
             self.unpublished += any(each.statement for each in self.capture.waiting)
             self.delayed += any(each.statement is None for each in self.capture.waiting)
         self.catalog.dies_at = -1
+        self.catalog.altered = None
         self.catalog.open.clear()
-        for _ in range(2):
-            self.timers()
-        self.check_safe()
+        self.has_unreadable = False
         self.check_quiet()
+        self.bad.clear()
+        self.catalog.unfit.clear()
+        self.check_quiet()
+        assert self.capture.refused.count == 0
 
     def guarded(self, action: object) -> None:
         try:
@@ -178,10 +218,10 @@ class History:
 
     def timers(self) -> None:
         self.capture.tables.check()
-        defined = list(self.file.values())
-        if self.capture.can_add_delayed():
+        if self.capture.can_add_delayed() or self.capture.refused.definitions:
             self.capture.add_waiting()
-        self.capture.apply_definitions(defined, allow_removing=100)
+        if self.content() != self.applied:
+            self.apply_file()
         needed = {int(each.table[-1]) for each in self.capture.waiting} & self.catalog.published.keys()
         self.capture.retract_tables()
         assert needed <= self.catalog.published.keys(), "a delayed shape needs its table"
@@ -194,6 +234,7 @@ class History:
     def remove(self) -> None:
         for shape_id in self.rng.sample(sorted(self.file), min(len(self.file), self.rng.randint(1, 3))):
             del self.file[shape_id]
+            self.bad.discard(shape_id)
 
     def replace(self) -> None:
         """In one change of the file."""
@@ -208,6 +249,26 @@ class History:
             self.catalog.published.pop(self.rng.choice(TABLES), None)
             # Its shapes end.
             self.capture.tables.check()
+
+    def spoil(self) -> None:
+        """Somebody edits the file, and some entries are wrong then, or one has no id."""
+        self.bad |= set(self.rng.sample(sorted(self.file), min(len(self.file), 2)))
+        self.has_unreadable = self.rng.random() < 0.2
+
+    def correct(self) -> None:
+        """The file, or the tables."""
+        if self.rng.random() < 0.5:
+            self.bad.clear()
+            self.has_unreadable = False
+        else:
+            self.catalog.unfit.clear()
+
+    def alter(self) -> None:
+        """A table loses a column that new shapes need, perhaps in the middle of an attempt to add one."""
+        table = self.rng.choice(TABLES)
+        self.catalog.altered = table
+        if self.rng.random() < 0.5:
+            self.catalog.unfit.add(table)
 
     def begin(self) -> None:
         """A transaction changes a table, and stays open."""
@@ -226,13 +287,21 @@ class History:
             if entry.removed_at is None:
                 row = self.catalog.published.get(entry.table_oid)
                 assert self.capture.tables._tables[entry.table_oid].published_by == (f"table {row}",)
+        assert not self.removed() & self.file.keys(), "a shape that the file has was removed"
 
     def check_quiet(self) -> None:
+        for _ in range(2):
+            self.timers()
+        self.check_safe()
         shapes = {entry.definition.id: entry for entry in self.capture.entries.shapes}
         live = {shape_id for shape_id, entry in shapes.items() if entry.removed_at is None}
         waiting = {shape_id for each in self.capture.waiting for shape_id in each.shape_ids}
         ended = {shape_id for shape_id, entry in shapes.items() if entry.ended_because is not None}
-        assert set(self.file) == (live | waiting | ended) & set(self.file)
+        refused = self.bad | {
+            each for each, shape in self.file.items() if int(shape.table[1][1:]) in self.catalog.unfit
+        }
+        assert set(self.file) - refused <= live | waiting | ended
+        assert self.capture.refused.count == len((refused - live - ended - waiting) | self.bad)
         assert {self.file[each].table[1] for each in waiting} <= {f"t{FOREIGN}"}
         assert not waiting or FOREIGN not in self.catalog.published
         used = {shapes[each].table_oid for each in live}
@@ -244,4 +313,5 @@ def test_live_shapes_are_published_and_nothing_else_is() -> None:
     histories = list(played(History, HISTORIES))
     assert sum(history.crashes for history in histories) > HISTORIES
     assert sum(history.unpublished for history in histories) > HISTORIES
+    assert sum(history.refused for history in histories) > HISTORIES
     assert sum(history.delayed for history in histories) > HISTORIES
