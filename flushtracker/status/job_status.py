@@ -132,6 +132,10 @@ class JobStatus:
     state_bytes: int | None = None
     batch_running_since_ms: int | None = None
 
+    def age_ms(self, since_ms: int | None) -> int | None:
+        """How long before the document a time in it was, by the job's clock; ``None`` for ``None``."""
+        return None if since_ms is None else max(0, self.at_ms - since_ms)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "version": 1,

@@ -24,7 +24,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "events": frozenset({"errors", "shapes", "wal"}),
     "tracking": frozenset({"errors", "wal"}),
     "shape_log": frozenset({"errors", "events", "shapes", "wal"}),
-    "status": frozenset({"errors", "wal"}),
+    "status": frozenset({"config", "errors", "wal"}),
 }
 """Room → our rooms that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
 
@@ -127,6 +127,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.storage_path", "os"): "follows symbolic links, to see where a path leads",
     ("config.storage_path", "urllib"): "decodes a file: URI",
     ("shapes.shapes_file", "pathlib"): "names the file that yaml_tree reads",
+    ("status.shapes_remedy", "shlex"): "quotes the words of a command",
 }
 """(module, import) pairs outside ``PURE_LIBRARY`` that pure code may have, each with its reason."""
 

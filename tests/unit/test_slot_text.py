@@ -164,7 +164,7 @@ def test_limits_are_lines_of_their_own() -> None:
 def test_slot_without_a_limit_says_so() -> None:
     """Then it is the disk that ends."""
     (first, *_) = text(overview(slot=slot(safe_wal_bytes=None)))
-    assert first.endswith("  retained 20.8 MB  no limit (max_slot_wal_keep_size)")
+    assert first.endswith("  retained 20.8 MB  safe until the disk is full (no max_slot_wal_keep_size)")
 
 
 def test_lost_slot_says_what_to_do_first() -> None:

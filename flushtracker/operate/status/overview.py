@@ -54,8 +54,7 @@ class Overview:
 
     def age_ms(self, since_ms: int | None) -> int | None:
         """How long before the job's document a time in it was, by the job's clock; ``None`` for ``None``."""
-        status = self.job_status
-        return None if status is None or since_ms is None else max(0, status.at_ms - since_ms)
+        return None if self.job_status is None else self.job_status.age_ms(since_ms)
 
     @property
     def waiting_ms(self) -> int | None:

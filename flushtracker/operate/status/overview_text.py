@@ -1,25 +1,25 @@
 """An overview as lines of text: the slot, the ack, the shapes that hold it, and what to do."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.delta.acks.reader import Ack
-from flushtracker.errors import listed, printable
+from flushtracker.errors import printable
 from flushtracker.operate.status.overview import Overview, acked_at_ms
-from flushtracker.operate.status.verdict import Part, Verdict
+from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import Holder, SourceStatus
-from flushtracker.status.stall import frees_most, is_waiting_long, stopped_together
+from flushtracker.status.problems import Part, are_holders_true
+from flushtracker.status.shapes_remedy import shapes_remedy, would_move
+from flushtracker.status.stall import is_waiting_long
 from flushtracker.wal.lsn import format_lsn
 
 _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
 _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
-_NAMED: Final = 3
 
 
 def overview_lines(
@@ -59,7 +59,7 @@ def _slot_line(slot: SlotStatus) -> str:
     if slot.safe_wal_bytes is not None:
         parts.append(f"safe {bytes_text(slot.safe_wal_bytes)}")
     elif slot.wal_status in {"reserved", "extended"}:
-        parts.append("no limit (max_slot_wal_keep_size)")
+        parts.append("safe until the disk is full (no max_slot_wal_keep_size)")
     return _GAP.join(parts)
 
 
@@ -134,71 +134,18 @@ def _table(overview: Overview, source: SourceStatus, width: int | None) -> Itera
 
 def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str, str, str, str]:
     since = seconds_text((overview.age_ms(holder.since_ms) or 0) / 1000)
-    effect = format_lsn(holder.ack_if_removed) if _would_move(source, holder) else "no change"
+    effect = format_lsn(holder.ack_if_removed) if would_move(source, holder) else "no change"
     return printable(holder.shape_id), since, bytes_text(holder.held_bytes), effect
 
 
-def _would_move(source: SourceStatus, holder: Holder) -> bool:
-    return holder.ack_if_removed > (source.ack_lsn or 0)
-
-
 def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
-    """What to do about the shapes that hold the ack, if they have held it for too long.
-
-    A removal is final, so it is offered only where it frees most of the WAL, and never for a writer that is down.
-    """
+    """What to do about the shapes that hold the ack, if they have held it for too long."""
     source, status, slot = overview.job_source, overview.job_status, overview.slot.value
-    if source is None or status is None or not source.holders or not verdict.is_sound:
+    if source is None or status is None or slot is None or not are_holders_true(verdict.problems):
         return None
     if not (is_waiting_long(source, status.at_ms) or verdict.exceeds_a_limit):
         return None
-    together = stopped_together(source)
-    if len(together) > 1:
-        ago = seconds_text((overview.age_ms(together[0].since_ms) or 0) / 1000)
-        names = listed([holder.shape_id for holder in together], most=_NAMED)
-        return f"{names} stopped at the same moment, {ago} ago, so their writer is down: start it, or see its log"
-    retained_bytes = source.unacknowledged_bytes if slot is None else slot.retained_bytes
-    holder = source.holders[0]
-    if not _would_move(source, holder):
-        return (
-            f"check the writers of these shapes; removing only one changes nothing{_together(source, retained_bytes)}"
-        )
-    if not frees_most(source, holder.ack_if_removed, retained_bytes):
-        return f"check the writer of {holder.shape_id}; removing the shape would free little"
-    command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
-    # An id may look like an option.
-    separator = "-- " if holder.shape_id.startswith("-") else ""
-    command = f"{command} {separator}{_shell_word(holder.shape_id)}"
-    return f"check its writer, or: {command} (final: its id is never used again)"
-
-
-def _together(source: SourceStatus, retained_bytes: int) -> str:
-    """Which of the first holders, who hold the same LSN, must be removed for the ack to move, if that frees much."""
-    for number, holder in enumerate(source.holders, 1):
-        ack_lsn = holder.ack_if_all_removed
-        if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
-            if not frees_most(source, ack_lsn, retained_bytes):
-                return ""
-            names = [each.shape_id for each in source.holders[:number]]
-            which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
-            return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"
-    return ""
-
-
-def _shell_word(text: str) -> str:
-    """The text quoted for a shell; with characters that are not printable, for bash and zsh."""
-    if text.isprintable():
-        return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, text))}'"
-
-
-def _escaped(character: str) -> str:
-    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be one byte and no character."""
-    if character in "\\'":
-        return f"\\{character}"
-    if "\x80" <= character <= "\xff" and not character.isprintable():
-        return f"\\u{ord(character):04x}"
-    return printable(character)
+    return shapes_remedy(source, status, slot.retained_bytes, config_arguments)
 
 
 def _texts(verdict: Verdict, part: Part) -> list[str]:

@@ -6,29 +6,16 @@ table (5).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
 from flushtracker.operate.status.overview import Overview, acked_at_ms
-from flushtracker.status.capture_status import SlotStatus
-from flushtracker.status.job_status import SourceStatus
+from flushtracker.status.problems import Problem, idle_cause, long_batch, records_behind, slot_problems
 from flushtracker.wal.lsn import format_lsn
-
-Part: TypeAlias = Literal["postgres", "job", "acks", "limits"]
 
 _PRECEDENCE: Final = (1, PostgresError.exit_code, StatusError.exit_code, SinkError.exit_code)
 _WRONG: Final = 1
-_UNSOUND: Final = frozenset(
-    ["postgres_silent", "slot_missing", "slot_lost", "slot_inactive", "job_not_ready", "batch_long", "job_behind"]
-)
-"""With one of these problems, what is pending may have been flushed, or will be once that is solved."""
-_LARGE_BYTES: Final = 1_000_000_000
-"""Without a limit, this much retained WAL is reported with its cause."""
-_RECORDS_BEHIND: Final = 10_000
-"""A job that keeps up is less than this behind."""
-_BATCH_MS: Final = 120_000
-"""A normal batch takes less."""
 _UNCONFIRMED_MS: Final = 60_000
 """Capture reads the acks each second, and confirms them with its next status update."""
 
@@ -42,20 +29,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem: its ``kind`` for programs, its ``text`` for people, and the ``remedy``, if there is one.
-
-    ``exit_code`` is 0 for a problem that explains a figure and is not a failure by itself.
-    """
-
-    part: Part
-    kind: str
-    text: str
-    remedy: str | None = None
-    exit_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """All problems, those of the slot first."""
 
@@ -65,11 +38,6 @@ class Verdict:
     def exit_code(self) -> int:
         codes = {problem.exit_code for problem in self.problems}
         return next((code for code in _PRECEDENCE if code in codes), 0)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether capture runs and the job's answer is current, so that what is pending is really not flushed."""
-        return not any(problem.kind in _UNSOUND for problem in self.problems)
 
     @property
     def exceeds_a_limit(self) -> bool:
@@ -104,32 +72,7 @@ def _slot_problems(overview: Overview) -> Iterator[Problem]:
             PostgresError.exit_code,
         )
         return
-    if slot.wal_status == "lost":
-        yield Problem(
-            "postgres",
-            "slot_lost",
-            "the slot is lost: the server has removed WAL that was not confirmed",
-            "drop the slot, start capture with --create --new-epoch, and define the shapes again under new ids; a "
-            "larger max_slot_wal_keep_size helps",
-            _WRONG,
-        )
-        return
-    if slot.wal_status == "unreserved":
-        yield Problem(
-            "postgres",
-            "slot_unreserved",
-            "the next checkpoint may remove WAL that the slot needs, and then the slot is lost",
-            "raise max_slot_wal_keep_size now (ALTER SYSTEM, SELECT pg_reload_conf()), then free what holds the ack",
-            _WRONG,
-        )
-    if not slot.is_active:
-        yield Problem(
-            "postgres",
-            "slot_inactive",
-            "the slot is not being read: capture is not running, or not connected",
-            "start flushtracker capture; if it runs, its log says why it is not connected",
-            _WRONG,
-        )
+    yield from slot_problems(slot)
 
 
 def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
@@ -149,37 +92,15 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
     elif not status.is_ready:
         text = f"job {overview.job_url} is starting: it has not completed a batch yet"
         yield Problem("job", "job_not_ready", text, "wait, or see its log", exit_code)
-    elif running := _long_batch(overview, limits):
+    elif running := long_batch(status, limits.age_ms):
         yield running
     elif overview.job_source is None:
         subject = f"source {overview.source}" if overview.source else f"slot {overview.slot_name}"
         text = f"job {overview.job_url} has seen nothing of {subject}"
         remedy = "check that capture publishes to the topics that this job reads, and that the address is right"
         yield Problem("job", "job_unaware", text, remedy, exit_code)
-    elif (behind := status.records_behind or 0) and (
-        behind >= _RECORDS_BEHIND or (overview.age_ms(status.batch_at_ms) or 0) > _BATCH_MS
-    ):
-        age_ms = overview.age_ms(status.batch_at_ms)
-        last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
-        text = f"the job has not read {behind:,} records of its topics yet{last}"
-        yield Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
-
-
-def _long_batch(overview: Overview, limits: Limits) -> Problem | None:
-    """A problem if the current batch has run for so long that the job's answer is stale."""
-    status = overview.job_status
-    running_ms = None if status is None else overview.age_ms(status.batch_running_since_ms)
-    limit_ms = _BATCH_MS if limits.age_ms is None else limits.age_ms
-    if running_ms is None or running_ms <= min(limit_ms, _BATCH_MS):
-        return None
-    return Problem(
-        "job",
-        "batch_long",
-        f"a batch has run for {seconds_text(running_ms / 1000)}; the job's answer is from before it",
-        "see the job's log and Spark's page: if no task of the batch advances, it hangs; stop the job and start it "
-        "again, it continues from its checkpoint",
-        StatusError.exit_code if running_ms > limit_ms else 0,
-    )
+    elif behind := records_behind(status):
+        yield behind
 
 
 def _acks_problems(overview: Overview) -> Iterator[Problem]:
@@ -213,32 +134,8 @@ def _exceeded(overview: Overview, limits: Limits) -> Iterator[Problem]:
 
 def _causes(overview: Overview, limits: Limits) -> Iterator[Problem]:
     """Why an active slot retains much although no shape holds the ack, unless the job's answer is stale."""
-    slot, source = overview.slot.value, overview.job_source
-    if slot is None or not slot.is_active or source is None or source.pending_shapes:
+    slot, status, source = overview.slot.value, overview.job_status, overview.job_source
+    if slot is None or status is None or source is None or long_batch(status, limits.age_ms):
         return
-    if _long_batch(overview, limits):
-        return
-    if slot.retained_bytes > (_LARGE_BYTES if limits.retained_bytes is None else limits.retained_bytes):
-        yield _idle_cause(slot, source)
-
-
-def _idle_cause(slot: SlotStatus, source: SourceStatus) -> Problem:
-    confirmed_lsn = slot.written_lsn if slot.confirmed_lsn is None else slot.confirmed_lsn
-    unconfirmed = slot.written_lsn - confirmed_lsn
-    if 2 * unconfirmed < slot.retained_bytes:
-        return Problem(
-            "postgres",
-            "restart_lsn_held",
-            "no shape holds it: a transaction that runs for long, or is prepared, keeps the slot's restart_lsn",
-            "end it: SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY "
-            "xact_start; SELECT * FROM pg_prepared_xacts",
-        )
-    seen = "nothing" if source.last_seen_lsn is None else format_lsn(source.last_seen_lsn)
-    return Problem(
-        "postgres",
-        "nothing_to_confirm",
-        f"no shape holds it: the job has seen {seen} as the last commit, and the server has written "
-        f"{bytes_text(unconfirmed)} since what is confirmed",
-        "if other databases write it, set intervals.heartbeat in capture's configuration; else capture or the job is "
-        "behind: see their logs",
-    )
+    if (cause := idle_cause(slot, source, limits.retained_bytes)) is not None:
+        yield cause

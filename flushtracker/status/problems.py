@@ -1,0 +1,129 @@
+"""What is wrong by the documents of capture and the tracking job, and what to do about it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from flushtracker.config.units import bytes_text, seconds_text
+from flushtracker.errors import StatusError
+from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.job_status import JobStatus, SourceStatus
+from flushtracker.wal.lsn import format_lsn
+
+Part: TypeAlias = Literal["postgres", "job", "acks", "limits"]
+
+_UNSOUND: Final = frozenset(
+    ["postgres_silent", "slot_missing", "slot_lost", "slot_inactive", "job_not_ready", "batch_long", "job_behind"]
+)
+_LARGE_BYTES: Final = 1_000_000_000
+"""Without a limit, this much retained WAL is reported with its cause."""
+_RECORDS_BEHIND: Final = 10_000
+"""A job that keeps up is less than this behind."""
+_BATCH_MS: Final = 120_000
+"""A normal batch takes less."""
+_WRONG: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem: its ``kind`` for programs, its ``text`` for people, and the ``remedy``, if there is one.
+
+    ``exit_code`` is 0 for a problem that explains a figure and is not a failure by itself.
+    """
+
+    part: Part
+    kind: str
+    text: str
+    remedy: str | None = None
+    exit_code: int = 0
+
+
+def are_holders_true(problems: Iterable[Problem]) -> bool:
+    """Whether capture runs and the job's answer is current, given all problems: what is pending is really not flushed.
+
+    Otherwise it may have been flushed, or will be once the problem is solved.
+    """
+    return not any(problem.kind in _UNSOUND for problem in problems)
+
+
+def slot_problems(slot: SlotStatus) -> Iterator[Problem]:
+    """What is wrong with a slot that there is."""
+    if slot.wal_status == "lost":
+        yield Problem(
+            "postgres",
+            "slot_lost",
+            "the slot is lost: the server has removed WAL that was not confirmed",
+            "drop the slot, start capture with --create --new-epoch, and define the shapes again under new ids; a "
+            "larger max_slot_wal_keep_size helps",
+            _WRONG,
+        )
+        return
+    if slot.wal_status == "unreserved":
+        yield Problem(
+            "postgres",
+            "slot_unreserved",
+            "the next checkpoint may remove WAL that the slot needs, and then the slot is lost",
+            "raise max_slot_wal_keep_size now (ALTER SYSTEM, SELECT pg_reload_conf()), then free what holds the ack",
+            _WRONG,
+        )
+    if not slot.is_active:
+        yield Problem(
+            "postgres",
+            "slot_inactive",
+            "the slot is not being read: capture is not running, or not connected",
+            "start flushtracker capture; if it runs, its log says why it is not connected",
+            _WRONG,
+        )
+
+
+def long_batch(job: JobStatus, limit_ms: int | None = None) -> Problem | None:
+    """A problem if the current batch has run for so long that the job's answer is stale; over the limit, a failure."""
+    running_ms = job.age_ms(job.batch_running_since_ms)
+    limit_ms = _BATCH_MS if limit_ms is None else limit_ms
+    if running_ms is None or running_ms <= min(limit_ms, _BATCH_MS):
+        return None
+    return Problem(
+        "job",
+        "batch_long",
+        f"a batch has run for {seconds_text(running_ms / 1000)}; the job's answer is from before it",
+        "see the job's log and Spark's page: if no task of the batch advances, it hangs; stop the job and start it "
+        "again, it continues from its checkpoint",
+        StatusError.exit_code if running_ms > limit_ms else 0,
+    )
+
+
+def records_behind(job: JobStatus) -> Problem | None:
+    """A problem if the job has not read much of what its topics have."""
+    behind, age_ms = job.records_behind or 0, job.age_ms(job.batch_at_ms)
+    if not behind or (behind < _RECORDS_BEHIND and (age_ms or 0) <= _BATCH_MS):
+        return None
+    last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
+    text = f"the job has not read {behind:,} records of its topics yet{last}"
+    return Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
+
+
+def idle_cause(slot: SlotStatus, source: SourceStatus, limit_bytes: int | None = None) -> Problem | None:
+    """Why an active slot retains much although no shape holds the ack."""
+    if not slot.is_active or source.pending_shapes:
+        return None
+    if slot.retained_bytes <= (_LARGE_BYTES if limit_bytes is None else limit_bytes):
+        return None
+    confirmed_lsn = slot.written_lsn if slot.confirmed_lsn is None else slot.confirmed_lsn
+    unconfirmed = slot.written_lsn - confirmed_lsn
+    if 2 * unconfirmed < slot.retained_bytes:
+        return Problem(
+            "postgres",
+            "restart_lsn_held",
+            "no shape holds it: a transaction that runs for long, or is prepared, keeps the slot's restart_lsn",
+            "end it: SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY "
+            "xact_start; SELECT * FROM pg_prepared_xacts",
+        )
+    seen = "nothing" if source.last_seen_lsn is None else format_lsn(source.last_seen_lsn)
+    return Problem(
+        "postgres",
+        "nothing_to_confirm",
+        f"no shape holds it: the job has seen {seen} as the last commit, and the server has written "
+        f"{bytes_text(unconfirmed)} since what is confirmed",
+        "if other databases write it, set intervals.heartbeat in capture's configuration; else capture or the job is "
+        "behind: see their logs",
+    )

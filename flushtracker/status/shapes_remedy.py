@@ -1,0 +1,76 @@
+"""What to do about the shapes that hold the ack: start their writer, or remove one, where that is worth it."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from flushtracker.config.units import seconds_text
+from flushtracker.errors import listed, printable
+from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.stall import frees_most, stopped_together
+from flushtracker.wal.lsn import format_lsn
+
+_NAMED: Final = 3
+
+
+def shapes_remedy(
+    source: SourceStatus, job: JobStatus, retained_bytes: int, config_arguments: Sequence[str] = ()
+) -> str | None:
+    """The remedy, for shapes that have held the ack for too long; ``config_arguments`` are those of its command.
+
+    A removal is final, so it is offered only where it frees most of what the slot retains, and never for a writer that
+    is down.
+    """
+    if not source.holders:
+        return None
+    together = stopped_together(source)
+    if len(together) > 1:
+        ago = seconds_text((job.age_ms(together[0].since_ms) or 0) / 1000)
+        names = listed([holder.shape_id for holder in together], most=_NAMED)
+        return f"{names} stopped at the same moment, {ago} ago, so their writer is down: start it, or see its log"
+    holder = source.holders[0]
+    if not would_move(source, holder):
+        return (
+            f"check the writers of these shapes; removing only one changes nothing{_together(source, retained_bytes)}"
+        )
+    if not frees_most(source, holder.ack_if_removed, retained_bytes):
+        return f"check the writer of {holder.shape_id}; removing the shape would free little"
+    command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
+    # An id may look like an option.
+    separator = "-- " if holder.shape_id.startswith("-") else ""
+    command = f"{command} {separator}{_shell_word(holder.shape_id)}"
+    return f"check its writer, or: {command} (final: its id is never used again)"
+
+
+def would_move(source: SourceStatus, holder: Holder) -> bool:
+    """Whether the ack would move if the shape alone were removed."""
+    return holder.ack_if_removed > (source.ack_lsn or 0)
+
+
+def _together(source: SourceStatus, retained_bytes: int) -> str:
+    """Which of the first holders, who hold the same LSN, must be removed for the ack to move, if that frees much."""
+    for number, holder in enumerate(source.holders, 1):
+        ack_lsn = holder.ack_if_all_removed
+        if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
+            if not frees_most(source, ack_lsn, retained_bytes):
+                return ""
+            names = [each.shape_id for each in source.holders[:number]]
+            which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
+            return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"
+    return ""
+
+
+def _shell_word(text: str) -> str:
+    """The text quoted for a shell; with characters that are not printable, for bash and zsh."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(character: str) -> str:
+    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be one byte and no character."""
+    if character in "\\'":
+        return f"\\{character}"
+    if "\x80" <= character <= "\xff" and not character.isprintable():
+        return f"\\u{ord(character):04x}"
+    return printable(character)
