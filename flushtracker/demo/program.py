@@ -2,13 +2,15 @@
 
 import argparse
 import math
+import shlex
 import time
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from flushtracker.demo.final_check import await_ack, await_snapshots, check_shapes
-from flushtracker.demo.services import Demo
+from flushtracker.demo.services import LOG, Demo
 from flushtracker.demo.view import view
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.process.program import StopRequest
@@ -37,7 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
             _print_status(check_shapes(config, demo.log))
     except KeyboardInterrupt:
         _print_status(f"stopped during {step}")
-    _print_status("everything has stopped")
+    log = arguments.data.absolute() / LOG
+    read = f"read a shape: {_command('read', '--log', log, 'orders-eu')}; " if log.exists() else ""
+    _print_status(f"everything has stopped. Next: {read}your own database: flushtracker capture --example")
     return 0
 
 
@@ -67,9 +71,16 @@ def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seco
 
 def _explain(demo: Demo) -> None:
     """Say what the view shows, before it does so for the first time."""
-    _print_status(f"below is what this prints: flushtracker status --config {demo.config_file}")
+    config = ("--config", demo.config_file)
+    _print_status(f"below is what this prints: {_command('status', *config)}")
     _print_status("the shapes listed have not flushed everything; the first holds the ack, and so the retained WAL")
+    _print_status(f"add a shape in another terminal: {_command('add-shape', demo.new_shape_file, *config)}")
     _print_status(f"the same on a page: {demo.status_url}; Ctrl-C stops everything and compares logs and tables")
+
+
+def _command(*words: str | Path) -> str:
+    """A command of flushtracker, to be pasted into a shell."""
+    return shlex.join(["flushtracker", *map(str, words)])
 
 
 def _print_status(line: str) -> None:

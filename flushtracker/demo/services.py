@@ -25,11 +25,14 @@ from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import Guard, GuardedProcess
 from flushtracker.process.log_format import LogFormat
 
+LOG: Final = "log"
+"""In a demo's folder."""
 _CONF: Final = Path(__file__).with_name("conf")
 _CAPTURE: Final = "capture.yaml"
 _TRACKER: Final = "tracker.yaml"
 _WRITERS: Final = "writers.yaml"
 _SHAPES: Final = "shapes.yaml"
+_OWN_SHAPE: Final = "new_shape.yaml"
 _WORKLOAD: Final = "workload"
 _NEW_SHAPE: Final = """\
   - id: orders-us                          # added by the demo while it ran
@@ -68,6 +71,8 @@ class Demo:
         """The same of capture."""
         self.config_file = self._folder / _CAPTURE
         """Capture's configuration, by which other commands find the slot, too."""
+        self.new_shape_file = self._folder / _OWN_SHAPE
+        """A shape for ``flushtracker add-shape``."""
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
@@ -105,7 +110,7 @@ class Demo:
     @property
     def log(self) -> Path:
         """The shape log."""
-        return self._folder / "log"
+        return self._folder / LOG
 
     def add_shape(self) -> None:
         """Add a shape on a table that already has rows and is still being written."""
@@ -151,7 +156,7 @@ class Demo:
             "FLUSHTRACKER_DEMO_STATUS_PORT": self.status_url.rpartition(":")[2],
             "FLUSHTRACKER_DEMO_CAPTURE_PORT": self.capture_url.rpartition(":")[2],
         }
-        for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES):
+        for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES, _OWN_SHAPE):
             (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))
 
     def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,10 +54,17 @@ class RunningDemo:
             return found if found["slot"] is not None else {}
         return {}
 
-    def status(self) -> "subprocess.CompletedProcess[str]":
-        """``flushtracker status`` in another terminal."""
-        command = [sys.executable, "-m", "flushtracker", "status", "--config", str(self.folder / "capture.yaml")]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+    def run_printed(self, name: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command as the demo prints it, in another terminal and another folder."""
+        command = re.findall(rf"(flushtracker {name} [^;\n]*)", self.output())[-1]
+        return subprocess.run(
+            [sys.executable, "-m", *shlex.split(command)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            timeout=_DEADLINE_S,
+        )
 
     def blocking(self) -> set[str]:
         """The shapes that have held the slot back so far."""
@@ -129,18 +137,24 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
     assert "the workload writes " in demo.output()
-    status = demo.status()
+    status = demo.run_printed("status")
     assert (status.returncode, status.stderr) == (0, "")
     assert status.stdout.startswith("slot shapes  active ")
+    added = demo.run_printed("add-shape")
+    assert (added.returncode, added.stderr) == (0, "")
+    assert added.stdout.endswith("capture has registered it\n")
     assert len(demo.processes()) > 8
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
     assert stopped == ["workload", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
-    # One of them was added while it ran, and begins with a snapshot, as the others do.
-    assert "6 shapes: folding each log gives its query over the table" in demo.output()
-    assert demo.output().endswith("flushtracker demo: everything has stopped\n")
+    # Two of them were added while it ran, and begin with snapshots, as the others do.
+    assert "7 shapes: folding each log gives its query over the table" in demo.output()
+    assert demo.output().splitlines()[-1].startswith("flushtracker demo: everything has stopped. Next: read a shape: ")
+    rows = demo.run_printed("read")
+    assert rows.returncode == 0, rows.stderr
+    assert rows.stdout.count("\n") > 1_000
 
 
 def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:
