@@ -16,6 +16,7 @@ WORKDIR /build
 COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY flushtracker flushtracker
 COPY conf conf
+COPY docs/runbook.md docs/
 RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture]'
 
 # Spark's extra jars go next to its own, where each driver and executor finds them without --jars.

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from flushtracker.monitoring.peers import PeerAnswer, StatusPeer
 from flushtracker.process.clock import now_ms
+from flushtracker.status.advice import advice
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.json_document import lsn_to_json
 from flushtracker.status.program_status import ProgramStatus
-from flushtracker.status.stall import is_waiting_long, stopped_together
 
 _PERIOD_S: Final = 10
 _POINTS: Final = 360
@@ -59,12 +59,15 @@ class PageData:
         self._history.add(at_ms, statuses)
 
     def to_json(self) -> dict[str, Any]:
-        """The peers and the history, as the page reads them, and which shapes of each source stopped together."""
+        """The peers and the history, as the page reads them, and what to do about each source."""
         at_ms = now_ms()
-        peers = [peer.answer_at(at_ms) for peer in self._peers]
+        answers = [peer.answer_at(at_ms) for peer in self._peers]
+        current = [status for answer in answers if (status := answer.fresh(at_ms)) is not None]
         return {
-            "peers": [_peer_json(answer) for answer in peers],
-            "stopped_together": stopped_shapes([self._read(), *(answer.status for answer in peers)]),
+            "peers": [_peer_json(answer) for answer in answers],
+            "advice": {
+                source: [each.to_json() for each in found] for source, found in advice([self._read(), *current]).items()
+            },
             "period_ms": _PERIOD_S * 1_000,
             "history": self._history.to_json(),
         }
@@ -73,17 +76,6 @@ class PageData:
         while not self._stopping.is_set():
             self.add_point()
             self._stopping.wait(_PERIOD_S)
-
-
-def stopped_shapes(statuses: Iterable[ProgramStatus | None]) -> dict[str, list[str]]:
-    """Source → the shapes that stopped at the same moment as the one that holds most, if there are any others."""
-    found = {}
-    for job in (status for status in statuses if isinstance(status, JobStatus)):
-        for source in job.sources:
-            together = stopped_together(source)
-            if len(together) > 1 and source.retired_by is None and is_waiting_long(source, job.at_ms):
-                found[source.source] = [holder.shape_id for holder in together]
-    return found
 
 
 class LsnHistory:

@@ -7,6 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from flushtracker.errors import printable
 from flushtracker.monitoring.http_server import is_meant_for
 from flushtracker.monitoring.metrics import metrics
+from flushtracker.monitoring.runbook import RUNBOOK
 from flushtracker.process.clock import now_ms
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
@@ -29,6 +31,7 @@ _HEADERS: Final = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
+_RUNBOOK: Final = "/runbook/"
 _METHODS: Final = ("GET", "HEAD")
 
 
@@ -61,6 +64,7 @@ class StatusApp:
             "/readyz": self._readyz,
             "/status.json": lambda _: _json(self._read().to_json()),
             "/page.json": self._page_json,
+            **{f"{_RUNBOOK}{section}": partial(_section, section) for section in RUNBOOK},
         }
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
@@ -77,7 +81,8 @@ class StatusApp:
             return _text("421 Misdirected Request", "Ask by localhost, by an address, or by the host of status.listen")
         handler = self._paths.get(environ["PATH_INFO"])
         if handler is None:
-            return _text("404 Not Found", f"The paths are {', '.join(self._paths)}")
+            paths = [path for path in self._paths if not path.startswith(_RUNBOOK)]
+            return _text("404 Not Found", f"The paths are {', '.join(paths)} and {_RUNBOOK} with a section")
         if environ["REQUEST_METHOD"] not in _METHODS:
             allowed = ", ".join(_METHODS)
             return _text("405 Method Not Allowed", f"The methods are {allowed}")._replace(headers=(("Allow", allowed),))
@@ -102,6 +107,10 @@ class StatusApp:
 
     def _page_json(self, _environ: "WSGIEnvironment") -> _Answer:
         return _json({"version": 1, "now_ms": self._now_ms(), "status": self._read().to_json(), **self._page_data()})
+
+
+def _section(name: str, _environ: "WSGIEnvironment") -> _Answer:
+    return _Answer("200 OK", _TEXT, RUNBOOK[name].encode())
 
 
 def _text(status: str, text: str) -> _Answer:

@@ -28,6 +28,9 @@ class Page:
         self._chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        # The last page asks a program that has ended, and its complaints are not this one's.
+        self._chrome.get("about:blank")
+        self.errors()
         self._chrome.get(url)
 
     def wait_for_state(self, state: str) -> None:
@@ -60,7 +63,7 @@ class Page:
         return self._chrome.execute_script(text)
 
     def errors(self) -> list[str]:
-        """What the browser complained of since the last call: errors of scripts, of the page's policy, of requests."""
+        """What the browser complained of since it opened the page, or the last call: scripts, requests, its policy."""
         entries = self._chrome.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from flushtracker.monitoring.page_data import LsnHistory, PageData, stopped_shapes
+from flushtracker.monitoring.page_data import LsnHistory, PageData
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
-from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
 
 SLOT: Final = SlotStatus(
@@ -75,17 +75,3 @@ def test_a_program_that_cannot_be_read_leaves_a_hole_and_not_an_error() -> None:
     known.append(job("a"))
     data.add_point()
     assert len(data.to_json()["history"]["a"]) == 1
-
-
-def test_shapes_that_stopped_together_are_found_once_the_ack_waits() -> None:
-    """Before that, most shapes that are pending are so since the same moment."""
-    since_ms = 1_000_000
-    holders = tuple(
-        Holder(name, since_ms + after_ms, 1, 10, 5) for name, after_ms in (("a", 0), ("b", 30_000), ("c", 30_001))
-    )
-    for waits_ms, stalled, found in ((60_000, 0, {"s": ["a", "b"]}), (59_999, 0, {}), (1, 1, {"s": ["a", "b"]})):
-        source = SourceStatus("s", 5, 20, 3, stalled, since_ms, holders)
-        retired = SourceStatus("r", 5, 20, 3, 1, since_ms, holders, retired_by="s")
-        alone = SourceStatus("t", 5, 20, 1, 1, since_ms, holders[:1])
-        job = JobStatus(since_ms + waits_ms, 0, is_ready=True, sources=(source, retired, alone))
-        assert stopped_shapes([None, job]) == found

@@ -45,7 +45,8 @@ def test_elements_are_closed_and_ids_are_unique() -> None:
 def test_nothing_is_fetched_from_elsewhere() -> None:
     """The page works where only this port can be reached. Links lead to the program's own paths."""
     addresses = [value for _, attributes in TAGS.found for name in ("href", "src") if (value := attributes.get(name))]
-    assert set(addresses) == {"data:,", "metrics", "status.json", "healthz", "readyz"}
+    sections = {"runbook/flushtrackershapesrefused", "runbook/flushtrackershapeevicted"}
+    assert set(addresses) == {"data:,", "metrics", "status.json", "healthz", "readyz", *sections}
     assert set(re.findall(r"https?://[^\"'\s]*", TEXT)) == {"http://www.w3.org/2000/svg"}
     assert re.findall(r"url\(|@import|import\(", TEXT) == []
     assert re.findall(r"fetch\(([^,)]*)", SCRIPT) == ['"page.json"']

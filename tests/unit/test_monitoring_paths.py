@@ -101,7 +101,16 @@ def test_readiness_says_what_is_missing(status: ProgramStatus, expected: str) ->
 def test_another_path_is_answered_with_those_that_there_are(path: str) -> None:
     answer = Answer(lambda: READY_JOB, path)
     assert answer.status == 404
-    assert answer.body == f"The paths are {', '.join(PATHS)}\n"
+    assert answer.body == f"The paths are {', '.join(PATHS)} and /runbook/ with a section\n"
+
+
+def test_a_section_of_the_runbook_is_served_as_text() -> None:
+    """With what comes before the next heading, and nothing else."""
+    answer = Answer(lambda: READY_JOB, "/runbook/flushtrackerackstuck")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    assert answer.body.startswith("### FlushtrackerAckStuck\n\n**It means**")
+    assert answer.body.count("\n#") == 0
+    assert Answer(lambda: READY_JOB, "/runbook/").status == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])

@@ -5,15 +5,27 @@ Each test leaves a screenshot in ``data/verify``, to be looked at.
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from flushtracker.monitoring.peers import fetch
+from flushtracker.status.job_status import JobStatus
 from tests.support.browser import Page, browser
 from tests.support.sample_status import capturing, idle_job, stalled_job
 from tests.support.status_program import StatusProgram, get_json
 from tests.support.waiting import wait_until
+
+_COLOUR: Final = "return getComputedStyle(document.getElementById('state')).color"
+
+
+def _busy_job(now_ms: int) -> JobStatus:
+    """Shapes are pending, and the ack moves."""
+    status = stalled_job(now_ms)
+    source = replace(status.sources[0], stalled_shapes=0, waiting_since_ms=now_ms)
+    return replace(status, sources=(source,))
 
 
 def _now_ms() -> int:
@@ -110,7 +122,10 @@ def test_stalled_page_names_the_shape_that_holds_most(page: Page, tmp_path: Path
         page.wait_for_state("stalled")
         _wait_for_peer(page)
         _assert_shows_documents(page, job, capture)
-        assert "orders-open, customers stopped at the same moment" in page.text("state-more")
+        assert "orders-open, customers stopped at the same moment" in page.text("advice")
+        section = page.script("return document.querySelector('#advice a').href")
+        assert section == f"{job.url}/runbook/flushtrackerackstuck"
+        assert fetch(section, 10).decode().startswith("### FlushtrackerAckStuck\n")
         assert "137 B" in page.text("holders")
         assert "no change" in page.text("holders"), "of the second shape, before which the first one stands"
         page.save("stalled")
@@ -121,8 +136,19 @@ def test_page_follows_the_program_without_a_reload(page: Page, tmp_path: Path, c
     with _job(tmp_path, capture, stalled=False) as job:
         page.open(job.url)
         page.wait_for_state("idle")
+        colour = page.script(_COLOUR)
+        assert page.text("chart-title").endswith(" s: bytes behind the end of the WAL"), "not an hour that it has not"
         job.show(stalled_job(_now_ms()))
         page.wait_for_state("stalled")
+        assert page.script(_COLOUR) != colour
+        job.show(_busy_job(_now_ms()))
+        page.wait_for_state("busy")
+        assert page.script(_COLOUR) == colour, "as green as when nothing is pending"
+        assert page.text("advice") == ""
+        unlimited = capturing(_now_ms())
+        assert unlimited.slot is not None
+        capture.show(replace(unlimited, slot=replace(unlimited.slot, safe_wal_bytes=None)))
+        wait_until(lambda: page.text("safe-wal-bytes") == "until the disk is full", "the slot without a limit", 60)
         job.show(idle_job(_now_ms()))
         page.wait_for_state("idle")
         assert page.rows("holders") == []
