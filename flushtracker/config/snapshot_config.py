@@ -10,6 +10,7 @@ from flushtracker.config.file_kinds import SNAPSHOT, read_kind
 from flushtracker.config.job_config import read_trigger_ms
 from flushtracker.config.postgres_config import TablesConfig, read_tables
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.write_config import LogConfig
@@ -22,6 +23,7 @@ class SnapshotConfig:
     postgres: TablesConfig
     sink: LogConfig
     trigger_ms: int | None = None
+    status: StatusConfig | None = None
 
 
 def load_snapshot_config(path: Path) -> SnapshotConfig:
@@ -31,11 +33,12 @@ def load_snapshot_config(path: Path) -> SnapshotConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, SNAPSHOT)
-    root.allow("postgres", "sink", "trigger")
+    root.allow("postgres", "sink", "trigger", "status")
     config = SnapshotConfig(
         read_tables(root.mapping("postgres")),
         _sink(root.mapping("sink")),
         read_trigger_ms(root) if "trigger" in root else None,
+        read_status(root),
     )
     require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
     return config

@@ -12,6 +12,7 @@ from flushtracker.config.file_kinds import WRITE, read_kind
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
 from flushtracker.config.postgres_config import TablesConfig, read_tables
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.config.strict_yaml import YamlMapping
@@ -63,6 +64,7 @@ class WriteConfig:
     flush: FlushMode
     trigger_ms: int | None
     tables: TablesConfig | None = None
+    status: StatusConfig | None = None
 
 
 def load_write_config(path: Path) -> WriteConfig:
@@ -72,7 +74,7 @@ def load_write_config(path: Path) -> WriteConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, WRITE)
-    root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "snapshot", "postgres", "trigger")
+    root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "snapshot", "postgres", "trigger", "status")
     transport = read_transport(root.mapping("source"), ROLES)
     config = WriteConfig(
         transport=transport,
@@ -83,6 +85,7 @@ def load_write_config(path: Path) -> WriteConfig:
         flush="hold" if _is(root, "flush", "hold", default="batch") else "batch",
         trigger_ms=read_trigger_ms(root),
         tables=_tables(root),
+        status=read_status(root),
     )
     keys = [("state", "checkpoint"), ("sink", "log"), ("sink", "shapes")]
     if isinstance(transport, FilesTransport):

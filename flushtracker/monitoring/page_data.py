@@ -7,13 +7,15 @@ together. What is unknown at that moment is ``None``.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
 from flushtracker.monitoring.peers import PeerAnswer, StatusPeer
 from flushtracker.process.clock import now_ms
 from flushtracker.status.advice import advice
+from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.json_document import lsn_to_json
 from flushtracker.status.program_status import ProgramStatus
@@ -59,11 +61,12 @@ class PageData:
         self._history.add(at_ms, statuses)
 
     def to_json(self) -> dict[str, Any]:
-        """The peers and the history, as the page reads them, and what to do about each source."""
+        """The peers and the history, as the page reads them, and what is concluded from the documents."""
         at_ms = now_ms()
         answers = [peer.answer_at(at_ms) for peer in self._peers]
         current = [status for answer in answers if (status := answer.fresh(at_ms)) is not None]
         return {
+            "conclusions": [asdict(each) for each in conclusions(self._read())],
             "peers": [_peer_json(answer) for answer in answers],
             "advice": {
                 source: [each.to_json() for each in found] for source, found in advice([self._read(), *current]).items()
@@ -125,7 +128,7 @@ def _merge(points: dict[str, _Point], at_ms: int, status: ProgramStatus) -> None
         for source in status.sources:
             point = points.setdefault(source.source, _Point(at_ms))
             point.seen_lsn, point.ack_lsn = source.last_seen_lsn, source.ack_lsn
-    elif status.source is not None:
+    elif isinstance(status, CaptureStatus) and status.source is not None:
         point = points.setdefault(status.source, _Point(at_ms))
         point.confirmed_lsn = status.confirmed_lsn
         point.written_lsn = None if status.slot is None else status.slot.written_lsn
@@ -143,4 +146,5 @@ def _peer_json(answer: PeerAnswer) -> dict[str, Any]:
         "at_ms": answer.at_ms,
         "error": answer.error,
         "status": None if answer.status is None else answer.status.to_json(),
+        "conclusions": [] if answer.status is None else [asdict(each) for each in conclusions(answer.status)],
     }

@@ -17,7 +17,6 @@ from flushtracker.monitoring.http_server import is_meant_for
 from flushtracker.monitoring.metrics import metrics
 from flushtracker.monitoring.runbook import RUNBOOK
 from flushtracker.process.clock import now_ms
-from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class StatusApp:
         return _text("200 OK", f"Alive; its status is {age_s:.1f} s old")
 
     def _readyz(self, _environ: "WSGIEnvironment") -> _Answer:
-        reason = not_ready_because(self._read())
+        reason = self._read().not_ready_because
         if reason is None:
             return _text("200 OK", "Ready")
         return _text("503 Service Unavailable", f"Not ready: {reason}")
@@ -120,20 +119,6 @@ def _text(status: str, text: str) -> _Answer:
 def _json(fields: Mapping[str, Any]) -> _Answer:
     # ASCII: half a surrogate pair in a name becomes an escape, not an error.
     return _Answer("200 OK", _JSON, json.dumps(fields).encode())
-
-
-def not_ready_because(status: ProgramStatus) -> str | None:
-    """Why a program does not do its work yet; ``None`` if it is ready.
-
-    A job stays ready during a long batch: a restart would only make it longer. There is an alert for it.
-    """
-    if isinstance(status, JobStatus):
-        return None if status.is_ready else "the query is starting: it reads its state or runs its first batch"
-    if not status.is_connected:
-        return "there is no replication connection to PostgreSQL, or the shapes have not been read yet"
-    if status.slot is None:
-        return "the slot has not been read yet"
-    return None
 
 
 def _policy(page: bytes) -> str:

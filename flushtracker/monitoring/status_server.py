@@ -1,6 +1,7 @@
 """``StatusServer``: serves the status of a running program over HTTP."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.monitoring.http_server import HttpServer
@@ -45,3 +46,8 @@ class StatusServer:
         """The page's address, as seen from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._config.listen_host, self._config.listen_host)  # noqa: S104
         return f"http://{StatusConfig(host, self.port).listen}/"
+
+
+def serving(config: StatusConfig | None, read: Callable[[], ProgramStatus]) -> AbstractContextManager[object]:
+    """A :class:`StatusServer`, or nothing for a program without ``status`` in its configuration."""
+    return nullcontext() if config is None else StatusServer(config, read)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from flushtracker.shape_log.log_row import LogRow
 from flushtracker.wal.log_offset import LogOffset
 
+_COMMIT_TIMESTAMP: Final = LogRow._fields.index("commit_timestamp")
 _ITEM_COLUMNS: Final = LogRow._fields.index("xid")
 """A row's columns up to here are its item's; the others are the transaction's, and the writer's own."""
 
@@ -75,6 +76,12 @@ class RowColumns:
     def last_offset(self) -> LogOffset:
         """Of the last row; there must be one."""
         return LogOffset(self.columns[0][-1], self.columns[1][-1])
+
+    @property
+    def last_commit_timestamp(self) -> str | None:
+        """Of the last row that ends a transaction, ``None`` if there is none."""
+        timestamps = self.columns[_COMMIT_TIMESTAMP]
+        return next((text for text in reversed(timestamps) if text is not None), None)
 
     def past(self, offset: LogOffset) -> "RowColumns":
         """Those at a greater offset."""

@@ -5,12 +5,14 @@ yet committed. If it raises, Spark does not commit the batch and the query ends;
 """
 
 import logging
+import time
 from threading import Lock
 
 from pyspark.sql import DataFrame
 
 from flushtracker.errors import FencedError, FlushtrackerError
 from flushtracker.spark.committed_state import Remedies
+from flushtracker.spark.live_query import LiveQuery
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +27,12 @@ class BatchDriver:
     """Handles one batch at a time, and holds ``lock`` meanwhile.
 
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
+    ``live`` is noted both, so that it shows since when a batch hangs.
     """
 
-    def __init__(self, remedies: Remedies) -> None:
+    def __init__(self, remedies: Remedies, live: LiveQuery) -> None:
         self._remedies = remedies
+        self._live = live
         self.lock = Lock()
         self.failure: BaseException | None = None
         self.last_batch_id: int | None = None
@@ -39,7 +43,8 @@ class BatchDriver:
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The function for ``foreachBatch``. Keeps what it raises in ``failure``, because Spark reduces it to text."""
         try:
-            with self.lock:
+            with self.lock, self._live.processing():
+                started = time.monotonic()
                 self._begin(batch_id)
                 # Computed once: a second action on it would run the stateful operator again.
                 batch.persist()
@@ -48,6 +53,7 @@ class BatchDriver:
                 finally:
                     batch.unpersist()
                 self.finished_batch_id = batch_id
+                self._live.batch_done(batch_id, int((time.monotonic() - started) * 1000))
         except BaseException as error:
             self.failure = error
             raise

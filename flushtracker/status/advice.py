@@ -1,15 +1,17 @@
 """What to do about each source, by the documents of the job and of capture, as ``flushtracker status`` advises, too."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.problems import are_holders_true, idle_cause, long_batch, records_behind, slot_problems
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.shapes_remedy import shapes_remedy
 from flushtracker.status.stall import is_waiting_long
+from flushtracker.status.write_status import WriteStatus
 
 SECTIONS: Final[Mapping[str, str]] = {
     "slot_lost": "flushtrackerslotlost",
@@ -41,28 +43,36 @@ def advice(statuses: Iterable[ProgramStatus]) -> dict[str, list[Advice]]:
     The documents must be current. What one program shows counts also without the other, but shapes are judged only by
     both together.
     """
-    jobs, captures = list[JobStatus](), dict[str, CaptureStatus]()
+    jobs, captures, writing = list[JobStatus](), dict[str, CaptureStatus](), list[WriteStatus]()
     for status in statuses:
         if isinstance(status, JobStatus):
             jobs.append(status)
-        else:
+        elif isinstance(status, CaptureStatus):
             captures[status.source or ""] = status
+        elif isinstance(status, WriteStatus):
+            writing.append(status)
     job = jobs[0] if jobs and jobs[0].is_ready else None
     sources = {} if job is None else {source.source: source for source in job.sources if source.retired_by is None}
     names = dict.fromkeys([*sources, *captures])
-    found = {name: list(_advice(job, sources.get(name), captures.get(name))) for name in names}
+    found = {name: list(_advice(job, sources.get(name), captures.get(name), writing)) for name in names}
     return {name: each for name, each in found.items() if each}
 
 
-def _advice(job: JobStatus | None, source: SourceStatus | None, capture: CaptureStatus | None) -> Iterator[Advice]:
+def _advice(
+    job: JobStatus | None, source: SourceStatus | None, capture: CaptureStatus | None, writing: Sequence[WriteStatus]
+) -> Iterator[Advice]:
     slot = None if capture is None else capture.slot
     long = None if job is None else long_batch(job)
     late = None if job is None or long else records_behind(job)
     idle = None if slot is None or source is None or long else idle_cause(slot, source)
     problems = [*(() if slot is None else slot_problems(slot)), *filter(None, (long, late, idle))]
     if job is not None and source is not None and slot is not None:
-        is_judged = is_waiting_long(source, job.at_ms) and are_holders_true(problems)
-        if is_judged and (remedy := shapes_remedy(source, job, slot.retained_bytes)) is not None:
+        # What the writers say of themselves explains why shapes wait.
+        is_explained = any(each.holds_shapes for status in writing for each in conclusions(status))
+        is_judged = is_waiting_long(source, job.at_ms) and are_holders_true(problems) and not is_explained
+        working = "the writers' job works" if writing else ""
+        remedy = shapes_remedy(source, job, slot.retained_bytes, working=working)
+        if is_judged and remedy is not None:
             yield Advice(remedy, SHAPES_SECTION)
     for problem in problems:
         if problem.remedy is not None:

@@ -147,6 +147,13 @@ class CaptureStatus:
     shapes_refused: int = 0
     refused: tuple[RefusedShape, ...] = ()
 
+    @property
+    def not_ready_because(self) -> str | None:
+        """Why the program does not do its work now; ``None`` if it is ready."""
+        if not self.is_connected:
+            return "there is no replication connection to PostgreSQL, or the shapes have not been read yet"
+        return "the slot has not been read yet" if self.slot is None else None
+
     def to_json(self) -> dict[str, Any]:
         return {
             "version": 1,

@@ -61,7 +61,7 @@ class SourceStatus:
     ``stalled_shapes`` counts at most ten of each shape group. ``waiting_since_ms`` is since when the ack has not moved
     although something is pending, ``None`` if nothing is; after the job's start, since when the first holder is.
     ``retired_by``: the source that has taken its place, after a failover or a restore. Then nothing waits for what is
-    pending, and nothing is stalled.
+    pending, and nothing is stalled. ``events`` count from the job's start; documents of earlier releases lack them.
     """
 
     source: str
@@ -72,6 +72,7 @@ class SourceStatus:
     waiting_since_ms: int | None
     holders: tuple[Holder, ...]
     retired_by: str | None = None
+    events: int = 0
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -91,6 +92,7 @@ class SourceStatus:
             "waiting_since_ms": self.waiting_since_ms,
             "holders": [holder.to_json() for holder in self.holders],
             "retired_by": self.retired_by,
+            "events": self.events,
         }
 
     @classmethod
@@ -104,6 +106,7 @@ class SourceStatus:
             fields["waiting_since_ms"],
             tuple(map(Holder.from_json, fields["holders"])),
             fields.get("retired_by"),
+            fields.get("events", 0),
         )
 
 
@@ -135,6 +138,14 @@ class JobStatus:
     def age_ms(self, since_ms: int | None) -> int | None:
         """How long before the document a time in it was, by the job's clock; ``None`` for ``None``."""
         return None if since_ms is None else max(0, self.at_ms - since_ms)
+
+    @property
+    def not_ready_because(self) -> str | None:
+        """Why the program does not do its work yet; ``None`` if it is ready.
+
+        A job stays ready during a long batch: a restart would only make it longer. There is an alert for it.
+        """
+        return None if self.is_ready else "the query is starting: it reads its state or runs its first batch"
 
     def to_json(self) -> dict[str, Any]:
         return {

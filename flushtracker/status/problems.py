@@ -10,7 +10,7 @@ from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.wal.lsn import format_lsn
 
-Part: TypeAlias = Literal["postgres", "job", "acks", "limits"]
+Part: TypeAlias = Literal["postgres", "job", "acks", "others", "limits"]
 
 _UNSOUND: Final = frozenset(
     ["postgres_silent", "slot_missing", "slot_lost", "slot_inactive", "job_not_ready", "batch_long", "job_behind"]
@@ -28,7 +28,8 @@ _WRONG: Final = 1
 class Problem:
     """A problem: its ``kind`` for programs, its ``text`` for people, and the ``remedy``, if there is one.
 
-    ``exit_code`` is 0 for a problem that explains a figure and is not a failure by itself.
+    ``exit_code`` is 0 for a problem that explains a figure and is not a failure by itself. ``holds_shapes``: it may be
+    why shapes are pending, whichever they are.
     """
 
     part: Part
@@ -36,6 +37,7 @@ class Problem:
     text: str
     remedy: str | None = None
     exit_code: int = 0
+    holds_shapes: bool = False
 
 
 def are_holders_true(problems: Iterable[Problem]) -> bool:

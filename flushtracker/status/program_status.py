@@ -1,4 +1,4 @@
-"""``ProgramStatus``: the document of either program, and its strict reader."""
+"""``ProgramStatus``: the document of any program, and its strict reader."""
 
 import json
 from collections.abc import Mapping
@@ -9,18 +9,31 @@ from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 from flushtracker.errors import DecodeError
 from flushtracker.status.capture_status import CAPTURE, CaptureStatus
 from flushtracker.status.job_status import TRACK, JobStatus
+from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
+from flushtracker.status.write_status import WRITE, WriteStatus
 
-ProgramStatus: TypeAlias = JobStatus | CaptureStatus
+ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | CaptureStatus
 
 _VERSION: Final = 1
-_KINDS: Final[Mapping[str, type[JobStatus] | type[CaptureStatus]]] = {TRACK: JobStatus, CAPTURE: CaptureStatus}
+_KINDS: Final[Mapping[str, type[JobStatus] | type[WriteStatus] | type[SnapshotStatus] | type[CaptureStatus]]] = {
+    TRACK: JobStatus,
+    WRITE: WriteStatus,
+    SNAPSHOT: SnapshotStatus,
+    CAPTURE: CaptureStatus,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _INTEGERS: Final = range(-(2**63), 2**64)
 """JSON has no limit, but our arithmetic has. LSNs have 64 bits; ``safe_wal_size`` may be negative."""
 _SUBJECT: Final = "the status of a flushtracker program, version"
 
 
+def program_of(status: ProgramStatus) -> str:
+    """The ``program`` of a document."""
+    return _NAMES[type(status)]
+
+
 def parse_status(data: bytes) -> ProgramStatus:
-    """Read the output of ``to_json`` of either document; raises ``DecodeError`` for anything else."""
+    """Read the output of ``to_json`` of any document; raises ``DecodeError`` for anything else."""
     try:
         document = json.loads(data)
         version, kind = document["version"], _KINDS[document["program"]]

@@ -14,9 +14,16 @@ _NAMED: Final = 3
 
 
 def shapes_remedy(
-    source: SourceStatus, job: JobStatus, retained_bytes: int, config_arguments: Sequence[str] = ()
+    source: SourceStatus,
+    job: JobStatus,
+    retained_bytes: int,
+    config_arguments: Sequence[str] = (),
+    *,
+    working: str = "",
 ) -> str | None:
     """The remedy, for shapes that have held the ack for too long; ``config_arguments`` are those of its command.
+
+    ``working`` says which writers are known to work.
 
     A removal is final, so it is offered only where it frees most of what the slot retains, and never for a writer that
     is down.
@@ -27,7 +34,8 @@ def shapes_remedy(
     if len(together) > 1:
         ago = seconds_text((job.age_ms(together[0].since_ms) or 0) / 1000)
         names = listed([holder.shape_id for holder in together], most=_NAMED)
-        return f"{names} stopped at the same moment, {ago} ago, so their writer is down: start it, or see its log"
+        remedy = f"{names} stopped at the same moment, {ago} ago, so their writer is down: start it, or see its log"
+        return f"{remedy} ({working})" if working else remedy
     holder = source.holders[0]
     if not would_move(source, holder):
         return (

@@ -24,6 +24,9 @@ class Page:
 
     def open(self, url: str, *, width: int = 1280, height: int = 1100, is_dark: bool = False) -> None:
         """Open the page in a viewport of this size, for somebody who likes it light or dark."""
+        # The page before may have lost its program, and asked it again.
+        self._chrome.get("about:blank")
+        self.errors()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}

@@ -5,6 +5,21 @@ from typing import Final, TypeVar
 
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.snapshot_status import (
+    AttemptStatus,
+    ShapeFailure,
+    SnapshotSource,
+    SnapshotStatus,
+    TableStatus,
+)
+from flushtracker.status.write_status import (
+    Failure,
+    ShapeNote,
+    SourceShapes,
+    UpkeepStatus,
+    WriteStatus,
+    WrittenSource,
+)
 
 _T = TypeVar("_T")
 
@@ -65,6 +80,79 @@ def random_capture(rng: Random) -> CaptureStatus:
         shapes_refused=rng.randrange(100),
         refused=tuple(RefusedShape(_maybe(rng, name), "no table") for name in rng.sample(NAMES, rng.randrange(3))),
     )
+
+
+def random_write(rng: Random) -> WriteStatus:
+    """A document of the writers' job; every value that may be unknown sometimes is."""
+    return WriteStatus(
+        at_ms=_time(rng),
+        started_at_ms=_time(rng),
+        is_ready=rng.random() < 0.5,
+        sources=tuple(_written(rng, name) for name in rng.sample(NAMES, rng.randrange(4))),
+        batch_id=_maybe(rng, rng.randrange(10**6)),
+        batch_at_ms=_maybe(rng, _time(rng)),
+        batch_running_since_ms=_maybe(rng, _time(rng)),
+        batches=rng.randrange(10**6),
+        batch_ms=rng.randrange(10**9),
+        rows_per_s=rng.randrange(10**5),
+        records_behind=_maybe(rng, rng.randrange(10**6)),
+        state_bytes=_maybe(rng, rng.randrange(10**9)),
+        failure=_maybe(rng, Failure(_time(rng), rng.choice(NAMES))),
+        upkeep=UpkeepStatus(
+            _maybe(rng, _time(rng)),
+            _maybe(rng, _time(rng)),
+            _maybe(rng, _time(rng)),
+            _maybe(rng, rng.choice(NAMES)),
+            *_counts(rng, 6),
+        ),
+        snapshots=_maybe(rng, random_snapshot(rng)),
+    )
+
+
+def random_snapshot(rng: Random) -> SnapshotStatus:
+    """A document of the snapshots' job; every value that may be unknown sometimes is."""
+    attempt = AttemptStatus("s", rng.choice(NAMES), 5, _time(rng), 100, rng.randrange(100), 7, 3, _maybe(rng, 9))
+    tables = [TableStatus(rng.choice(NAMES), name, *_counts(rng, 3)) for name in rng.sample(NAMES, rng.randrange(4))]
+    return SnapshotStatus(
+        at_ms=_time(rng),
+        started_at_ms=_time(rng),
+        attempt=_maybe(rng, attempt),
+        sources=tuple(SnapshotSource(name, *_counts(rng, 3)) for name in rng.sample(NAMES, rng.randrange(4))),
+        tables=tuple(tables),
+        waiting_shapes=rng.randrange(9),
+        failed_shapes=rng.randrange(9),
+        failures=tuple(random_failure(rng, name) for name in rng.sample(NAMES, rng.randrange(4))),
+        server_error=_maybe(rng, "unreachable"),
+        progress_at_ms=_maybe(rng, _time(rng)),
+        next_look_at_ms=_maybe(rng, _time(rng)),
+    )
+
+
+def random_failure(rng: Random, shape_id: str) -> ShapeFailure:
+    """A failure of this shape."""
+    names = rng.choice(NAMES), rng.choice(NAMES)
+    return ShapeFailure("s", shape_id, *names, rng.randrange(1, 9), _time(rng), _time(rng))
+
+
+def _written(rng: Random, name: str) -> WrittenSource:
+    notes = tuple(ShapeNote(shape, rng.choice(NAMES)) for shape in rng.sample(NAMES, rng.randrange(4)))
+    without = tuple(rng.sample(NAMES, rng.randrange(4)))
+    shapes = SourceShapes(rng.randrange(10**5), len(notes), notes, len(without), without)
+    return WrittenSource(
+        name,
+        _maybe(rng, _lsn(rng)),
+        _maybe(rng, _time(rng)),
+        _maybe(rng, _time(rng)),
+        _maybe(rng, rng.randrange(10**6)),
+        rng.randrange(10**9),
+        len(notes),
+        notes,
+        _maybe(rng, shapes),
+    )
+
+
+def _counts(rng: Random, number: int) -> list[int]:
+    return [rng.randrange(10**6) for _ in range(number)]
 
 
 def _waiting(rng: Random) -> WaitingShapes:

@@ -1,9 +1,19 @@
 """Documents of running programs, made up: idle and stalled, with every figure known."""
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus, TableStatus
+from flushtracker.status.write_status import (
+    Failure,
+    ShapeNote,
+    SourceShapes,
+    UpkeepStatus,
+    WriteStatus,
+    WrittenSource,
+)
 
 SOURCE: Final = "7301/1/shapes"
 _LAST_SEEN: Final = 0x37F1CE7
@@ -12,7 +22,7 @@ _ACK: Final = 0x37F1C5E
 
 def idle_job(now_ms: int) -> JobStatus:
     """A tracking job that has acknowledged all that it has seen."""
-    return _job(now_ms, SourceStatus(SOURCE, _LAST_SEEN, _LAST_SEEN, 0, 0, None, ()))
+    return _job(now_ms, SourceStatus(SOURCE, _LAST_SEEN, _LAST_SEEN, 0, 0, None, (), events=54_321))
 
 
 def stalled_job(now_ms: int, *, for_ms: int = 20 * 60_000) -> JobStatus:
@@ -22,7 +32,7 @@ def stalled_job(now_ms: int, *, for_ms: int = 20 * 60_000) -> JobStatus:
         Holder("orders-open", since_ms, 3, _LAST_SEEN - _ACK, 0x37F1CA0, 0x37F1CA0),
         Holder("customers", since_ms + 1_000, 1, 64, 0x37F1C5E, _LAST_SEEN),
     )
-    return _job(now_ms, SourceStatus(SOURCE, _ACK, _LAST_SEEN, 2, 1, since_ms, holders))
+    return _job(now_ms, SourceStatus(SOURCE, _ACK, _LAST_SEEN, 2, 1, since_ms, holders, events=54_321))
 
 
 def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str = "reserved") -> CaptureStatus:
@@ -57,6 +67,42 @@ def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str 
         shapes_refused=1,
         refused=(RefusedShape("users-late", "shapes.yaml line 9: shape 'users-late': there is no table public.user"),),
     )
+
+
+def writing(now_ms: int, **fields: Any) -> WriteStatus:
+    """A writers' job that keeps up, and takes snapshots."""
+    shapes = SourceShapes(5, 2, (ShapeNote("users-none", "held 50 GB"),), 2, ("customers", "orders-eu"))
+    source = WrittenSource(SOURCE, _LAST_SEEN, now_ms - 300, now_ms - 1_500, 1_200, 54_321, shapes=shapes)
+    status = WriteStatus(
+        now_ms,
+        now_ms - 7_200_000,
+        is_ready=True,
+        sources=(source,),
+        batch_id=311,
+        batch_at_ms=now_ms - 300,
+        batches=300,
+        batch_ms=150_000,
+        rows_per_s=1_234,
+        records_behind=12,
+        state_bytes=900_000,
+        failure=Failure(now_ms - 3_600_000, "broker unavailable"),
+        upkeep=UpkeepStatus(now_ms - 4_000, merges=7, rewritten_bytes=1_000_000),
+        snapshots=snapshotting(now_ms),
+    )
+    return replace(status, **fields)
+
+
+def snapshotting(now_ms: int, **fields: Any) -> SnapshotStatus:
+    """A snapshots' job that reads a table."""
+    status = SnapshotStatus(
+        now_ms,
+        now_ms - 7_200_000,
+        AttemptStatus(SOURCE, "public.orders", 2, now_ms - 60_000, 100, 40, 1_000_000, 16_000, 90),
+        (SnapshotSource(SOURCE, 2, 3, 50_000),),
+        (TableStatus(SOURCE, "public.orders", 2), TableStatus(SOURCE, "public.customers", 0, 3, 50_000)),
+        progress_at_ms=now_ms - 500,
+    )
+    return replace(status, **fields)
 
 
 def _job(now_ms: int, source: SourceStatus) -> JobStatus:

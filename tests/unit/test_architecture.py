@@ -51,8 +51,10 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta.acks", "postgres", "kafka", "monitoring"}),
     "jobs": frozenset(),
     "jobs.track": frozenset({*PURE, "delta", "delta.acks", "monitoring", "process", "spark"}),
-    "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "postgres", "process", "spark"}),
-    "jobs.write": frozenset({*PURE, "delta", "delta.log", "event_files", "jobs.snapshot", "kafka", "spark"}),
+    "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "monitoring", "postgres", "process", "spark"}),
+    "jobs.write": frozenset(
+        {*PURE, "delta", "delta.log", "event_files", "jobs.snapshot", "kafka", "monitoring", "process", "spark"}
+    ),
     "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),
     "operate.report": frozenset({*PURE, "delta.acks", "event_files"}),

@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -91,6 +92,25 @@ def test_a_job_that_is_silent_is_logged_once_and_evicts_nothing(caplog: pytest.L
         "no shape can be evicted without this status url=http://job reason=Connection refused",
         "status answers again url=http://job",
     ]
+
+
+class SilentPeer:
+    """A program that does not run, such as the writers' job."""
+
+    def __init__(self) -> None:
+        self.answer = PeerAnswer("http://writers", error="Connection refused")
+
+    def ask(self) -> None:
+        """Nobody answers."""
+
+
+def test_a_silent_peer_is_not_the_job_if_another_one_is(caplog: pytest.LogCaptureFixture) -> None:
+    """The writers' job is among the peers, too. Evictions do without it."""
+    caplog.set_level(logging.INFO)
+    world = World(written_lsn=ACK + 20 * MB)
+    peers = [cast("StandInPeer", SilentPeer()), StandInPeer(world)]
+    assert evictions_of(Evictor(RULE, peers, world.capture_status)) == ["dead"]
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_an_eviction_that_has_to_wait_for_the_hour_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

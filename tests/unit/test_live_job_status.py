@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import MagicMock
 
@@ -110,6 +111,7 @@ def test_sums_and_batches_are_counted() -> None:
     running.run_batch([source.flushed("a", 2000), Unreadable("x", is_fragment=False)])
     status = running.watch.read()
     assert (status.batch_id, status.batches, status.events, status.dead_letters) == (1, 2, 3, 1)
+    assert [each.events for each in status.sources] == [3]
     assert status.batch_at_ms is not None
     assert JobStatus.from_json(status.to_json()) == status
 
@@ -139,7 +141,8 @@ def test_a_restored_driver_tells_what_holds_the_ack_before_its_first_batch() -> 
     first = SimulatedJob(table)
     first.run_batch([source.transaction(2000, "a", "b")], now_ms=5)
     second = SimulatedJob(table, first.checkpoint)
-    assert second.watch.read().sources == first.watch.read().sources
+    (before,), (after,) = first.watch.read().sources, second.watch.read().sources
+    assert (after, after.events) == (replace(before, events=0), 0)
     assert [holder.shape_id for holder in second.watch.read().sources[0].holders] == ["a", "b"]
 
 

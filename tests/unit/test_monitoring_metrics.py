@@ -14,8 +14,17 @@ from flushtracker import __version__
 from flushtracker.monitoring.metrics import metrics
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
-from flushtracker.status.program_status import ProgramStatus
-from tests.support.random_status import NAMES, random_capture, random_job
+from flushtracker.status.program_status import ProgramStatus, program_of
+from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus
+from flushtracker.status.write_status import (
+    Failure,
+    ShapeNote,
+    SourceShapes,
+    UpkeepStatus,
+    WriteStatus,
+    WrittenSource,
+)
+from tests.support.random_status import NAMES, random_capture, random_job, random_snapshot, random_write
 
 NOW_MS: Final = 1_800_000_100_000
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
@@ -33,8 +42,9 @@ JOB: Final = JobStatus(
             1,
             NOW_MS - 60_000,
             (Holder('a"b\\c\nd', NOW_MS - 90_000, 3, 137, 0x180), Holder("users", NOW_MS - 2_500, 1, 40, 0x100)),
+            events=990,
         ),
-        SourceStatus("7/2/s", 0x200, 0x200, 0, 0, None, ()),
+        SourceStatus("7/2/s", 0x200, 0x200, 0, 0, None, (), events=10),
     ),
     batch_id=4,
     batch_at_ms=NOW_MS - 500,
@@ -101,11 +111,26 @@ def _families(status: ProgramStatus, accept: str) -> Iterable[Metric]:
 
 
 def named(found: Samples, name: str) -> dict[tuple[tuple[str, str], ...], float]:
-    return {labels: value for (sample, labels), value in found.items() if sample == f"flushtracker_{name}"}
+    """The samples of this name, without the labels of the program and the slot, which every one has."""
+    return without(found, name, "program", "slot")
+
+
+def of_program(found: Samples, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    """The same, without the label of the program's only source."""
+    return without(found, name, "program", "slot", "source")
+
+
+def without(found: Samples, name: str, *dropped: str) -> dict[tuple[tuple[str, str], ...], float]:
+    return {
+        tuple(label for label in labels if label[0] not in dropped): value
+        for (sample, labels), value in found.items()
+        if sample == f"flushtracker_{name}"
+    }
 
 
 ONE: Final = (("source", "7/1/s"),)
 TWO: Final = (("source", "7/2/s"),)
+OTHER: Final = (("source", "8/1/t"),)
 ODD: Final = (("shape", 'a"b\\c\nd'), ("source", "7/1/s"))
 USERS: Final = (("shape", "users"), ("source", "7/1/s"))
 
@@ -126,13 +151,13 @@ USERS: Final = (("shape", "users"), ("source", "7/1/s"))
         ("batch_seconds_sum", {(): 2.5}),
         ("batch_seconds_count", {(): 5}),
         ("batch_timestamp_seconds", {(): 1_800_000_099.5}),
-        ("events_total", {(): 1_000}),
+        ("events_total", {ONE: 990, TWO: 10}),
         ("kafka_records_behind", {(): 7}),
         ("dead_letters_total", {(): 2}),
         ("state_bytes", {(): 4_096}),
         ("ready", {(): 1}),
         ("start_timestamp_seconds", {(): 1_800_000_000}),
-        ("build_info", {(("program", "track"), ("version", __version__)): 1}),
+        ("build_info", {(("version", __version__),): 1}),
     ],
 )
 def test_job_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
@@ -167,20 +192,20 @@ def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
         ("evictions_total", {(): 1}),
         ("ready", {(): 1}),
         ("start_timestamp_seconds", {(): 1_800_000_000}),
-        ("build_info", {(("program", "capture"), ("version", __version__)): 1}),
+        ("build_info", {(("version", __version__),): 1}),
     ],
 )
 def test_capture_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
-    assert named(samples(CAPTURE, accept), name) == expected
+    assert of_program(samples(CAPTURE, accept), name) == expected
 
 
 def test_evictions_from_before_the_start_are_not_counted_again() -> None:
     """They are in the document. Counted, they alerted for an hour after each start of capture, as if they were new."""
     old = Eviction("old", CAPTURE.started_at_ms - 1, "held 50 GB")
     before, after = replace(CAPTURE, evictions=(old, old)), replace(CAPTURE, evictions=(old, old, *CAPTURE.evictions))
-    assert named(samples(replace(before, evictions=())), "evictions_total") == {(): 0}
-    assert named(samples(before), "evictions_total") == {(): 0}
-    assert named(samples(after), "evictions_total") == {(): 1}
+    assert of_program(samples(replace(before, evictions=())), "evictions_total") == {(): 0}
+    assert of_program(samples(before), "evictions_total") == {(): 0}
+    assert of_program(samples(after), "evictions_total") == {(): 1}
 
 
 def test_what_is_not_known_has_no_sample() -> None:
@@ -188,7 +213,7 @@ def test_what_is_not_known_has_no_sample() -> None:
     new = samples(JobStatus(1, 1, is_ready=False, sources=(SourceStatus("s", None, None, 0, 0, None, ()),)))
     for name in ("ack_lsn", "last_seen_lsn", "kafka_records_behind", "state_bytes", "batch_timestamp_seconds"):
         assert named(new, name) == {}
-    assert named(new, "ready") == {(): 0}
+    assert of_program(new, "ready") == {(): 0}
     capture = samples(CaptureStatus(1, 1, None, is_connected=False))
     slot = ("slot_retained_bytes", "slot_safe_wal_bytes", "slot_wal_status", "slot_active", "written_lsn")
     for name in (*slot, "received_lsn", "published_lsn", "confirmed_lsn", "ack_read_timestamp_seconds"):
@@ -222,7 +247,131 @@ def test_a_retired_source_fires_no_alert() -> None:
     assert {name for name, labels in found if ("source", "7/0/s") in labels} == {"flushtracker_source_retired"}
 
 
-@pytest.mark.parametrize("status", [JOB, CAPTURE], ids=["job", "capture"])
+WRITE: Final = WriteStatus(
+    NOW_MS - 1_000,
+    1_800_000_000_000,
+    is_ready=True,
+    sources=(
+        WrittenSource(
+            *("7/1/s", 0x100, NOW_MS - 5_000, NOW_MS - 7_500, 2_500, 30, 12),
+            gaps=(ShapeNote("users", "…"),),
+            shapes=SourceShapes(5, 2, (ShapeNote("old", "…"),), 3, ("a",)),
+        ),
+        WrittenSource("8/1/t"),
+    ),
+    batch_id=4,
+    batch_at_ms=NOW_MS - 500,
+    batch_running_since_ms=NOW_MS - 250,
+    batches=5,
+    batch_ms=2_500,
+    records_behind=7,
+    state_bytes=4_096,
+    failure=Failure(NOW_MS - 9_000, "unavailable"),
+    upkeep=UpkeepStatus(NOW_MS - 60_000, NOW_MS - 2_000, NOW_MS - 30_000, "disk full"),
+)
+SNAPSHOT: Final = SnapshotStatus(
+    NOW_MS,
+    1_800_000_000_000,
+    attempt=AttemptStatus("7/1/s", "t", 2, NOW_MS - 60_000, 10),
+    sources=(SnapshotSource("7/1/s", 4, 5, 600),),
+    waiting_shapes=2,
+    failed_shapes=3,
+    progress_at_ms=NOW_MS - 20_000,
+)
+ALL: Final = (JOB, WRITE, SNAPSHOT, CAPTURE)
+
+
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("flushed_lsn", {ONE: 0x100}),
+        ("notified_timestamp_seconds", {ONE: 1_800_000_095}),
+        ("commit_timestamp_seconds", {ONE: 1_800_000_092.5}),
+        ("written_after_seconds", {ONE: 2.5}),
+        ("rows_total", {ONE: 30, OTHER: 0}),
+        ("gap_shapes", {ONE: 12, OTHER: 0}),
+        ("live_shapes", {ONE: 5}),
+        ("ended_shapes", {ONE: 2}),
+        ("shapes_without_snapshot", {ONE: 3}),
+        ("upkeep_timestamp_seconds", {(): 1_800_000_040}),
+        ("upkeep_failing_seconds", {(): 30}),
+        ("upkeep_running_seconds", {(): 2}),
+        ("failure_timestamp_seconds", {(): 1_800_000_091}),
+        ("batch_running_seconds", {(): 0.25}),
+        ("batch_seconds_sum", {(): 2.5}),
+        ("batch_seconds_count", {(): 5}),
+        ("batch_timestamp_seconds", {(): 1_800_000_099.5}),
+        ("kafka_records_behind", {(): 7}),
+        ("state_bytes", {(): 4_096}),
+        ("ready", {(): 1}),
+        ("start_timestamp_seconds", {(): 1_800_000_000}),
+        ("build_info", {(("version", __version__),): 1}),
+        ("snapshot_ready", {}),
+    ],
+)
+def test_writers_export(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
+    assert named(samples(WRITE, accept), name) == expected
+
+
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
+@pytest.mark.parametrize("status", [SNAPSHOT, replace(WRITE, snapshots=SNAPSHOT)], ids=program_of)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("snapshot_ready", 1),
+        ("snapshot_shapes_left", 4),
+        ("snapshot_shapes_taken_total", 5),
+        ("snapshot_rows_total", 600),
+        ("snapshot_shapes_waiting", 2),
+        ("snapshot_shapes_failed", 3),
+        ("snapshot_attempt_seconds", 60),
+        ("snapshot_stalled_seconds", 20),
+        ("ready", 1),
+    ],
+)
+def test_snapshots_export(name: str, expected: float, status: ProgramStatus, accept: str) -> None:
+    """Also where the writers' job takes them."""
+    assert of_program(samples(status, accept), name) == {(): expected}
+
+
+def sources_of(status: ProgramStatus) -> set[tuple[str | None, str | None]]:
+    """The source and the slot of each sample."""
+    labels = [dict(labels) for _, labels in samples(status)]
+    assert {each["program"] for each in labels} == {program_of(status)}
+    return {(each.get("source"), each.get("slot")) for each in labels}
+
+
+def test_every_series_of_a_program_with_one_source_says_which() -> None:
+    """A sum over the programs of two databases would mix the two, and nobody could take it apart."""
+    one = ("7/1/s", "s")
+    assert sources_of(CAPTURE) == {one}
+    assert sources_of(replace(JOB, sources=JOB.sources[:1])) == {one}
+    assert sources_of(replace(WRITE, sources=WRITE.sources[:1], snapshots=SNAPSHOT)) == {one}
+    assert sources_of(SNAPSHOT) == {one}
+
+
+def test_what_concerns_several_sources_names_none() -> None:
+    """Under one of their names it would be counted for the wrong database; under both, twice."""
+    assert sources_of(JOB) == {("7/1/s", "s"), ("7/2/s", "s"), (None, None)}
+    assert sources_of(WRITE) == {("7/1/s", "s"), ("8/1/t", "t"), (None, None)}
+    assert sources_of(JobStatus(1, 1, is_ready=False)) == {(None, None)}
+
+
+def test_a_source_of_another_producer_has_no_slot() -> None:
+    """Any text may be a source."""
+    assert sources_of(replace(WRITE, sources=(WrittenSource("mine"),))) == {("mine", None)}
+
+
+def test_a_source_that_a_failover_has_replaced_is_no_longer_the_writers() -> None:
+    """A gap of it would keep an alert firing that nobody can clear."""
+    old = replace(WRITE.sources[0], source="7/1/s")
+    found = replace(WRITE, sources=(old, WrittenSource("7/2/s")))
+    assert sources_of(found) == {("7/2/s", "s")}
+    assert named(samples(found), "gap_shapes") == {TWO: 0}
+
+
+@pytest.mark.parametrize("status", ALL, ids=program_of)
 def test_every_metric_has_the_prefix_a_help_text_and_its_unit(status: ProgramStatus) -> None:
     """As `promtool check metrics` wants it."""
     for family in _families(status, OPENMETRICS):
@@ -245,8 +394,15 @@ def test_any_document_is_parsed_as_what_it_says(seed: int, accept: str) -> None:
         if source.retired_by is None
     }
     assert named(samples(job, accept), "shape_held_bytes") == expected
+    write, snapshot = random_write(rng), random_snapshot(rng)
+    if write.snapshots is None:
+        assert not [name for name, _ in samples(write, accept) if name.startswith("flushtracker_snapshot_")]
+    rows = {((("source", source.source),)): float(source.rows) for source in write.sources}
+    assert named(samples(write, accept), "rows_total") == rows
+    left = {((("source", source.source),)): float(source.shapes_left) for source in snapshot.sources}
+    assert named(samples(snapshot, accept), "snapshot_shapes_left") == left
     capture = random_capture(rng)
-    assert named(samples(capture, accept), "changes_total")[("matched", "true"),] == capture.changes_matched
+    assert of_program(samples(capture, accept), "changes_total")[("matched", "true"),] == capture.changes_matched
 
 
 def test_a_stalled_clock_gives_no_negative_age() -> None:

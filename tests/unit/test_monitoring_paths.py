@@ -11,6 +11,8 @@ from flushtracker.monitoring.status_app import PAGE, StatusApp
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.snapshot_status import SnapshotStatus
+from flushtracker.status.write_status import WriteStatus
 
 NOW_MS: Final = 1_800_000_000_000
 READY_JOB: Final = JobStatus(NOW_MS - 1_500, 1, is_ready=True)
@@ -89,6 +91,15 @@ def test_a_status_that_cannot_be_read_is_unavailable(path: str) -> None:
             "Not ready: there is no replication connection to PostgreSQL, or the shapes have not been read yet\n",
         ),
         (CaptureStatus(1, 1, "s", is_connected=True), "Not ready: the slot has not been read yet\n"),
+        (
+            WriteStatus(NOW_MS, 1, is_ready=False),
+            "Not ready: the query is starting: it reads its state or runs its first batch\n",
+        ),
+        (SnapshotStatus(1, 1), "Not ready: it has not found out yet which shapes need a snapshot\n"),
+        (
+            SnapshotStatus(1, 1, server_error="gone", progress_at_ms=1),
+            "Not ready: it does not know which shapes need a snapshot: gone\n",
+        ),
     ],
 )
 def test_readiness_says_what_is_missing(status: ProgramStatus, expected: str) -> None:

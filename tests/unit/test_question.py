@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from flushtracker.errors import ConfigError, SinkError
-from flushtracker.operate.status.job_status_reader import read_job_status
+from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.operate.status.question import Question
 from tests.support.status_pages import raw_server
 from tests.support.waiting import wait_until
@@ -68,7 +68,7 @@ def test_question_without_an_answer_is_left_and_not_asked_again() -> None:
 def test_job_that_sends_a_byte_at_a_time_is_left_at_the_deadline() -> None:
     """Each byte comes in time, and the whole never does."""
     with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", byte_every_s=0.05) as port:
-        question = Question(lambda: read_job_status(f"http://127.0.0.1:{port}", 3), 0.5, SILENCE)
+        question = Question(lambda: read_program_status(f"http://127.0.0.1:{port}", 3), 0.5, SILENCE)
         begin = time.monotonic()
         question.ask()
         assert question.answer().error is SILENCE

@@ -1,6 +1,7 @@
 """``flushtracker status --json`` against its schema, in every combination of answers."""
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -10,15 +11,22 @@ from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
 
 import flushtracker
+from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview_json import overview_json
+from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
+from flushtracker.status.program_status import ProgramStatus
+from tests.support.sample_status import capturing, snapshotting, writing
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, URL, overview
 from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
 
 FOLDER: Final = Path(flushtracker.__file__).parents[1] / "docs"
 SCHEMA: Final[dict[str, Any]] = json.loads((FOLDER / "schemas" / "status_command.json").read_text())
-JOB: Final = Resource.from_contents(json.loads((FOLDER / "schemas" / "status_job.json").read_text()))
-VALIDATOR: Final = Draft202012Validator(SCHEMA, registry=Registry().with_resource("status_job.json", JOB))
+NAMES: Final = [f"status_{program}.json" for program in ("job", "write", "snapshot", "capture")]
+DOCUMENTS: Final = [
+    (name, Resource.from_contents(json.loads((FOLDER / "schemas" / name).read_text()))) for name in NAMES
+]
+VALIDATOR: Final = Draft202012Validator(SCHEMA, registry=Registry().with_resources(DOCUMENTS))
 
 
 def document(**parts: Any) -> dict[str, Any]:
@@ -58,6 +66,22 @@ def test_each_part_has_its_time_and_its_error() -> None:
 def test_jobs_document_is_whole() -> None:
     """As its /status.json has it."""
     assert document(job=HELD)["job"]["status"] == job_status(HELD).to_json()
+
+
+def test_documents_of_other_programs_are_whole() -> None:
+    """With their URLs, and why one is missing."""
+    answers: list[tuple[str, Answer[ProgramStatus]]] = [
+        ("http://w", Answer(NOW_MS, writing(NOW_MS))),
+        ("http://s", Answer(NOW_MS, snapshotting(NOW_MS))),
+        ("http://c", Answer(NOW_MS, capturing(NOW_MS))),
+        ("http://x", Answer(NOW_MS, error=StatusError("http://x does not answer"))),
+    ]
+    seen = replace(overview(), others=tuple(answers))
+    found = json.loads(json.dumps(overview_json(seen, judge(seen, Limits()))))
+    VALIDATOR.validate(found)
+    assert [each["url"] for each in found["others"]] == ["http://w", "http://s", "http://c", "http://x"]
+    assert [each["status"] for each in found["others"]][:1] == [writing(NOW_MS).to_json()]
+    assert found["others"][3]["error"] == "http://x does not answer"
 
 
 def test_schema_refuses_another_document() -> None:

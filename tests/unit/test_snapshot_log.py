@@ -16,7 +16,7 @@ from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.retention import Retain, Retention
-from flushtracker.delta.log.snapshots import last_snapshots
+from flushtracker.delta.log.snapshots import SnapshotsTaken, last_snapshots, snapshot_attempts
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
@@ -24,6 +24,7 @@ from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.log_follower import Follower, fold_strictly
 from tests.support.shape_log_rows import SOURCE, Row, append, arrow, item, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
@@ -246,6 +247,21 @@ def append_snapshot(log: str, snapshot: ShapeSnapshot, rows: Table) -> bool:
         assert "take the snapshot again" in str(error)  # noqa: PT017
         return False
     return True
+
+
+def test_shapes_with_a_snapshot_are_read_again_only_after_a_commit_of_snapshots(tmp_path: Path) -> None:
+    """Not after an append, of which there is one each second."""
+    log = str(tmp_path / "log")
+    create_shape_log(log)
+    taken = SnapshotsTaken(log, {})
+    assert (taken.update(), set(taken.keys)) == (False, set())
+    append(log, [item((7, 1), "insert", "k", {"id": "1"})])
+    assert taken.update() is False
+    assert append_snapshot(log, ShapeSnapshot(1, MvccSnapshot(9, 9, ()), 9, 9), {})
+    assert (taken.update(), set(taken.keys)) == (True, {(SOURCE, "users")})
+    assert set(taken.keys) == snapshot_attempts(log, {}).keys()
+    append(log, [item((8, 1), "insert", "l", {"id": "2"})])
+    assert taken.update() is False
 
 
 class _KilledFiles(LogFiles):

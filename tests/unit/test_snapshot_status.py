@@ -7,35 +7,8 @@ from random import Random
 import pytest
 
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
-from flushtracker.status.snapshot_status import AttemptStatus, ShapeFailure, SnapshotStatus, TableStatus
-from tests.support.random_status import NAMES
-
-
-def failure(rng: Random, shape_id: str) -> ShapeFailure:
-    return ShapeFailure("s", shape_id, rng.choice(NAMES), rng.choice(NAMES), rng.randrange(9), rng.randrange(99), 1)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_document_is_read_as_it_was_written(seed: int) -> None:
-    """As JSON, whatever names it has."""
-    rng = Random(seed)  # noqa: S311  repeatable
-    attempt = AttemptStatus("s", rng.choice(NAMES), 5, 1, 100, rng.randrange(100), 7, 3, rng.choice([None, 9]))
-    status = SnapshotStatus(
-        rng.randrange(10**12),
-        1,
-        rng.choice([None, attempt]),
-        tuple(TableStatus("s", name, rng.randrange(9)) for name in rng.sample(NAMES, rng.randrange(4))),
-        rng.randrange(9),
-        rng.randrange(9),
-        tuple(failure(rng, name) for name in rng.sample(NAMES, rng.randrange(4))),
-        rng.choice([None, "unreachable"]),
-    )
-    document = json.loads(json.dumps(status.to_json()))
-    assert (document["version"], document["program"]) == (1, "snapshot")
-    assert SnapshotStatus.from_json(document) == status
-    for name in document.keys() - {"version", "program"}:
-        with pytest.raises(KeyError):
-            SnapshotStatus.from_json({key: value for key, value in document.items() if key != name})
+from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, TableStatus
+from tests.support.random_status import random_failure
 
 
 def test_what_is_left_and_taken_of_each_table() -> None:
@@ -51,17 +24,76 @@ def test_what_is_left_and_taken_of_each_table() -> None:
     live.note_attempt(None)
     live.note_taken(("s", "public.a"), 2, 500)
     assert live.read().tables == (TableStatus("s", "public.a", 1, 2, 500), TableStatus("s", "public.b", 1))
+    assert live.read().sources == (SnapshotSource("s", 2, 2, 500),)
     live.note_server_error(OSError("gone"))
     assert live.read().server_error == "gone"
     live.note_due({}, waiting=0)
     assert live.read() == replace(
-        status, attempt=None, waiting_shapes=0, tables=(TableStatus("s", "public.a", 0, 2, 500),)
+        status,
+        attempt=None,
+        waiting_shapes=0,
+        sources=(SnapshotSource("s", 0, 2, 500),),
+        tables=(TableStatus("s", "public.a", 0, 2, 500),),
+        progress_at_ms=2_000,
     )
 
 
-def test_document_lists_a_hundred_failures_and_counts_all() -> None:
-    """Thousands of shapes may fail for one reason."""
+def test_document_of_a_hundred_thousand_shapes_is_small() -> None:
+    """Each may have a table of its own, fail, and with a long reason. Peers read at most 1 MiB."""
     rng, live = Random(1), LiveSnapshotStatus()  # noqa: S311  repeatable
-    live.note_failures([failure(rng, f"s{n}") for n in range(2_000)])
+    live.note_due({("s", f"public.t{n}"): n for n in range(100_000)}, waiting=5)
+    live.note_failures([replace(random_failure(rng, f"s{n}"), reason="x" * 9_000) for n in range(100_000)])
     status = live.read()
-    assert (status.failed_shapes, len(status.failures), status.failures[0].shape_id) == (2_000, 100, "s0")
+    assert (status.failed_shapes, len(status.failures), status.failures[0].shape_id) == (100_000, 100, "s0")
+    assert status.sources == (SnapshotSource("s", sum(range(100_000))),)
+    assert [table.shapes_left for table in status.tables] == list(range(99_999, 99_899, -1))
+    assert len(json.dumps(status.to_json())) < 200_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_of_a_source_are_those_of_its_tables(seed: int) -> None:
+    """Whatever is found out and taken, in any order; kept up to date without going through the tables again."""
+    rng, live = Random(seed), LiveSnapshotStatus()  # noqa: S311  repeatable
+    keys = [(source, table) for source in "ab" for table in "xyz"]
+    for _ in range(30):
+        if rng.random() < 0.3:
+            live.note_due({key: rng.randrange(5) for key in rng.sample(keys, 3)}, waiting=0)
+        else:
+            live.note_taken(rng.choice(keys), rng.randrange(3), rng.randrange(9))
+        status = live.read()
+        for source in status.sources:
+            tables = [table for table in status.tables if table.source == source.source]
+            assert source.shapes_left == sum(table.shapes_left for table in tables)
+            assert source.shapes_taken == sum(table.shapes_taken for table in tables)
+            assert source.rows == sum(table.rows for table in tables)
+        assert {table.source for table in status.tables} == {source.source for source in status.sources}
+
+
+def test_stalled_is_what_makes_no_progress_while_it_should() -> None:
+    """An attempt that reads no rows, or a look that hangs; not a pause until the next look."""
+    now = [0]
+    live = LiveSnapshotStatus(lambda: now[0])
+
+    def stalled_ms_at(at_ms: int) -> int:
+        now[0] = at_ms
+        return live.read().stalled_ms(at_ms)
+
+    attempt = AttemptStatus("s", "public.a", 3, 0, 10)
+    live.note_looking()
+    assert stalled_ms_at(70_000) == 70_000
+    assert live.read().not_ready_because is not None
+    live.note_due({("s", "public.a"): 3}, waiting=0)
+    assert live.read().not_ready_because is None
+    now[0] = 80_000
+    live.note_attempt(replace(attempt, rows=1))
+    now[0] = 90_000
+    live.note_attempt(replace(attempt, rows=1, rows_per_s=0))
+    assert stalled_ms_at(90_000) == 10_000
+    live.note_attempt(replace(attempt, rows=2))
+    assert stalled_ms_at(90_000) == 0
+    live.note_attempt(None)
+    live.note_pause(3_600_000)
+    assert [stalled_ms_at(at_ms) for at_ms in (3_600_000, 3_600_500)] == [0, 500]
+    live.note_looking()
+    live.note_server_error(OSError("gone"))
+    assert live.read().not_ready_because == "it does not know which shapes need a snapshot: gone"

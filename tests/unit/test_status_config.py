@@ -1,25 +1,30 @@
-"""``status`` in the configuration of the job and of capture: how it is read, and the message for each wrong one."""
+"""``status`` in the configuration of each program: how it is read, and the message for each wrong one."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import read_yaml
+from flushtracker.config.write_config import load_write_config
 from tests.support.config_files import ConfigFile
 
 FILE = ConfigFile("job.yaml", lambda path: read_status(read_yaml(path, {"HOST": "10.0.0.7", "TOKEN": "hunter2"})))
 
-JOB = """\
-source:  {format: files, fragments: f, flushes: g}
-state:   {checkpoint: c}
-sink:    {acks: a, dead_letters: d}
-trigger: available_now
-"""
 STATUS = 'status: {listen: "127.0.0.1:9464", peers: ["http://127.0.0.1:9465"]}\n'
 CONF = Path(__file__).parents[2] / "conf"
+
+
+class HasStatus(Protocol):
+    """Any program's configuration."""
+
+    @property
+    def status(self) -> StatusConfig | None: ...
 
 
 @pytest.mark.parametrize(
@@ -88,12 +93,27 @@ def test_unknown_keys_and_a_missing_address_are_refused(tmp_path: Path) -> None:
     assert FILE.refusal(tmp_path, "status: {}\n") == "job.yaml line 1: status.listen is missing"
 
 
-def test_job_and_capture_read_the_key(tmp_path: Path) -> None:
-    expected = StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465",))
-    job = ConfigFile("job.yaml", load_config)
-    assert job.load(tmp_path, JOB + STATUS).status == expected
-    assert job.load(tmp_path, JOB).status is None
-    capture = ConfigFile("capture.yaml", load_capture_config)
-    text = (CONF / "capture.yaml").read_text()
-    assert capture.load(tmp_path, text + STATUS).status == expected
-    assert capture.load(tmp_path, text).status is None
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [
+        ("track_flushes.yaml", load_config),
+        ("write_shapes.yaml", load_write_config),
+        ("snapshot_shapes.yaml", load_snapshot_config),
+        ("capture.yaml", load_capture_config),
+    ],
+)
+def test_every_program_reads_the_key(
+    name: str, load: Callable[[Path], HasStatus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And serves nothing without it, as in its example."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    file, text = ConfigFile(name, load), (CONF / name).read_text()
+    assert file.load(tmp_path, text + STATUS).status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465",))
+    assert file.load(tmp_path, text).status is None
+    # The block in the comment is right, too.
+    block = ("# status:", "#   listen", "#   peers")
+    example = "\n".join(line[2:] for line in text.splitlines() if line.startswith(block))
+    status = file.load(tmp_path, f"{text}\n{example}\n").status
+    assert status is not None
+    assert (status.listen_host, 9464 <= status.listen_port <= 9467) == ("127.0.0.1", True)
+    assert f"http://{status.listen}" not in status.peers

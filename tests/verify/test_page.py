@@ -14,7 +14,7 @@ import pytest
 from flushtracker.monitoring.peers import fetch
 from flushtracker.status.job_status import JobStatus
 from tests.support.browser import Page, browser
-from tests.support.sample_status import capturing, idle_job, stalled_job
+from tests.support.sample_status import capturing, idle_job, snapshotting, stalled_job, writing
 from tests.support.status_program import StatusProgram, get_json
 from tests.support.waiting import wait_until
 
@@ -129,6 +129,58 @@ def test_stalled_page_names_the_shape_that_holds_most(page: Page, tmp_path: Path
         assert "137 B" in page.text("holders")
         assert "no change" in page.text("holders"), "of the second shape, before which the first one stands"
         page.save("stalled")
+        assert page.errors() == []
+
+
+def test_page_shows_the_writers_and_what_is_wrong_with_them(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
+    """A batch that hangs is named, with its age, instead of shapes that would have to be guessed at."""
+    hanging = writing(_now_ms(), batch_running_since_ms=_now_ms() - 240_000)
+    with (
+        StatusProgram(tmp_path, "write", hanging) as writers,
+        StatusProgram(tmp_path, "track", stalled_job(_now_ms()), [capture.url, writers.url]) as job,
+    ):
+        page.open(job.url)
+        wait_until(lambda: "Batch 312 of the writers has run for 4.0 min" in page.text("state"), "the batch", 60)
+        document = writers.document()
+        (source,) = document["sources"]
+        shown = page.values()
+        assert {name: shown[name] for name in shown if name.startswith(("writers-", "snapshots-"))} == {
+            "writers-batch": str(document["batch_at_ms"]),
+            "writers-flushed": source["flushed_lsn"],
+            "writers-behind": "0",
+            "writers-after": str(source["written_after_ms"]),
+            "writers-rows": str(document["rows_per_s"]),
+            "writers-records-behind": str(document["records_behind"]),
+            "writers-live": "5",
+            "writers-without-snapshot": "2",
+            "writers-ended": "2",
+            "writers-gaps": "0",
+            "writers-started": str(document["started_at_ms"]),
+            "snapshots-left": "2",
+            "snapshots-waiting": "0",
+            "snapshots-failed": "0",
+            "snapshots-attempt": "public.orders",
+            "snapshots-parts": "40",
+            "snapshots-rows": "1000000",
+            "snapshots-seconds-left": "90",
+            "snapshots-progress": str(document["snapshots"]["progress_at_ms"]),
+        }
+        assert "stop the writers' job and start it again" in page.text("conclusions")
+        page.save("writers_hang")
+        writers.kill()
+        wait_until(lambda: "The writers' job does not answer" in page.text("state"), "the writers are dead", 60)
+        page.save("writers_dead")
+        assert page.errors() == []
+
+
+def test_page_of_the_snapshots_job_shows_its_table(page: Page, tmp_path: Path) -> None:
+    """Without any other program."""
+    with StatusProgram(tmp_path, "snapshot", snapshotting(_now_ms())) as program:
+        page.open(program.url)
+        page.wait_for_state("idle")
+        assert page.text("state") == "The snapshots' job runs"
+        assert page.values()["snapshots-attempt"] == "public.orders"
+        page.save("snapshots")
         assert page.errors() == []
 
 

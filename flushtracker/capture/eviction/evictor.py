@@ -72,13 +72,16 @@ class Evictor:
     def _look(self) -> None:
         for peer in self._peers:
             peer.ask()
-            self._log_answer(peer.answer)
         capture = self._read()
         jobs = [
             answer.status
             for answer in (peer.answer for peer in self._peers)
             if answer.error is None and isinstance(answer.status, JobStatus)
         ]
+        for peer in self._peers:
+            # A peer that is silent may be the job, unless another one is.
+            if not jobs or peer.answer.error is None:
+                self._log_answer(peer.answer)
         knowing = [job for job in jobs if any(source.source == capture.source for source in job.sources)]
         # Two jobs that know the source may disagree, and neither can be trusted.
         job = knowing[0] if len(knowing) == 1 else None

@@ -5,7 +5,7 @@ from what it was when the last snapshot of each of its shapes was read. Delta re
 which then reads the snapshots again. So each is made knowing the one before it, though appends go on meanwhile.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from datetime import datetime
 from typing import Final
 
@@ -44,11 +44,39 @@ def last_snapshots(table: DeltaTable, condition: str = "TRUE") -> dict[ShapeKey,
 
 def snapshot_attempts(log: str, storage_options: Mapping[str, str]) -> dict[ShapeKey, int]:
     """The last attempt of each shape that has a snapshot; raises ``SinkError``."""
+    return _attempts(open_shape_log(log, storage_options), log)
+
+
+def _attempts(table: DeltaTable, log: str) -> dict[ShapeKey, int]:
     try:
-        found = query_rows(open_shape_log(log, storage_options), _ATTEMPTS).to_pylist()
+        found = query_rows(table, _ATTEMPTS).to_pylist()
     except (DeltaError, OSError) as error:
         raise unreadable(log, error) from error
     return {(row["source"], row["shape_id"]): row["attempt"] for row in found}
+
+
+class SnapshotsTaken:
+    """The shapes that had a snapshot at the last :meth:`update`; not thread-safe."""
+
+    def __init__(self, log: str, storage_options: Mapping[str, str]) -> None:
+        """Open the log, without a query; raises ``SinkError``."""
+        self.keys: Set[ShapeKey] = frozenset()
+        self._log = log
+        self._table = open_shape_log(log, storage_options)
+        self._version: int | None = None
+
+    def update(self) -> bool:
+        """Query the log if snapshots or folds were committed since, and return whether; raises ``SinkError``."""
+        try:
+            self._table.update_incremental()
+            version = self._table.transaction_version(REPLACED_APP_ID)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._log, error) from error
+        if version == self._version:
+            return False
+        self.keys = _attempts(self._table, self._log).keys()
+        self._version = version
+        return True
 
 
 def end_rows(keys: Iterable[ShapeKey], snapshot: ShapeSnapshot, taken_at: datetime) -> pa.Table:

@@ -2,12 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from heapq import nlargest
 from typing import Final
 
 from flushtracker.process.clock import now_ms
-from flushtracker.status.snapshot_status import AttemptStatus, ShapeFailure, SnapshotStatus, TableStatus
+from flushtracker.status.bounded_text import bounded
+from flushtracker.status.snapshot_status import (
+    AttemptStatus,
+    ShapeFailure,
+    SnapshotSource,
+    SnapshotStatus,
+    TableStatus,
+)
 
-_MOST_FAILURES: Final = 100
+_MOST_LISTED: Final = 100
+"""The most failures, and the most tables; a hundred thousand shapes may have as many."""
 
 TableKey = tuple[str, str]
 """Source and table, as documents name it."""
@@ -20,40 +29,76 @@ class LiveSnapshotStatus:
         self._clock_ms = clock_ms
         at_ms = clock_ms()
         self._last = SnapshotStatus(at_ms, at_ms)
+        self._tables: dict[TableKey, TableStatus] = {}
+        """All tables; only the thread that notes uses them."""
+
+    def note_looking(self) -> None:
+        """Note that the job looks for what is due, or takes it."""
+        self._last = replace(self._last, next_look_at_ms=None)
+
+    def note_looked(self) -> None:
+        """Note that the server and the tables have answered."""
+        self._last = replace(self._last, server_error=None, progress_at_ms=self._clock_ms())
+
+    def note_pause(self, next_look_at_ms: int) -> None:
+        """Note that the job waits until then."""
+        self._last = replace(self._last, next_look_at_ms=next_look_at_ms)
 
     def note_due(self, left: Mapping[TableKey, int], waiting: int) -> None:
         """Note how many shapes of each table need a snapshot, and how many are ``waiting`` for capture."""
-        known = {(table.source, table.table): table for table in self._last.tables}
-        keys = sorted({*left, *(key for key, table in known.items() if table.shapes_taken)})
-        tables = tuple(replace(known.get(key, TableStatus(*key, 0)), shapes_left=left.get(key, 0)) for key in keys)
-        self._last = replace(self._last, tables=tables, waiting_shapes=waiting, server_error=None)
+        keys = sorted({*left, *(key for key, table in self._tables.items() if table.shapes_taken)})
+        self._tables = {
+            key: replace(self._tables.get(key, TableStatus(*key, 0)), shapes_left=left.get(key, 0)) for key in keys
+        }
+        self._last = replace(self._last, waiting_shapes=waiting)
+        self._note_tables()
+        self.note_looked()
 
     def note_attempt(self, attempt: AttemptStatus | None) -> None:
         """Note what is read now."""
-        self._last = replace(self._last, attempt=attempt)
+        last = self._last
+        if attempt is not None and attempt != last.attempt:
+            before = last.attempt
+            has_moved = before is None or (attempt.ranges_done, attempt.rows) != (before.ranges_done, before.rows)
+            last = replace(last, progress_at_ms=self._clock_ms()) if has_moved else last
+        self._last = replace(last, attempt=attempt)
 
     def note_taken(self, key: TableKey, shapes: int, rows: int) -> None:
         """Note that shapes of a table have a snapshot now."""
-        tables = tuple(
-            replace(
-                table,
-                shapes_left=max(0, table.shapes_left - shapes),
-                shapes_taken=table.shapes_taken + shapes,
-                rows=table.rows + rows,
-            )
-            if (table.source, table.table) == key
-            else table
-            for table in self._last.tables
+        before = self._tables.get(key)
+        if before is None:
+            return
+        table = replace(
+            before,
+            shapes_left=max(0, before.shapes_left - shapes),
+            shapes_taken=before.shapes_taken + shapes,
+            rows=before.rows + rows,
         )
-        self._last = replace(self._last, tables=tables)
+        self._tables[key] = table
+        # Not all tables are gone through again: there may be as many attempts as tables.
+        source = SnapshotSource(key[0], table.shapes_left - before.shapes_left, shapes, rows)
+        sources = (each.with_more(source) if each.source == source.source else each for each in self._last.sources)
+        tables = (table if (each.source, each.table) == key else each for each in self._last.tables)
+        self._last = replace(self._last, sources=tuple(sources), tables=tuple(tables))
+        self.note_looked()
+
+    def _note_tables(self) -> None:
+        sources: dict[str, SnapshotSource] = {}
+        for table in self._tables.values():
+            source = sources.get(table.source, SnapshotSource(table.source))
+            more = SnapshotSource(table.source, table.shapes_left, table.shapes_taken, table.rows)
+            sources[table.source] = source.with_more(more)
+        listed = nlargest(_MOST_LISTED, self._tables.values(), key=lambda table: table.shapes_left)
+        self._last = replace(self._last, sources=tuple(sources.values()), tables=tuple(listed))
 
     def note_failures(self, failures: Sequence[ShapeFailure]) -> None:
         """Note which shapes have failed."""
-        self._last = replace(self._last, failed_shapes=len(failures), failures=tuple(failures[:_MOST_FAILURES]))
+        listed = (replace(failure, reason=bounded(failure.reason)) for failure in failures[:_MOST_LISTED])
+        self._last = replace(self._last, failed_shapes=len(failures), failures=tuple(listed))
 
     def note_server_error(self, error: Exception) -> None:
         """Note why it is not known what is due."""
-        self._last = replace(self._last, server_error=str(error))
+        self._last = replace(self._last, attempt=None, server_error=bounded(str(error)))
 
     def read(self) -> SnapshotStatus:
         """The job's status now."""

@@ -34,13 +34,20 @@ _WAITING: Final = "capture has not said yet that all transactions before the sha
 class SnapshotLoop:
     """``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once.
 
-    ``live`` is what any thread may read meanwhile.
+    ``live`` is what any thread may read meanwhile, by default one of its own.
     """
 
     def __init__(
-        self, spark: SparkSession, config: SnapshotConfig, stop: Event, shape_ids: Sequence[str], *, again: bool
+        self,
+        spark: SparkSession,
+        config: SnapshotConfig,
+        stop: Event,
+        shape_ids: Sequence[str],
+        *,
+        again: bool,
+        live: LiveSnapshotStatus | None = None,
     ) -> None:
-        self.live = LiveSnapshotStatus()
+        self.live = live or LiveSnapshotStatus()
         self._spark, self._config, self._stop = spark, config, stop
         self._shape_ids = shape_ids
         self._again = set(shape_ids) if again else set[str]()
@@ -61,6 +68,7 @@ class SnapshotLoop:
         is_first, interval_ms = True, self._config.trigger_ms
         while not self._stop.is_set():
             failed: dict[str, FlushtrackerError] = {}
+            self.live.note_looking()
             try:
                 failed = self._take_due(is_first=is_first)
             except (PostgresUnavailableError, SinkError) as error:
@@ -73,11 +81,13 @@ class SnapshotLoop:
             if interval_ms is None:
                 _raise_any(failed)
                 return
+            self.live.note_pause(now_ms() + interval_ms)
             self._stop.wait(interval_ms / 1000)
 
     def _take_due(self, *, is_first: bool) -> dict[str, FlushtrackerError]:
         """Take each table's snapshots; returns the shapes that could get none, with the reasons."""
         if not (self._is_unknown or self._registry.has_changed() or self._failed.is_any_due(now_ms())):
+            self.live.note_looked()
             return {}
         due = self._due(is_first=is_first)
         self._is_unknown = False

@@ -64,7 +64,7 @@ class AckDriver(BatchDriver):
     """Keeps a tracker for each source; ``status`` gets what they know."""
 
     def __init__(self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus) -> None:
-        super().__init__(REMEDIES)
+        super().__init__(REMEDIES, status)
         self.trackers = SourceTrackers(ack_table.last_ack)
         self._ack_table = ack_table
         self._dead_letters = dead_letters
@@ -81,25 +81,19 @@ class AckDriver(BatchDriver):
         """Raise ``SinkError`` if another driver writes to the ack table."""
         self._ack_table.require_not_fenced()
 
-    def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Have the live status show since when a batch is processed: if it hangs, nothing else shows it."""
-        with self._status.processing():
-            super().handle_batch(batch, batch_id)
-
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
         started = time.monotonic()
         rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
         raise_first_error(rows)
-        self._apply(rows, batch_id, started)
+        events = self._apply(rows, batch_id, started)
         # After the acks: dead letters delay only the next batch, and a failure to write them is only logged.
         if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
             self._dead_letters.append(batch, batch_id, dead_letters)
-        events = sum(row["events"] for row in rows if row["kind"] == REPORT)
-        batch_ms = int((time.monotonic() - started) * 1000)
-        self._status.note_batch(batch_id, batch_ms=batch_ms, events=events, dead_letters=dead_letters)
+        self._status.note_events(events, dead_letters)
 
-    def _apply(self, rows: list[Row], batch_id: int, started: float) -> None:
+    def _apply(self, rows: list[Row], batch_id: int, started: float) -> Counter[str]:
+        """Acknowledge what the reports allow; returns the events of each source."""
         reports = [row for row in rows if row["kind"] == REPORT]
         acks = self.trackers.apply(ReportRow(row["source"], row["shape_group"], row["report"]) for row in reports)
         self._acknowledge(acks, batch_id)
@@ -109,6 +103,7 @@ class AckDriver(BatchDriver):
             events[row["source"]] += row["events"]
         for source in sorted(events):
             self._log_batch(source, batch_id, events[source], started)
+        return events
 
     def _acknowledge(self, acks: Mapping[str, int], batch_id: int) -> None:
         """Append the acks of all sources in one commit."""

@@ -1,19 +1,11 @@
-"""``LiveJobStatus``: the tracking job's status, which any thread may read at any time.
+"""``LiveJobStatus``: the tracking job's status, which any thread may read at any time. The driver notes each batch."""
 
-It outlives the queries and their drivers: while a query is restarted, the status is that of the last one. The driver
-notes each batch. Its notes are replaced, never changed, so a reader takes a reference without a lock, and never waits
-for a batch.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark.sql.streaming.query import StreamingQuery
-
 from flushtracker.process.clock import now_ms
-from flushtracker.spark.query_progress import QueryProgress, read_progress
+from flushtracker.spark.live_query import LiveQuery
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.source_tracker import SourceTracker
@@ -90,20 +82,18 @@ def _lsn(lsn: int | None) -> int | None:
     return None if lsn is None or lsn < 0 else lsn
 
 
-class LiveJobStatus:
+class LiveJobStatus(LiveQuery):
     """``grace_ms`` is ``stall.grace``. One thread at a time notes; any thread may read."""
 
     def __init__(self, grace_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
+        super().__init__(clock_ms)
         self.grace_ms = grace_ms
-        self._clock_ms = clock_ms
         started_at_ms = clock_ms()
         self._last = JobStatus(started_at_ms, started_at_ms, is_ready=False)
-        """What is known of batches after the last one; the sums include all drivers."""
+        """The sums, which include all drivers."""
+        self._events: Mapping[str, int] = {}
         self.sources: Mapping[str, SourceView] = {}
         """Each source after its last batch; ``stalled_shapes`` is not counted."""
-        self._query: StreamingQuery | None = None
-        self._has_run = False
-        self._batch_running_since_ms: int | None = None
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
         """Note the sources, once the acks of a batch are in the table, or the trackers are restored."""
@@ -113,51 +103,21 @@ class LiveJobStatus:
             for name, each in sorted(trackers.items())
         }
 
-    def note_batch(self, batch_id: int, *, batch_ms: int, events: int, dead_letters: int) -> None:
-        """Note a batch that has ended without an error."""
-        last = self._last
+    def note_events(self, events: Mapping[str, int], dead_letters: int) -> None:
+        """Note what a batch has read: the events of each source, and malformed flush notifications."""
+        before, last = self._events, self._last
+        self._events = {**before, **{name: before.get(name, 0) + count for name, count in events.items()}}
         self._last = replace(
-            last,
-            batch_id=batch_id,
-            batch_at_ms=self._clock_ms(),
-            batches=last.batches + 1,
-            batch_ms=last.batch_ms + batch_ms,
-            events=last.events + events,
-            dead_letters=last.dead_letters + dead_letters,
+            last, events=last.events + sum(events.values()), dead_letters=last.dead_letters + dead_letters
         )
-
-    @contextmanager
-    def processing(self) -> Iterator[None]:
-        """Note that a batch is processed inside the ``with`` block, whether or not it succeeds.
-
-        The time that Spark spends before and after it, such as for Kafka's offsets, is not included.
-        """
-        self._batch_running_since_ms = self._clock_ms()
-        try:
-            yield
-        finally:
-            self._batch_running_since_ms = None
-
-    @contextmanager
-    def running(self, query: StreamingQuery) -> Iterator[None]:
-        """Read the progress of ``query`` inside the ``with`` block."""
-        self._query = query
-        try:
-            yield
-        finally:
-            self._query, self._has_run = None, False
 
     def read(self) -> JobStatus:
         """The job's status now."""
-        last, query, at_ms = self._last, self._query, self._clock_ms()
-        progress = QueryProgress() if query is None else read_progress(query, has_run=self._has_run)
-        self._has_run |= progress.is_running
+        last, events, at_ms = self._last, self._events, self._clock_ms()
+        sources = (view.at(at_ms, self.grace_ms) for view in self.sources.values())
         return replace(
             last,
             at_ms=at_ms,
-            is_ready=progress.is_running,
-            sources=tuple(view.at(at_ms, self.grace_ms) for view in self.sources.values()),
-            records_behind=progress.records_behind,
-            state_bytes=progress.state_bytes,
-            batch_running_since_ms=self._batch_running_since_ms,
+            sources=tuple(replace(source, events=events.get(source.source, 0)) for source in sources),
+            **self.figures()._asdict(),
         )

@@ -1,7 +1,6 @@
 """The streaming query of ``flushtracker track``, from its start to its clean end."""
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Event
 
@@ -18,7 +17,7 @@ from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.recovery import read_recovery_plan
 from flushtracker.jobs.track.rows import to_rows
 from flushtracker.jobs.track.stall_detector import StallDetector
-from flushtracker.monitoring.status_server import StatusServer
+from flushtracker.monitoring.status_server import serving
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit
 from flushtracker.spark.event_streams import open_streams
@@ -45,7 +44,7 @@ def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery:
         FlushtrackerError: the error that ended the query; nothing of the batch that failed is acknowledged.
     """
     status = LiveJobStatus(config.stall.grace_ms)
-    with nullcontext() if config.status is None else StatusServer(config.status, status.read):
+    with serving(config.status, status.read):
         _track(spark, config, stop, recovery, status)
 
 

@@ -1,6 +1,7 @@
-"""The threads of the writers' job beside its query: upkeep of the shape log, and snapshots of new shapes."""
+"""The threads of the writers' job beside its query: upkeep of the shape log, snapshots, and what the status shows."""
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from threading import Event, Thread
@@ -10,12 +11,18 @@ from pyspark import InheritableThread
 
 from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.log.retention import Retain
+from flushtracker.delta.log.snapshots import SnapshotsTaken
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.registry_table import Registry
+from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.jobs.write.live_status import LiveWriteStatus
+from flushtracker.jobs.write.shape_counts import count_shapes
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_PERIOD_S: Final = 2.0
 _UPKEEP_PERIOD_S: Final = 10.0
+_SHAPES_PERIOD_S: Final = 10.0
 
 
 class _PeriodicThread:
@@ -49,13 +56,14 @@ class _PeriodicThread:
 
 
 class UpkeepThread(_PeriodicThread):
-    """Runs the upkeep of ``sink``, whose tables exist; logs a failure, and retries.
+    """Runs the upkeep of ``sink``, whose tables exist; logs and notes a failure, and retries.
 
     Only one writer at a time has the log, so only one process does this.
     """
 
-    def __init__(self, sink: LogConfig) -> None:
+    def __init__(self, sink: LogConfig, status: LiveWriteStatus) -> None:
         super().__init__("upkeep", _UPKEEP_PERIOD_S, stop_timeout_s=5.0)
+        self._status = status
         delete_after = None if sink.delete_after_ms is None else timedelta(milliseconds=sink.delete_after_ms)
         self._upkeep = ShapeLogUpkeep(
             sink.log,
@@ -67,11 +75,14 @@ class UpkeepThread(_PeriodicThread):
 
     def run_once(self) -> None:
         """See :class:`_PeriodicThread`."""
+        self._status.upkeep_started()
         try:
             done = self._upkeep.run(datetime.now(timezone.utc))
         except Exception as error:  # noqa: BLE001  it must not end the upkeep, let alone the job
             logger.warning("upkeep failed, retrying: %s", error)
+            self._status.upkeep_failed(error)
             return
+        self._status.upkeep_done(done)
         if done.merges or done.deleted_shapes or done.folded_shapes or done.vacuumed_files:
             logger.info(
                 "upkeep merges=%d rewritten_bytes=%d deleted_shapes=%d folded_shapes=%d dropped_rows=%d "
@@ -92,16 +103,17 @@ def _retain(sink: LogConfig) -> Retain | None:
 
 
 class SnapshotThread(_PeriodicThread):
-    """Calls ``take``, which takes the snapshots of new shapes until the event is set; logs a failure, and retries.
+    """Calls ``take``, which takes the snapshots of new shapes until the event is set; logs and notes a failure.
 
-    The same failure is logged only once in a row.
+    The same failure is logged only once in a row. All are retried.
     """
 
     thread_type = InheritableThread
 
-    def __init__(self, take: Callable[[Event], None]) -> None:
+    def __init__(self, take: Callable[[Event], None], live: LiveSnapshotStatus) -> None:
         super().__init__("snapshots", SNAPSHOT_PERIOD_S, stop_timeout_s=10.0)
         self._take = take
+        self._live = live
         self._last_error = ""
 
     def run_once(self) -> None:
@@ -112,3 +124,40 @@ class SnapshotThread(_PeriodicThread):
             if str(error) != self._last_error:
                 logger.warning("snapshots failed, retrying: %s", error)
             self._last_error = str(error)
+            self._live.note_server_error(error)
+
+
+class ShapesThread(_PeriodicThread):
+    """Counts the shapes of the registry that ``status`` has, for that status; logs and notes a failure, and retries.
+
+    A thread of its own, because upkeep may take minutes. Which shapes have a snapshot is a query of the whole log. It
+    is made only if one may have been taken, and takes at most a twentieth of the time.
+    """
+
+    def __init__(self, sink: LogConfig, status: LiveWriteStatus) -> None:
+        super().__init__("shapes", _SHAPES_PERIOD_S, stop_timeout_s=5.0)
+        self._status = status
+        self._taken = SnapshotsTaken(sink.log, sink.storage_options)
+        self._counted: Registry | None = None
+        self._is_one_lacking = True
+        """Whether a shape lacked a snapshot at the last look; no shape loses the one that it has."""
+
+    def run_once(self) -> None:
+        """See :class:`_PeriodicThread`."""
+        started_s = time.monotonic()
+        try:
+            self._count()
+        except Exception as error:  # noqa: BLE001  the status lacks it, and the job goes on
+            logger.warning("shapes not counted, retrying: %s", error)
+            self._status.note_failure(error)
+        self._period_s = max(_SHAPES_PERIOD_S, 20 * (time.monotonic() - started_s))
+
+    def _count(self) -> None:
+        registry = self._status.registry
+        has_new = self._is_one_lacking and self._taken.update()
+        if registry is self._counted and not has_new:
+            return
+        counts = count_shapes(registry, self._taken.keys)
+        self._is_one_lacking = any(shapes.without_snapshot_count for shapes in counts.values())
+        self._status.note_shapes(counts)
+        self._counted = registry

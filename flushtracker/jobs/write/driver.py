@@ -6,6 +6,7 @@ If anything fails, the batch is not committed. The next driver finds its rows in
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
@@ -17,6 +18,7 @@ from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.jobs.write.group_state import ENTRY, LOG_ROW, SHAPE
+from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies
@@ -33,12 +35,22 @@ REMEDIES: Final = Remedies(
 
 
 class WriteDriver(BatchDriver):
-    """Appends the rows of batches, written by ``files``, to the log of ``claim``, from ``first_batch_id`` on."""
+    """Appends the rows of batches, written by ``files``, to the log of ``claim``, from ``first_batch_id`` on.
+
+    ``status`` gets what is durable and notified.
+    """
 
     def __init__(
-        self, files: RowFiles, claim: LogClaim, registry: RegistryTable, notifier: Notifier, first_batch_id: int
+        self,
+        files: RowFiles,
+        claim: LogClaim,
+        registry: RegistryTable,
+        notifier: Notifier,
+        first_batch_id: int,
+        status: LiveWriteStatus,
     ) -> None:
-        super().__init__(REMEDIES)
+        super().__init__(REMEDIES, status)
+        self._status = status
         self.expected_batch_id = first_batch_id
         self._files = files
         self._claim = claim
@@ -65,6 +77,11 @@ class WriteDriver(BatchDriver):
         appended = time.monotonic()
         notified = self.notify(shapes)
         self._log_gaps(shapes)
+        self._status.note_written(written_batches(shapes))
+        self._status.note_gaps(self._gaps)
+        if entries:
+            # The next append would read them.
+            self._status.registry = self._registry.entries()
         logger.log(
             # With `flush: hold` there are batches without events.
             logging.INFO if shapes or entries else logging.DEBUG,
@@ -102,3 +119,27 @@ class WriteDriver(BatchDriver):
                 )
             elif gap is None and row["rows"] and self._gaps.pop(key, None) is not None:
                 logger.info("gap closed source=%s shape=%s", *key)
+
+
+def written_batches(shapes: Iterable[Row]) -> dict[str, WrittenBatch]:
+    """What a batch has done for each source, from the rows of its shapes."""
+    rows, flushed, commits = Counter[str](), dict[str, int](), dict[str, tuple[int, str]]()
+    for row in shapes:
+        source, lsn, timestamp = row["source"], row["tx_offset"], row["commit_timestamp"]
+        rows[source] += row["rows"]
+        if lsn >= 0:
+            flushed[source] = max(lsn, flushed.get(source, lsn))
+        if timestamp is not None:
+            commits[source] = max((lsn, timestamp), commits.get(source, (lsn, timestamp)))
+    return {
+        source: WrittenBatch(count, flushed.get(source), _time_ms(commits[source][1]) if source in commits else None)
+        for source, count in rows.items()
+    }
+
+
+def _time_ms(timestamp: str) -> int | None:
+    """In milliseconds since 1970; ``None`` for another text than capture writes, which a producer may choose."""
+    try:
+        return int(datetime.fromisoformat(timestamp.removesuffix("Z") + "+00:00").timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

@@ -21,7 +21,8 @@ from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row, besides ERROR.
 LOG_ROW: Final = "log_row"
-SHAPE: Final = "shape"  # of one shape: what is durable now (-1 if nothing is notified), and the number of its rows
+# Of one shape: what is durable now (-1 if nothing is notified), the number of its rows, the time of its last commit.
+SHAPE: Final = "shape"
 ENTRY: Final = "entry"  # `value` is a registry entry
 
 OUTPUT_SCHEMA: Final = T.StructType(
@@ -142,7 +143,12 @@ def _misread(source: str) -> DecodeError:
 
 
 def _shape_row(source: str, batch: ShapeBatch) -> _Row:
-    return _row(SHAPE, source, batch.shape_id, batch.notified, rows=len(batch.rows), reason=batch.gap)
+    return _row(
+        *(SHAPE, source, batch.shape_id, batch.notified),
+        rows=len(batch.rows),
+        reason=batch.gap,
+        commit_timestamp=batch.rows.last_commit_timestamp,
+    )
 
 
 def _log_frames(source: str, batches: Iterable[ShapeBatch]) -> Iterator[pd.DataFrame]:
@@ -172,9 +178,11 @@ def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
     rows: int = 0,
     report: str | None = None,
     reason: str | None = None,
+    commit_timestamp: str | None = None,
 ) -> _Row:
     tx_offset, op_offset = (-1, -1) if offset is None else offset
-    return (kind, source, shape_id, tx_offset, op_offset, None, None, value, None, 0, None, 0, rows, report, reason)
+    item = (None, None, value, None, 0, commit_timestamp, 0)
+    return (kind, source, shape_id, tx_offset, op_offset, *item, rows, report, reason)
 
 
 def _frames(rows: list[_Row]) -> Iterator[pd.DataFrame]:

@@ -1,6 +1,7 @@
 """The streaming query of ``flushtracker write``, from its start to its clean end."""
 
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from threading import Event
 from typing import Final
@@ -14,13 +15,16 @@ from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, DecodeError, NewerEventError
-from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, SnapshotThread, UpkeepThread
+from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError
+from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, ShapesThread, SnapshotThread, UpkeepThread
 from flushtracker.jobs.write.driver import REMEDIES, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
+from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
 from flushtracker.jobs.write.notifier import open_notifier
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
+from flushtracker.monitoring.status_server import serving
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
@@ -55,14 +59,25 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
         FlushtrackerError: the error that ended the query; nothing of the batch that failed is notified.
     """
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
+    status = LiveWriteStatus(None if config.tables is None else LiveSnapshotStatus())
     # Spark's own timer flushes what shapes hold back, and needs batches without data.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
     # A batch is cached for a second: choosing a compression takes longer than reading it back uncompressed.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
-    retry.call(lambda: _run(spark, config, stop, retry))
+    with serving(config.status, status.read):
+        retry.call(lambda: _try(spark, config, stop, retry, status))
 
 
-def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRetry) -> None:
+def _try(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRetry, status: LiveWriteStatus) -> None:
+    """Run the query, and note a failure that is retried."""
+    try:
+        _run(spark, config, stop, retry, status)
+    except BrokerError as error:
+        status.note_failure(error)
+        raise
+
+
+def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRetry, status: LiveWriteStatus) -> None:
     checkpoint, log = checkpoint_path(config.state.checkpoint), spark_path(config.sink.log)
     table = create_shape_log(config.sink.log, config.sink.storage_options)
     registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
@@ -78,8 +93,11 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         last = durable | {key: end.last_offset for key, end in ends.items()}
         known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
+        status.note_written(_durable_now(known))
+        if config.status is not None:
+            status.registry = registry.entries()
         files = RowFiles("shape log", log, LogFiles(table, dict(config.sink.storage_options)).written)
-        driver = WriteDriver(files, claim, registry, notifier, batch_id + 1)
+        driver = WriteDriver(files, claim, registry, notifier, batch_id + 1, status)
         settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(
@@ -87,10 +105,11 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
             *(OUTPUT_SCHEMA, STATE_SCHEMA, "update"),
             "ProcessingTimeTimeout" if settings.hold else "NoTimeout",
         )
+        snapshots = _snapshots(spark, config, status)
         query = start_query("write_shapes", written, driver, checkpoint, config.trigger_ms)
         logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
         try:
-            with UpkeepThread(config.sink), _snapshots(spark, config):
+            with status.running(query), UpkeepThread(config.sink, status), _shapes(config, status), snapshots:
                 await_end(query, driver, stop, config, retry)
         except NewerEventError:
             raise
@@ -101,9 +120,22 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
 
 
-def _snapshots(spark: SparkSession, config: WriteConfig) -> AbstractContextManager[object]:
+def _durable_now(known: Mapping[tuple[str, str], LogOffset]) -> dict[str, WrittenBatch]:
+    lsns: dict[str, int] = {}
+    for (source, _), offset in known.items():
+        lsns[source] = max(offset.tx_offset, lsns.get(source, 0))
+    return {source: WrittenBatch(flushed_lsn=lsn) for source, lsn in lsns.items()}
+
+
+def _shapes(config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
+    """The thread that counts the shapes, for a status that is served."""
+    return nullcontext() if config.status is None else ShapesThread(config.sink, status)
+
+
+def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
     """The thread that takes snapshots while the job writes; raises ``ConfigError`` if a package is missing."""
-    if config.tables is None:
+    live = status.snapshots
+    if config.tables is None or live is None:
         return nullcontext()
     try:
         # Only this needs psycopg2: a job that takes no snapshots works without it.
@@ -113,7 +145,7 @@ def _snapshots(spark: SparkSession, config: WriteConfig) -> AbstractContextManag
             f"snapshot: auto needs {error.name}, which is not installed; run: pip install 'flushtracker[snapshot]'"
         ) from error
     snapshots = SnapshotConfig(config.tables, config.sink, int(SNAPSHOT_PERIOD_S * 1000))
-    return SnapshotThread(lambda stop: SnapshotLoop(spark, snapshots, stop, (), again=False).run())
+    return SnapshotThread(lambda stop: SnapshotLoop(spark, snapshots, stop, (), again=False, live=live).run(), live)
 
 
 def _committed_writers(

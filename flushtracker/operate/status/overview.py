@@ -7,6 +7,7 @@ from flushtracker.delta.acks.reader import Ack
 from flushtracker.operate.status.question import Answer
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
+from flushtracker.status.program_status import ProgramStatus
 from flushtracker.wal.source_name import current_sources
 
 
@@ -15,7 +16,8 @@ class Overview:
     """One set of answers. ``server``, ``job_url`` and ``acks_table`` name those that were queried.
 
     ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was queried.
-    ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown.
+    ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown. ``others`` are
+    the URLs of all other programs that were queried; those that do not answer only if the job does.
     """
 
     at_ms: int
@@ -27,6 +29,7 @@ class Overview:
     job: Answer[JobStatus] | None
     acks_table: str
     acks: Answer[Ack]
+    others: tuple[tuple[str, Answer[ProgramStatus]], ...] = ()
 
     @property
     def job_status(self) -> JobStatus | None:

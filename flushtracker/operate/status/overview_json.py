@@ -7,8 +7,6 @@ from flushtracker.delta.acks.reader import Ack
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Verdict
-from flushtracker.status.capture_status import SlotStatus
-from flushtracker.status.job_status import JobStatus
 from flushtracker.status.json_document import lsn_to_json
 
 
@@ -24,6 +22,10 @@ def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
         if job is None
         else _part(job, {"url": overview.job_url, "status": None if job.value is None else job.value.to_json()}),
         "acks": _part(overview.acks, {"table": overview.acks_table, "last": None if acks is None else _ack(acks)}),
+        "others": [
+            _part(answer, {"url": url, "status": None if answer.value is None else answer.value.to_json()})
+            for url, answer in overview.others
+        ],
         "verdict": {
             "exit_code": verdict.exit_code,
             "waiting_ms": overview.waiting_ms,
@@ -35,7 +37,7 @@ def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _part(answer: Answer[SlotStatus] | Answer[JobStatus] | Answer[Ack], found: Mapping[str, Any]) -> dict[str, Any]:
+def _part(answer: Answer[Any], found: Mapping[str, Any]) -> dict[str, Any]:
     return {"at_ms": answer.at_ms, "error": None if answer.error is None else str(answer.error), **found}
 
 

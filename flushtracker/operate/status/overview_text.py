@@ -6,7 +6,8 @@ from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.delta.acks.reader import Ack
-from flushtracker.errors import printable
+from flushtracker.errors import listed, printable
+from flushtracker.operate.status.other_programs import other_lines
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.capture_status import SlotStatus
@@ -14,6 +15,7 @@ from flushtracker.status.job_status import Holder, SourceStatus
 from flushtracker.status.problems import Part, are_holders_true
 from flushtracker.status.shapes_remedy import shapes_remedy, would_move
 from flushtracker.status.stall import is_waiting_long
+from flushtracker.status.write_status import WriteStatus
 from flushtracker.wal.lsn import format_lsn
 
 _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
@@ -33,6 +35,8 @@ def overview_lines(
     lines = [] if slot is None else [_slot_line(slot)]
     lines.extend(_texts(verdict, "postgres"))
     lines.extend(_job_and_ack(overview, verdict, width))
+    lines.extend(other_lines(overview))
+    lines.extend(_texts(verdict, "others"))
     lines.extend(_texts(verdict, "limits"))
     remedies = [_shapes_remedy(overview, verdict, config_arguments), *(each.remedy for each in verdict.problems)]
     lines.extend(f"remedy: {remedy}" for remedy in dict.fromkeys(remedies) if remedy)
@@ -143,9 +147,12 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
     source, status, slot = overview.job_source, overview.job_status, overview.slot.value
     if source is None or status is None or slot is None or not are_holders_true(verdict.problems):
         return None
-    if not (is_waiting_long(source, status.at_ms) or verdict.exceeds_a_limit):
+    is_slow = is_waiting_long(source, status.at_ms) or verdict.exceeds_a_limit
+    if not is_slow or verdict.names_who_is_waited_for:
         return None
-    return shapes_remedy(source, status, slot.retained_bytes, config_arguments)
+    urls = [url for url, answer in overview.others if isinstance(answer.value, WriteStatus)]
+    working = f"the writers' job at {listed(urls)} works" if urls else ""
+    return shapes_remedy(source, status, slot.retained_bytes, config_arguments, working=working)
 
 
 def _texts(verdict: Verdict, part: Part) -> list[str]:

@@ -1,28 +1,33 @@
-"""``SlotView``: queries PostgreSQL, the tracking job and the ack table about a slot, in parallel and with deadlines."""
+"""``SlotView``: queries PostgreSQL, the programs and the ack table about a slot, in parallel and with deadlines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.delta.acks.reader import Ack, AckReader
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
-from flushtracker.operate.status.job_status_reader import read_job_status
 from flushtracker.operate.status.overview import Overview, source_of
+from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.operate.status.question import Answer, Question
 from flushtracker.postgres.connection import connect, limit_statements, server_name
 from flushtracker.postgres.slot import read_slot_status, system_identifier
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import ProgramStatus
 
 DEADLINE_S: Final = 5.0
-"""For PostgreSQL and the job."""
+"""For PostgreSQL and each program."""
 ACKS_DEADLINE_S: Final = 10.0
 """Reading the table's log takes one request to an object store for each of its newest files."""
 _STEP_S: Final = 3
 """For one step over the network: a connection, a statement, a reply."""
+
+
+Programs: TypeAlias = Mapping[str, Answer[ProgramStatus]]
+"""By URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,11 @@ class SlotView:
             f"ack table {config.acks} cannot be read: its storage has not answered for {ACKS_DEADLINE_S:g} s"
         )
         self._acks_question = Question(self._read_acks, ACKS_DEADLINE_S, unread)
-        self._job_questions = {
+        self._program_questions = {
             url: Question(
-                partial(read_job_status, url, _STEP_S),
+                partial(read_program_status, url, _STEP_S),
                 DEADLINE_S,
-                StatusError(f"job {url} does not answer (nothing for {DEADLINE_S:g} s)"),
+                StatusError(f"{url} does not answer (nothing for {DEADLINE_S:g} s)"),
             )
             for url in job_urls
         }
@@ -57,15 +62,16 @@ class SlotView:
         """Query all of them; takes at most the longest deadline."""
         self._slot_question.ask()
         self._acks_question.ask()
-        for question in self._job_questions.values():
+        for question in self._program_questions.values():
             question.ask()
         server = self._slot_question.answer()
-        jobs = {url: question.answer() for url, question in self._job_questions.items()}
+        programs = {url: question.answer() for url, question in self._program_questions.items()}
         acks = self._acks_question.answer()
-        names = [source.source for job in jobs.values() if job.value is not None for source in job.value.sources]
+        jobs = (answer.value for answer in programs.values() if isinstance(answer.value, JobStatus))
+        names = [source.source for job in jobs for source in job.sources]
         system_id = None if server.value is None else server.value.system_id
         source = source_of(self._config.postgres.slot, system_id, [*names, *(acks.value or {})])
-        url, job = _job_among(jobs, source)
+        url, job = _job_among(programs, source)
         return Overview(
             at_ms=now_ms(),
             slot_name=self._config.postgres.slot,
@@ -76,12 +82,13 @@ class SlotView:
             job=job,
             acks_table=self._config.acks,
             acks=Answer(acks.at_ms, None if source is None else (acks.value or {}).get(source), acks.error),
+            others=tuple(_others(programs, job)),
         )
 
     @property
     def is_waiting(self) -> bool:
         """Whether a query is still running."""
-        is_job_open = any(question.is_open for question in self._job_questions.values())
+        is_job_open = any(question.is_open for question in self._program_questions.values())
         return self._slot_question.is_open or self._acks_question.is_open or is_job_open
 
     def _read_slot(self) -> _ServerSlot:
@@ -104,18 +111,31 @@ class SlotView:
         return rows
 
 
-def _job_among(jobs: dict[str, Answer[JobStatus | None]], source: str | None) -> tuple[str, Answer[JobStatus] | None]:
+def _job_among(programs: Programs, source: str | None) -> tuple[str, Answer[JobStatus] | None]:
     """The URL and answer of the job that has the source, else of any job, else the error of all URLs."""
-    if not jobs:
+    if not programs:
         return "", None
-    found = [(url, Answer(job.at_ms, job.value)) for url, job in jobs.items() if job.value is not None]
+    found = [
+        (url, Answer(answer.at_ms, answer.value))
+        for url, answer in programs.items()
+        if isinstance(answer.value, JobStatus)
+    ]
     for url, answer in found:
         if answer.value is not None and source in {each.source for each in answer.value.sources}:
             return url, answer
     if found:
         return found[0]
-    url, at_ms = ", ".join(jobs), max(job.at_ms for job in jobs.values())
-    errors = [str(job.error) for job in jobs.values() if job.error is not None]
+    silent = {url: answer for url, answer in programs.items() if answer.error is not None}
+    url, at_ms = ", ".join(silent or programs), max(answer.at_ms for answer in programs.values())
+    errors = [f"job {answer.error}" for answer in silent.values()]
     if not errors:
         errors = [f"at {url} there is no tracking job, but another program of flushtracker"]
     return url, Answer(at_ms, error=StatusError("; ".join(errors)))
+
+
+def _others(programs: Programs, job: Answer[JobStatus] | None) -> Iterator[tuple[str, Answer[ProgramStatus]]]:
+    """The programs that are no tracking job. Without a job that answers, one that is silent may be it."""
+    is_job_known = job is not None and job.error is None
+    for url, answer in programs.items():
+        if not isinstance(answer.value, JobStatus) and (is_job_known or answer.error is None):
+            yield url, answer

@@ -10,6 +10,7 @@ from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
+from flushtracker.operate.status.other_programs import other_problems
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.problems import Problem, idle_cause, long_batch, records_behind, slot_problems
 from flushtracker.wal.lsn import format_lsn
@@ -40,6 +41,11 @@ class Verdict:
         return next((code for code in _PRECEDENCE if code in codes), 0)
 
     @property
+    def names_who_is_waited_for(self) -> bool:
+        """Whether a problem of another program explains why shapes are pending."""
+        return any(problem.holds_shapes for problem in self.problems)
+
+    @property
     def exceeds_a_limit(self) -> bool:
         return any(problem.part == "limits" for problem in self.problems)
 
@@ -51,6 +57,7 @@ def judge(overview: Overview, limits: Limits) -> Verdict:
             *_slot_problems(overview),
             *_job_problems(overview, limits),
             *_acks_problems(overview),
+            *other_problems(overview),
             *_exceeded(overview, limits),
             *_causes(overview, limits),
         )

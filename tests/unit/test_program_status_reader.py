@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flushtracker.errors import StatusError
-from flushtracker.operate.status.job_status_reader import read_job_status
+from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.status.capture_status import CaptureStatus
 from tests.support.status_pages import HELD, HOLDER, IDLE, free_port, job_page, job_status, raw_server, status_page
 
@@ -17,7 +17,7 @@ NO_STATUS = "it is not the status of a flushtracker program, version 1"
 
 def refusal(url: str, timeout_s: float = 5.0) -> str:
     with pytest.raises(StatusError) as caught:
-        read_job_status(url, timeout_s)
+        read_program_status(url, timeout_s)
     assert str(caught.value).count(url) == 1
     return str(caught.value).replace(url, "URL")
 
@@ -31,13 +31,14 @@ def test_status_is_what_the_job_serves() -> None:
     """Every field, of each source."""
     status = job_status(HELD, IDLE, records_behind=7, batch_id=3)
     with job_page(status) as url:
-        assert read_job_status(url, 5) == status
+        assert read_program_status(url, 5) == status
 
 
-def test_status_of_another_program_is_not_the_jobs() -> None:
+def test_any_program_may_answer() -> None:
     """Capture's configuration lists the peers without saying which is which."""
-    with status_page(lambda: json.dumps(CaptureStatus(1, 1, None, is_connected=False).to_json()).encode()) as url:
-        assert read_job_status(url, 5) is None
+    capture = CaptureStatus(1, 1, None, is_connected=False)
+    with status_page(lambda: json.dumps(capture.to_json()).encode()) as url:
+        assert read_program_status(url, 5) == capture
 
 
 def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,44 +46,44 @@ def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
     with job_page(job_status(HELD)) as url:
-        assert read_job_status(url, 5) == job_status(HELD)
+        assert read_program_status(url, 5) == job_status(HELD)
 
 
 def test_job_that_is_not_there_refuses_the_connection() -> None:
     """The message is one that an operator can search for."""
-    assert refusal(f"http://127.0.0.1:{free_port()}") == "job URL does not answer (connection refused)"
+    assert refusal(f"http://127.0.0.1:{free_port()}") == "URL does not answer (connection refused)"
 
 
 def test_unknown_host_is_told() -> None:
     """``.invalid`` never resolves."""
-    assert refusal("http://job.invalid:9464").startswith("job URL does not answer (")
+    assert refusal("http://job.invalid:9464").startswith("URL does not answer (")
 
 
 def test_job_that_accepts_and_says_nothing_is_left_in_time() -> None:
     """A JVM that hangs: its kernel still answers."""
     with raw_server() as port:
         begin = time.monotonic()
-        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "job URL does not answer (timed out)"
+        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "URL does not answer (timed out)"
         assert time.monotonic() - begin < 5
 
 
 def test_job_that_stops_in_the_middle_is_left_in_time() -> None:
     """The head of the reply came, and then nothing."""
     with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{") as port:
-        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "job URL does not answer (timed out)"
+        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "URL does not answer (timed out)"
 
 
 @pytest.mark.parametrize("number", [10**400, 2**64, -(2**63) - 1])
 def test_numbers_beyond_64_bits_are_not_a_status(number: int) -> None:
     """The command ended with an OverflowError, and showed PostgreSQL's own figures neither."""
     document = job_status(replace(HELD, holders=(replace(HOLDER, held_bytes=number),))).to_json()
-    assert refusal_of(json.dumps(document).encode()) == f"job URL answers, but {NO_STATUS}"
+    assert refusal_of(json.dumps(document).encode()) == f"URL answers, but {NO_STATUS}"
 
 
 def test_what_does_not_speak_http_is_told_so() -> None:
     """Such as another service at this port."""
     with raw_server(b"220 mail.example ESMTP\r\n") as port:
-        assert refusal(f"http://127.0.0.1:{port}") == "job URL does not answer (220 mail.example ESMTP)"
+        assert refusal(f"http://127.0.0.1:{port}") == "URL does not answer (220 mail.example ESMTP)"
 
 
 @pytest.mark.parametrize(
@@ -107,12 +108,12 @@ def test_what_does_not_speak_http_is_told_so() -> None:
 )
 def test_garbage_is_told_apart_from_silence(body: bytes, fact: str) -> None:
     """Something answers at the address, and it is not the job's status, or one of another release."""
-    assert refusal_of(body) == f"job URL answers, but {fact}"
+    assert refusal_of(body) == f"URL answers, but {fact}"
 
 
 def test_page_of_an_error_is_not_a_status() -> None:
     """A proxy in front of a job that is down."""
-    assert refusal_of(b"bad gateway", 502) == "job URL answers, but with HTTP status 502"
+    assert refusal_of(b"bad gateway", 502) == "URL answers, but with HTTP status 502"
 
 
 @pytest.mark.parametrize(
@@ -135,4 +136,4 @@ def test_page_of_an_error_is_not_a_status() -> None:
 def test_value_of_another_type_is_refused(key: str, value: Any) -> None:
     """So nothing that is printed is of an unknown kind."""
     body = json.dumps({**job_status(HELD).to_json(), key: value}).encode()
-    assert refusal_of(body) == f"job URL answers, but {NO_STATUS}"
+    assert refusal_of(body) == f"URL answers, but {NO_STATUS}"

@@ -1,0 +1,39 @@
+"""``count_shapes``: the shapes of each source, for the status: how many, which ended, which have no snapshot yet."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from heapq import nlargest, nsmallest
+
+from flushtracker.delta.registry_table import Registry
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.shape_snapshot import ShapeKey
+from flushtracker.status.bounded_text import bounded
+from flushtracker.status.write_status import MOST_LISTED, ShapeNote, SourceShapes
+from flushtracker.wal.log_offset import LogOffset
+
+_REMOVED = "its owner removed it"
+
+
+def count_shapes(registry: Registry, with_snapshot: Collection[ShapeKey]) -> dict[str, SourceShapes]:
+    """By source; ``with_snapshot`` are the shapes that have a snapshot. Takes time by their number."""
+    live, ended = defaultdict[str, list[ShapeEntry]](list), defaultdict[str, list[ShapeEntry]](list)
+    for written in registry.entries.values():
+        entry = written.entry
+        if isinstance(entry, ShapeEntry):
+            (live if entry.removed_at is None else ended)[entry.source].append(entry)
+    return {source: _counted(live[source], ended[source], with_snapshot) for source in sorted({*live, *ended})}
+
+
+def _counted(live: list[ShapeEntry], ended: list[ShapeEntry], with_snapshot: Collection[ShapeKey]) -> SourceShapes:
+    lacking = [
+        entry.definition.id
+        for entry in live
+        if entry.definition.snapshot and (entry.source, entry.definition.id) not in with_snapshot
+    ]
+    last = nlargest(MOST_LISTED, ended, key=lambda entry: (_removed_at(entry), entry.definition.id))
+    notes = (ShapeNote(entry.definition.id, bounded(entry.ended_because or _REMOVED)) for entry in last)
+    return SourceShapes(len(live), len(ended), tuple(notes), len(lacking), tuple(nsmallest(MOST_LISTED, lacking)))
+
+
+def _removed_at(entry: ShapeEntry) -> LogOffset:
+    return entry.removed_at or LogOffset.before_all()

@@ -1,0 +1,86 @@
+"""What the programs besides the tracking job say, or that they do not answer: the writers' and the snapshots' job."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from flushtracker.config.units import bytes_text, seconds_text
+from flushtracker.errors import StatusError
+from flushtracker.operate.status.overview import Overview
+from flushtracker.status.job_conclusions import conclusions
+from flushtracker.status.problems import Problem
+from flushtracker.status.program_status import program_of
+from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
+from flushtracker.status.write_status import WRITE, WriteStatus, WrittenSource
+from flushtracker.wal.lsn import format_lsn
+
+_JOBS: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job"}
+
+
+def other_problems(overview: Overview) -> Iterator[Problem]:
+    """The problems of these programs; of one that does not answer only if the tracking job is known to be another."""
+    for url, answer in overview.others:
+        if answer.error is not None:
+            who, commands = _silent(overview)
+            remedy = f"start {commands}, or see its log; or correct its address"
+            yield Problem(
+                *("others", "program_silent", f"{who} {answer.error}", remedy, StatusError.exit_code),
+                holds_shapes=WRITE in commands,
+            )
+        elif answer.value is not None:
+            for each in conclusions(answer.value):
+                code = 0 if not each.is_failure else 1 if each.kind == "writers_gap" else StatusError.exit_code
+                text = f"{each.text} ({url})"
+                yield Problem("others", each.kind, text, each.remedy, code, holds_shapes=each.holds_shapes)
+
+
+def _silent(overview: Overview) -> tuple[str, str]:
+    """What a program is that does not answer, and its command: whichever of the two others has not answered."""
+    known = {program_of(answer.value) for _, answer in overview.others if answer.value is not None}
+    names = [name for name in _JOBS if name not in known] or list(_JOBS)
+    return " or ".join(_JOBS[name] for name in names), " or ".join(f"flushtracker {name}" for name in names)
+
+
+def other_lines(overview: Overview) -> Iterator[str]:
+    """A line for each of these programs that answers."""
+    for _, answer in overview.others:
+        if isinstance(answer.value, WriteStatus):
+            yield "   ".join(_writing(overview, answer.value))
+        elif isinstance(answer.value, SnapshotStatus):
+            yield "   ".join(_snapshots(answer.value))
+
+
+def _writing(overview: Overview, status: WriteStatus) -> Iterator[str]:
+    if status.batch_id is None:
+        yield "writers: no batch yet"
+    else:
+        yield f"writers: batch {status.batch_id} ended {_ago(status.batch_at_ms, status.at_ms)}"
+    source = next((each for each in status.sources if each.source == overview.source), None)
+    if source is not None and source.flushed_lsn is not None:
+        yield f"flushed {format_lsn(source.flushed_lsn)}{_behind(overview, source)}"
+    yield f"{status.rows_per_s:,} rows/s"
+    if status.records_behind:
+        yield f"{status.records_behind:,} records behind"
+    if source is not None and source.shapes is not None and source.shapes.without_snapshot_count:
+        yield f"{source.shapes.without_snapshot_count:,} without snapshot"
+    if status.snapshots is not None and status.snapshots.attempt is not None:
+        yield from _snapshots(status.snapshots)
+
+
+def _behind(overview: Overview, source: WrittenSource) -> str:
+    """How far the last flush is behind the last commit that the tracking job has seen, while something is pending."""
+    tracked = overview.job_source
+    if tracked is None or tracked.last_seen_lsn is None or not tracked.pending_shapes or source.flushed_lsn is None:
+        return ""
+    behind = tracked.last_seen_lsn - source.flushed_lsn
+    return f", {bytes_text(behind)} behind" if behind > 0 else ""
+
+
+def _snapshots(status: SnapshotStatus) -> Iterator[str]:
+    yield f"snapshots: {sum(source.shapes_left for source in status.sources):,} shapes left"
+    attempt = status.attempt
+    if attempt is not None:
+        yield f"{attempt.table}: {attempt.ranges_done} of {attempt.ranges} parts, {attempt.rows:,} rows"
+
+
+def _ago(at_ms: int | None, now_ms: int) -> str:
+    return "at an unknown time" if at_ms is None else f"{seconds_text(max(0, now_ms - at_ms) / 1000)} ago"

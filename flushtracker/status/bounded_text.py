@@ -1,0 +1,14 @@
+"""Texts of errors in the documents, of bounded length."""
+
+from typing import Final
+
+_MOST: Final = 500
+
+
+def bounded(text: str) -> str:
+    """The text, cut off after 500 characters: a library's error may have a whole response in it.
+
+    >>> bounded("x" * 501) == "x" * 499 + "…", bounded("x" * 500) == "x" * 500
+    (True, True)
+    """
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"

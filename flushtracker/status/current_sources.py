@@ -1,0 +1,39 @@
+"""Which sources a document is about, for the labels of its metrics."""
+
+from collections.abc import Iterable
+
+from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import ProgramStatus
+from flushtracker.wal.source_name import SourceName, successors
+
+
+def current(names: Iterable[str]) -> set[str]:
+    """The sources among these whose place no other one has taken.
+
+    >>> sorted(current(["7/1/s", "7/2/s", "8/1/s", "mine"]))
+    ['7/2/s', '8/1/s', 'mine']
+    """
+    found = set(names)
+    return found - successors(found).keys()
+
+
+def only_source(status: ProgramStatus) -> str | None:
+    """The source that a program has, ``None`` while it has several or knows of none."""
+    if isinstance(status, CaptureStatus):
+        return status.source
+    if isinstance(status, JobStatus):
+        found = {source.source for source in status.sources if source.retired_by is None}
+    else:
+        found = current(source.source for source in status.sources)
+    return found.pop() if len(found) == 1 else None
+
+
+def slot_of(source: str) -> str | None:
+    """The slot in a source's name, ``None`` for a name that another producer has chosen.
+
+    >>> slot_of("7301/1/shapes"), slot_of("mine")
+    ('shapes', None)
+    """
+    name = SourceName.parse(source)
+    return None if name is None else name.slot

@@ -1,0 +1,131 @@
+"""``conclusions``: what the document of the writers' or of the snapshots' job says is wrong, in words, and what to do.
+
+The page and ``flushtracker status`` show them. Ages are as of the document, by the job's own clock.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.config.units import seconds_text
+from flushtracker.errors import listed
+from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.snapshot_status import SnapshotStatus
+from flushtracker.status.write_status import WriteStatus, WrittenSource
+
+_RECORDS_BEHIND: Final = 10_000
+"""Writers that keep up are less than this behind."""
+_BATCH_MS: Final = 120_000
+"""A normal batch takes less."""
+_STALLED_MS: Final = 900_000
+"""Snapshots report progress every few seconds."""
+_LONG_BATCH: Final = (
+    "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and start it "
+    "again, it continues from its checkpoint"
+)
+_NAMED: Final = 3
+_STUCK: Final = "flushtrackerwriterstuck"
+_FAILING: Final = "flushtrackersnapshotfailing"
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """Its ``kind`` for programs, its ``text`` for people.
+
+    ``section`` is that of the runbook. ``holds_shapes``: shapes that are pending wait for this. ``is_failure``: it does
+    not pass by itself.
+    """
+
+    kind: str
+    text: str
+    remedy: str
+    section: str
+    holds_shapes: bool = False
+    is_failure: bool = False
+
+
+def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
+    """Those of one document; of the tracking job and of capture there are none here."""
+    if isinstance(status, WriteStatus):
+        yield from _writing(status)
+        for source in status.sources:
+            yield from _gaps(source)
+        yield from _upkeep(status)
+        if status.snapshots is not None:
+            yield from _snapshots(status.snapshots)
+    elif isinstance(status, SnapshotStatus):
+        yield from _snapshots(status)
+
+
+def _writing(status: WriteStatus) -> Iterator[Conclusion]:
+    running_ms = _age_ms(status.batch_running_since_ms, status.at_ms)
+    batch_ms = _age_ms(status.batch_at_ms, status.at_ms)
+    behind = status.records_behind or 0
+    if not status.is_ready:
+        text = f"the writers' job is starting: it has not completed a batch yet{_last_failure(status)}"
+        yield Conclusion("writers_not_ready", text, "wait, or see its log", _STUCK, holds_shapes=True, is_failure=True)
+    elif running_ms > _BATCH_MS:
+        batch = "a batch" if status.batch_id is None else f"batch {status.batch_id + 1}"
+        text = f"{batch} of the writers has run for {seconds_text(running_ms / 1000)}{_last_failure(status)}"
+        remedy = (
+            "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and "
+        )
+        remedy += "start it again, it continues from its checkpoint"
+        yield Conclusion("writers_batch_long", text, remedy, _STUCK, holds_shapes=True, is_failure=True)
+    elif behind >= _RECORDS_BEHIND or (behind and batch_ms > _BATCH_MS):
+        batch = f"batch {status.batch_id} of the writers ended {seconds_text(batch_ms / 1000)} ago"
+        text = f"{batch}, and {behind:,} records of their topics are not read yet{_last_failure(status)}"
+        remedy = "if the number grows, the writers are too slow or hang: see their log"
+        yield Conclusion("writers_behind", text, remedy, _STUCK, holds_shapes=True)
+
+
+def _last_failure(status: WriteStatus) -> str:
+    failure = status.failure
+    if failure is None or failure.at_ms <= (status.batch_at_ms or 0):
+        return ""
+    return f"; {seconds_text(_age_ms(failure.at_ms, status.at_ms) / 1000)} ago it met: {failure.text}"
+
+
+def _gaps(source: WrittenSource) -> Iterator[Conclusion]:
+    if not source.gap_count:
+        return
+    names = [note.shape_id for note in source.gaps]
+    which = f"{listed(names, _NAMED)}, {source.gap_count} in all" if source.gap_count > len(names) else listed(names)
+    yield Conclusion(
+        "writers_gap",
+        f"changes are missing, so the writers write nothing more of {which}",
+        "restart capture, which sends again what is not confirmed",
+        "flushtrackershapegap",
+        holds_shapes=True,
+        is_failure=True,
+    )
+
+
+def _upkeep(status: WriteStatus) -> Iterator[Conclusion]:
+    failing_since_ms = status.upkeep.failing_since_ms
+    if failing_since_ms is not None:
+        age = seconds_text(_age_ms(failing_since_ms, status.at_ms) / 1000)
+        text = f"upkeep of the shape log has failed for {age}: {status.upkeep.error}"
+        remedy = "see that reason; meanwhile nothing is lost, but readers get slower, and nothing is deleted or folded"
+        yield Conclusion("upkeep_failing", text, remedy, "flushtrackerupkeepfailing")
+
+
+def _snapshots(status: SnapshotStatus) -> Iterator[Conclusion]:
+    stalled_ms = status.stalled_ms(status.at_ms)
+    if status.server_error is not None:
+        text = f"no snapshots are taken: {status.server_error}"
+        yield Conclusion("snapshots_blocked", text, "see that reason; it is tried again", _FAILING)
+    elif stalled_ms > _STALLED_MS:
+        doing = "looking for shapes" if status.attempt is None else f"reading {status.attempt.table}"
+        text = f"the snapshots have made no progress for {seconds_text(stalled_ms / 1000)}, while {doing}"
+        remedy = "see pg_stat_activity for what it waits for, and the job's log"
+        yield Conclusion("snapshots_stuck", text, remedy, "flushtrackersnapshotstuck")
+    if status.failed_shapes:
+        count = f"{status.failed_shapes:,} shape{'s have' if status.failed_shapes > 1 else ' has'} no snapshot"
+        first = next(iter(status.failures), None)
+        text = count if first is None else f"{count}: {first.shape_id} has failed {first.tries} times: {first.reason}"
+        yield Conclusion("snapshots_failing", text, "see those reasons in the job's log; each is tried again", _FAILING)
+
+
+def _age_ms(since_ms: int | None, at_ms: int) -> int:
+    return 0 if since_ms is None else max(0, at_ms - since_ms)

@@ -1,0 +1,201 @@
+"""What is concluded from the documents of the writers' and the snapshots' job, and what the command says."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.errors import StatusError
+from flushtracker.operate.status.overview import Overview
+from flushtracker.operate.status.overview_text import overview_lines
+from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.verdict import Limits, judge
+from flushtracker.status.job_conclusions import conclusions
+from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.snapshot_status import SnapshotStatus
+from flushtracker.status.write_status import Failure, ShapeNote, UpkeepStatus, WriteStatus, WrittenSource
+from tests.support.random_status import NAMES, random_capture, random_failure, random_job, random_snapshot, random_write
+from tests.support.sample_status import snapshotting, writing
+from tests.support.slot_overviews import NO_JOB, overview, source
+from tests.support.status_pages import ACK, HOLDER, NOW_MS, SEEN, SOURCE
+
+WRITERS: Final = "http://127.0.0.1:9466"
+SNAPSHOTS: Final = "http://127.0.0.1:9467"
+UNREAD: Final = "records of their topics are not read yet"
+SECTIONS: Final = {
+    title.lower()
+    for title in re.findall(
+        r"^### (\w+)$", (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(), re.MULTILINE
+    )
+}
+SILENT: Final = "does not answer (connection refused)"
+
+
+def texts(status: ProgramStatus) -> dict[str, str]:
+    return {each.kind: each.text for each in conclusions(status)}
+
+
+def writers(**fields: Any) -> WriteStatus:
+    return writing(NOW_MS, **{"snapshots": None, **fields})
+
+
+def test_nothing_is_wrong_with_jobs_that_work() -> None:
+    """Which are a little behind, and read a table."""
+    assert texts(writing(NOW_MS)) == {}
+    assert texts(snapshotting(NOW_MS)) == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            writers(is_ready=False),
+            {"writers_not_ready": "the writers' job is starting: it has not completed a batch yet"},
+        ),
+        (
+            writers(batch_running_since_ms=NOW_MS - 240_000),
+            {"writers_batch_long": "batch 312 of the writers has run for 4.0 min"},
+        ),
+        (writers(batch_running_since_ms=NOW_MS - 119_000), {}),
+        (
+            writers(batch_at_ms=NOW_MS - 240_000),
+            {"writers_behind": f"batch 311 of the writers ended 4.0 min ago, and 12 {UNREAD}"},
+        ),
+        (writers(batch_at_ms=NOW_MS - 240_000, records_behind=0), {}),
+        (
+            writers(records_behind=10_000),
+            {"writers_behind": f"batch 311 of the writers ended 0.3 s ago, and 10,000 {UNREAD}"},
+        ),
+        (
+            writers(batch_at_ms=NOW_MS - 240_000, failure=Failure(NOW_MS - 5_000, "no broker answers")),
+            {
+                "writers_behind": f"batch 311 of the writers ended 4.0 min ago, and 12 {UNREAD}; "
+                "5.0 s ago it met: no broker answers"
+            },
+        ),
+        (
+            writers(upkeep=UpkeepStatus(1, failing_since_ms=NOW_MS - 600_000, error="disk full")),
+            {"upkeep_failing": "upkeep of the shape log has failed for 10.0 min: disk full"},
+        ),
+        (
+            writers(sources=(WrittenSource(SOURCE, gap_count=2, gaps=(ShapeNote("a", "…"), ShapeNote("b", "…"))),)),
+            {"writers_gap": "changes are missing, so the writers write nothing more of a, b"},
+        ),
+        (
+            snapshotting(NOW_MS, server_error="permission denied"),
+            {"snapshots_blocked": "no snapshots are taken: permission denied"},
+        ),
+        (
+            snapshotting(NOW_MS, progress_at_ms=NOW_MS - 1_200_000),
+            {"snapshots_stuck": "the snapshots have made no progress for 20.0 min, while reading public.orders"},
+        ),
+        (snapshotting(NOW_MS, attempt=None, progress_at_ms=1, next_look_at_ms=NOW_MS), {}),
+    ],
+)
+def test_each_conclusion_names_the_fact_and_its_age(status: ProgramStatus, expected: dict[str, str]) -> None:
+    """Not that something may be wrong, but what is, since when."""
+    assert texts(status) == expected
+
+
+def test_failed_snapshots_are_told_with_the_first_reason() -> None:
+    failure = replace(random_failure(Random(1), "orders"), tries=4, reason="permission denied for table orders")  # noqa: S311
+    expected = "3 shapes have no snapshot: orders has failed 4 times: permission denied for table orders"
+    status = snapshotting(NOW_MS, failed_shapes=3, failures=(failure,))
+    assert texts(status) == {"snapshots_failing": expected}
+    assert texts(writers(snapshots=status)) == {"snapshots_failing": expected}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_document_has_conclusions(seed: int) -> None:
+    """Whatever is unknown in it, and whatever names it has; those of a job and of capture are drawn elsewhere."""
+    rng = Random(seed)  # noqa: S311  repeatable
+    for status in (random_write(rng), random_snapshot(rng)):
+        found = list(conclusions(status))
+        assert len({each.kind for each in found}) <= len(found)
+        assert all(each.text and each.remedy for each in found)
+        assert {each.section for each in found} <= SECTIONS
+        assert all(line.isprintable() for line in lines(asked((WRITERS, status))))
+    assert [*conclusions(random_job(rng)), *conclusions(random_capture(rng))] == []
+
+
+def asked(*others: tuple[str, ProgramStatus | None], **parts: Any) -> Overview:
+    """An overview in which these programs were asked, too; one without a document is silent."""
+    answers: list[tuple[str, Answer[ProgramStatus]]] = [
+        (url, Answer(NOW_MS, status, None if status else StatusError(f"{url} {SILENT}"))) for url, status in others
+    ]
+    return replace(overview(**parts), others=tuple(answers))
+
+
+def lines(seen: Overview) -> list[str]:
+    return overview_lines(seen, judge(seen, Limits()))
+
+
+def problems(seen: Overview) -> dict[str, tuple[str, int]]:
+    return {each.kind: (each.text, each.exit_code) for each in judge(seen, Limits()).problems}
+
+
+def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:
+    """Peers are URLs alone. What is neither the tracking job nor a program that answers elsewhere is the other one."""
+    both = f"the writers' job or the snapshots' job {WRITERS} {SILENT}"
+    assert problems(asked((WRITERS, None)))["program_silent"] == (both, 8)
+    only = asked((WRITERS, None), (SNAPSHOTS, snapshotting(NOW_MS)))
+    assert problems(only)["program_silent"] == (f"the writers' job {WRITERS} {SILENT}", 8)
+    assert "remedy: start flushtracker write, or see its log; or correct its address" in lines(only)
+    other = asked((WRITERS, writing(NOW_MS)), (SNAPSHOTS, None))
+    assert problems(other)["program_silent"] == (f"the snapshots' job {SNAPSHOTS} {SILENT}", 8)
+
+
+TOGETHER: Final = source(
+    pending_shapes=2,
+    waiting_since_ms=NOW_MS - 156_000,
+    holders=(HOLDER, replace(HOLDER, shape_id="users", since_ms=HOLDER.since_ms + 1_000)),
+)
+
+
+def test_shapes_that_wait_for_writers_that_hang_are_not_guessed_at() -> None:
+    """The remedy is about the batch that hangs, or the job that does not answer; no other is given."""
+    hanging = writers(batch_running_since_ms=NOW_MS - 240_000)
+    for other in (hanging, None):
+        found = lines(asked((WRITERS, other), job=TOGETHER))
+        assert not [line for line in found if "stopped at the same moment" in line], found
+    assert f"batch 312 of the writers has run for 4.0 min ({WRITERS})" in lines(asked((WRITERS, hanging), job=TOGETHER))
+
+
+def test_shapes_that_stopped_together_although_the_writers_work() -> None:
+    """Then their writer is another one."""
+    (remedy,) = (line for line in lines(asked((WRITERS, writers()), job=TOGETHER)) if line.startswith("remedy: "))
+    assert "so their writer is down: start it, or see its log" in remedy
+    assert remedy.endswith(f"(the writers' job at {WRITERS} works)")
+
+
+def test_a_line_says_how_far_the_writers_are() -> None:
+    """Behind the last commit that the tracking job has seen, as long as something is pending."""
+    flushed = replace(writing(NOW_MS).sources[0], flushed_lsn=ACK)
+    found = lines(asked((WRITERS, writers(sources=(flushed,)))))
+    assert (
+        f"writers: batch 311 ended 0.3 s ago   flushed 0/37F1C5E, {SEEN - ACK} B behind   1,234 rows/s   "
+        "12 records behind   2 without snapshot"
+    ) in found
+    assert "snapshots: 2 shapes left   public.orders: 40 of 100 parts, 1,000,000 rows" in lines(
+        asked((SNAPSHOTS, snapshotting(NOW_MS)))
+    )
+
+
+def test_a_job_without_figures_is_told_of_too() -> None:
+    """Right after its start."""
+    found = lines(asked((WRITERS, WriteStatus(NOW_MS, NOW_MS, is_ready=False)), (SNAPSHOTS, SnapshotStatus(1, 1))))
+    assert "writers: no batch yet   0 rows/s" in found
+    assert "snapshots: 0 shapes left" in found
+
+
+def test_a_limit_or_a_lost_slot_comes_before_a_silent_program() -> None:
+    """As before a silent tracking job."""
+    silent = asked((WRITERS, None))
+    assert judge(silent, Limits()).exit_code == 8
+    assert judge(silent, Limits(retained_bytes=1)).exit_code == 1
+    gap = WrittenSource(SOURCE, gap_count=1, gaps=(ShapeNote(NAMES[1], "…"),))
+    assert judge(asked((WRITERS, writers(sources=(gap,)))), Limits()).exit_code == 1
+    assert judge(asked((WRITERS, writers()), job=NO_JOB), Limits()).exit_code == 8
