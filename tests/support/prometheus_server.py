@@ -31,7 +31,9 @@ def faster_rules() -> str:
             if "for" in rule:
                 rule["for"] = _faster(rule["for"])
             expr = re.sub(r"(?<=\[)\d+[smh](?=\])|(?<=offset )\d+[smh]", lambda found: _faster(found[0]), rule["expr"])
-            rule["expr"] = re.sub(r"(?<=_seconds > )\d+", lambda found: str(int(found[0]) // _FASTER), expr)
+            rule["expr"] = re.sub(
+                r"(_seconds(?:{[^}]*})? > )(\d+)", lambda found: f"{found[1]}{int(found[2]) // _FASTER}", expr
+            )
     return yaml.safe_dump(document)
 
 

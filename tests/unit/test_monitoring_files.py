@@ -10,7 +10,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from flushtracker.monitoring.metrics import metrics
-from tests.support.sample_status import capturing, stalled_job
+from tests.support.sample_status import capturing, snapshotting, stalled_job, writing
 
 _ROOT: Final = Path(__file__).parents[2]
 _FOLDER: Final = _ROOT / "conf" / "monitoring"
@@ -21,9 +21,9 @@ _DASHBOARD: Final[dict[str, Any]] = json.loads((_FOLDER / "grafana_dashboard.jso
 
 
 def _exported() -> dict[str, set[str]]:
-    """Sample name → its labels, as the programs of two documents without anything unknown export them."""
+    """Sample name → its labels, as the programs of documents without anything unknown export them."""
     found: dict[str, set[str]] = {}
-    for status in (stalled_job(10**12), capturing(10**12)):
+    for status in (stalled_job(10**12), writing(10**12), snapshotting(10**12), capturing(10**12)):
         _, text = metrics(status, status.at_ms)
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
@@ -104,10 +104,20 @@ def test_every_panel_has_its_own_id_and_place() -> None:
 
 def test_dashboard_takes_the_data_source_that_is_chosen() -> None:
     """An id of somebody's Prometheus would not exist elsewhere."""
-    (variable,) = _DASHBOARD["templating"]["list"]
+    variable = _DASHBOARD["templating"]["list"][0]
     sources = [target["datasource"] for panel in _DASHBOARD["panels"] for target in (panel, *panel["targets"])]
     assert (variable["name"], variable["type"]) == ("datasource", "datasource")
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+
+
+def test_every_query_of_the_dashboard_is_about_the_source_that_is_chosen() -> None:
+    """Also about what concerns no single one; and no difference is taken between two databases."""
+    assert _DASHBOARD["templating"]["list"][1]["name"] == "source"
+    for query in _queries():
+        names = re.findall(r"flushtracker_\w+", query)
+        assert query.count('source=~"$source|"') == len(names), query
+        if " - " in query and len(set(names)) > 1:
+            assert query.count("by (source)") == len(names), query
 
 
 def test_every_alert_is_complete() -> None:
@@ -140,6 +150,8 @@ def test_rules_name_the_jobs_of_the_example() -> None:
     """``up`` and ``absent`` go by the names of Prometheus' scrape jobs."""
     config = yaml.safe_load((_FOLDER / "prometheus.yaml").read_text())
     jobs = {scrape["job_name"] for scrape in config["scrape_configs"]}
-    assert jobs == {"flushtracker_track", "flushtracker_capture"}
+    assert jobs == {"flushtracker_track", "flushtracker_capture", "flushtracker_write"}
+    named = {name for rule in _RULES for name in re.findall(r'job=~?"(\w+)"', rule["expr"])}
+    assert named == {"flushtracker_track", "flushtracker_capture", "flushtracker_write", "flushtracker_snapshot"}
     absent = {name for rule in _RULES for name in re.findall(r'absent\(up\{job="(\w+)"\}\)', rule["expr"])}
-    assert absent == jobs
+    assert absent == {"flushtracker_track", "flushtracker_capture"}, "the others may be somebody's own"

@@ -12,8 +12,9 @@ import pytest
 
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.write_status import WriteStatus
 from tests.support.prometheus_server import PrometheusServer
-from tests.support.sample_status import capturing, idle_job, stalled_job
+from tests.support.sample_status import capturing, idle_job, snapshotting, stalled_job, writing
 from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
 
@@ -28,6 +29,12 @@ def _idle_job() -> JobStatus:
     return replace(idle_job(_now_ms()), dead_letters=0)
 
 
+def _writing(**fields: Any) -> WriteStatus:
+    """Its snapshots are not made to progress, so they are left out."""
+    now_ms = _now_ms()
+    return writing(now_ms, **{"records_behind": 0, "snapshots": snapshotting(now_ms + 86_400_000), **fields})
+
+
 def _capturing(**fields: Any) -> CaptureStatus:
     return replace(capturing(_now_ms(), **fields), evictions=(), shapes_refused=0, refused=())
 
@@ -37,9 +44,11 @@ class _Watched:
     """A job and a capture, and a Prometheus that scrapes both. They work, as far as their numbers show."""
 
     track: StatusProgram
+    write: StatusProgram
     capture: StatusProgram
     prometheus: PrometheusServer
     job: JobStatus
+    writing: WriteStatus
     capturing: CaptureStatus
     is_job_working: bool = True
 
@@ -55,7 +64,10 @@ class _Watched:
             now_ms, count = _now_ms(), count + 1  # Never from zero again, whatever a test shows.
             job, capture = self.job, self.capturing
             if self.is_job_working:
-                self.track.show(replace(job, at_ms=now_ms, events=job.events + 100 * count))
+                events = job.events + 100 * count
+                sources = tuple(replace(source, events=events) for source in job.sources)
+                self.track.show(replace(job, at_ms=now_ms, events=events, sources=sources))
+            self.write.show(replace(self.writing, at_ms=now_ms))
             assert capture.slot is not None
             assert capture.published_lsn is not None
             slot = replace(capture.slot, at_ms=now_ms)
@@ -72,24 +84,27 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Watched]:
     folder = tmp_path_factory.mktemp("prometheus")
     with (
         StatusProgram(folder, "track", _idle_job()) as track,
+        StatusProgram(folder, "write", _writing()) as write,
         StatusProgram(folder, "capture", _capturing()) as capture,
     ):
         targets = {
             "flushtracker_track": f"127.0.0.1:{track.port}",
+            "flushtracker_write": f"127.0.0.1:{write.port}",
             "flushtracker_capture": f"127.0.0.1:{capture.port}",
         }
         with PrometheusServer(folder, targets) as prometheus:
-            watched = _Watched(track, capture, prometheus, _idle_job(), _capturing())
+            watched = _Watched(track, write, capture, prometheus, _idle_job(), _writing(), _capturing())
             yield watched
             watched.stop()
 
 
 @pytest.fixture
 def watched(programs: _Watched) -> _Watched:
-    """Both programs idle, and without an alert; before its first scrape a target is absent."""
+    """All programs idle, and without an alert; before its first scrape a target is absent."""
     prometheus = programs.prometheus
     programs.job, programs.capturing, programs.is_job_working = _idle_job(), _capturing(), True
-    wait_until(lambda: len(prometheus.query("up == 1")) == 2 and not prometheus.alerts(), "no alert", 60)
+    programs.writing = _writing()
+    wait_until(lambda: len(prometheus.query("up == 1")) == 3 and not prometheus.alerts(), "no alert", 60)
     return programs
 
 
@@ -129,6 +144,19 @@ def test_alert_fires_when_the_job_is_dead_and_clears_when_it_is_back(watched: _W
     wait_until(lambda: not watched.prometheus.firing(), "nothing fires any more", 60)
 
 
+def test_alert_fires_when_the_writers_are_dead_and_when_a_batch_hangs(watched: _Watched) -> None:
+    """Each by its own alert."""
+    watched.write.kill()
+    watched.prometheus.wait_for("FlushtrackerWriterDown", firing=True)
+    watched.write.start()
+    watched.prometheus.wait_for("FlushtrackerWriterDown", firing=False)
+    watched.writing = _writing(batch_running_since_ms=_now_ms())
+    watched.prometheus.wait_for("FlushtrackerWriterStuck", firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerWriterStuck"}
+    watched.writing = _writing()
+    watched.prometheus.wait_for("FlushtrackerWriterStuck", firing=False)
+
+
 def test_alert_fires_when_the_job_is_up_but_takes_nothing(watched: _Watched) -> None:
     """As after a gap, where it ends at each start."""
     watched.is_job_working = False
@@ -148,7 +176,9 @@ def test_every_query_of_the_dashboard_has_an_answer(watched: _Watched) -> None:
     empty = [
         query
         for query in queries
-        if not watched.prometheus.query(query.replace("$__rate_interval", "10s").replace("$__range", "60s"))
+        if not watched.prometheus.query(
+            query.replace("$__rate_interval", "10s").replace("$__range", "60s").replace("$source", ".*")
+        )
     ]
     assert empty == []
 
