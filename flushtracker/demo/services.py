@@ -69,6 +69,8 @@ class Demo:
         """Of the tracker: its status, metrics and page."""
         self.capture_url = f"http://127.0.0.1:{free_port()}"
         """The same of capture."""
+        self.writers_url = f"http://127.0.0.1:{free_port()}"
+        """The same of the writers."""
         self.config_file = self._folder / _CAPTURE
         """Capture's configuration, by which other commands find the slot, too."""
         self.new_shape_file = self._folder / _OWN_SHAPE
@@ -155,6 +157,7 @@ class Demo:
             "FLUSHTRACKER_DEMO_KAFKA": broker.bootstrap_servers,
             "FLUSHTRACKER_DEMO_STATUS_PORT": self.status_url.rpartition(":")[2],
             "FLUSHTRACKER_DEMO_CAPTURE_PORT": self.capture_url.rpartition(":")[2],
+            "FLUSHTRACKER_DEMO_WRITERS_PORT": self.writers_url.rpartition(":")[2],
         }
         for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES, _OWN_SHAPE):
             (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))

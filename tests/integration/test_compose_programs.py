@@ -3,16 +3,19 @@
 Server and broker are the tests' own; what is changed are addresses, and the folder of the volume.
 """
 
+import json
 import os
 import subprocess
 import sys
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.request import urlopen
 
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
 from flushtracker import read_shape
 from flushtracker.delta.acks.reader import AckReader
@@ -20,8 +23,9 @@ from flushtracker.errors import FlushtrackerError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
-from tests.support.status_program import free_port
+from tests.support.status_program import free_port, get_json
 from tests.support.waiting import wait_until
 
 _DEADLINE_S: Final = 300.0
@@ -31,13 +35,18 @@ _PROGRAMS: Final = {  # service → command, configuration
     "write_shapes": (("write",), "cluster_write.yaml"),
 }
 
+_SCHEMAS: Final = {
+    name: json.loads((ROOT / "docs" / "schemas" / f"status_{name}.json").read_text()) for name in ("write", "snapshot")
+}
+_REGISTRY: Final = Registry().with_resource("status_snapshot.json", Resource.from_contents(_SCHEMAS["snapshot"]))
+
 
 class _Composed:
     """The configurations in ``folder``, with the addresses of this machine, and the processes."""
 
     def __init__(self, folder: Path, server: LocalPostgres, bootstrap_servers: str) -> None:
         self.folder = folder
-        self.ports = {"capture_wal": free_port(), "track_flushes": free_port()}
+        self.ports = {service: free_port() for service in _PROGRAMS}
         self.environ = os.environ | {
             "KAFKA_BOOTSTRAP": bootstrap_servers,
             "PGHOST": server.options["host"],
@@ -45,7 +54,7 @@ class _Composed:
             "PGUSER": server.options["user"],
             "PGPASSWORD": "unused",
         }
-        self._processes: list[GuardedProcess] = []
+        self._processes: dict[str, GuardedProcess] = {}
 
     def config(self, service: str) -> Path:
         """The service's configuration, with this machine's addresses and the folder in place of the volume."""
@@ -63,10 +72,10 @@ class _Composed:
         command, _ = _PROGRAMS[service]
         whole = [sys.executable, "-m", "flushtracker", *command, "--config", str(self.config(service))]
         log = self.folder / f"{service}.log"
-        self._processes.append(GuardedProcess(service, whole, log=log, env=self.environ))
+        self._processes[service] = GuardedProcess(service, whole, log=log, env=self.environ)
 
     def raise_failure(self) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             if failure := process.failure():
                 raise failure
 
@@ -87,9 +96,33 @@ class _Composed:
         except FlushtrackerError:
             return -1
 
+    def document(self, service: str) -> dict[str, Any]:
+        """What the service says of itself."""
+        return get_json(f"http://127.0.0.1:{self.ports[service]}/status.json")
+
+    def problems(self) -> dict[str, str]:
+        """The kinds and texts of what ``flushtracker status`` finds wrong."""
+        command = [
+            sys.executable,
+            "-m",
+            "flushtracker",
+            "status",
+            "--config",
+            str(self.config("capture_wal")),
+            "--json",
+        ]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert not done.stderr, done.stderr
+        return {problem["kind"]: problem["text"] for problem in json.loads(done.stdout)["verdict"]["problems"]}
+
+    def kill(self, service: str) -> None:
+        self._processes.pop(service).kill()
+
     def close(self) -> None:
-        for process in self._processes:
-            process.kill()
+        for service in list(self._processes):
+            self.kill(service)
 
 
 @pytest.fixture
@@ -119,3 +152,33 @@ def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, 
     acks = AckReader(f"file://{composed.folder}/data/acks")
     ((source,),) = postgres.execute("SELECT system_identifier::text || '/1/shapes' FROM pg_control_system()")
     wait_until(lambda: (acks.last_ack(source) or 0) >= int(written) - 1_000, "the ack", _DEADLINE_S)
+
+    url = f"http://127.0.0.1:{composed.ports['write_shapes']}"
+    wait_until(lambda: composed.document("write_shapes")["sources"], "the writers know the source", _DEADLINE_S)
+    wait_until(lambda: _shapes_of_writers(composed) == (4, 0), "the writers have counted the shapes", _DEADLINE_S)
+    writers = composed.document("write_shapes")
+    Draft202012Validator(_SCHEMAS["write"], registry=_REGISTRY).validate(writers)
+    (found,) = writers["sources"]
+    # A transaction reaches the orders, those that are open and those of the region.
+    assert (found["source"], found["gap_count"]) == (source, 0)
+    assert found["rows"] >= 3
+    assert parse_lsn(found["flushed_lsn"]) >= int(written) - 1_000
+    assert 0 <= found["written_after_ms"] < writers["at_ms"] - writers["started_at_ms"]
+    assert (writers["upkeep"]["error"], writers["failure"]) == (None, None)
+    (taken,) = writers["snapshots"]["sources"]
+    assert (taken["source"], taken["shapes_left"]) == (source, 0)
+    with urlopen(f"{url}/metrics", timeout=30) as response:  # noqa: S310  of this machine
+        lines = response.read().decode().splitlines()
+    series = [line for line in lines if line and not line.startswith("#")]
+    assert [line for line in series if f'source="{source}"' not in line or 'slot="shapes"' not in line] == []
+    wait_until(lambda: composed.problems() == {}, "no problem", _DEADLINE_S)
+    composed.kill("write_shapes")
+    silent = f"the writers' job or the snapshots' job {url} does not answer (connection refused)"
+    assert composed.problems()["program_silent"] == silent
+
+
+def _shapes_of_writers(composed: _Composed) -> tuple[int, int] | None:
+    """How many shapes are live, and how many lack a snapshot."""
+    (source,) = composed.document("write_shapes")["sources"]
+    shapes = source["shapes"]
+    return None if shapes is None else (shapes["live"], shapes["without_snapshot_count"])

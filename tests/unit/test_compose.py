@@ -160,11 +160,17 @@ def _status(path: str) -> StatusConfig | None:
     return read_status(root) if "status" in root else None
 
 
-def test_status_of_job_and_capture_is_checked_scraped_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_each_program_is_checked_scraped_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health checks, peers and Prometheus' targets name the port on which the program listens."""
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    for name, value in {"KAFKA_BOOTSTRAP": "kafka:9092", "PGHOST": "postgres", "PGPASSWORD": "x"}.items():
+        monkeypatch.setenv(name, value)
     services, ports = read_yaml(_COMPOSE).mapping("services"), _status_ports()
-    assert ports.keys() == {"track_flushes", "capture_wal"}
+    configurations = {
+        "track_flushes": "conf/cluster.yaml",
+        "write_shapes": "conf/cluster_write.yaml",
+        "capture_wal": "conf/compose_capture.yaml",
+    }
+    assert ports.keys() == configurations.keys()
     for name, port in ports.items():
         check = services.mapping(name).mapping("healthcheck").optional_texts("test") or ()
         assert f"http://localhost:{port}/readyz" in check[-1].value
@@ -173,10 +179,10 @@ def test_status_of_job_and_capture_is_checked_scraped_and_shared(monkeypatch: py
     targets = {f"{name}:{port}" for name, port in ports.items()}
     scrapes = yaml.safe_load((_ROOT / "conf/monitoring/prometheus.yaml").read_text())["scrape_configs"]
     assert {target for scrape in scrapes for each in scrape["static_configs"] for target in each["targets"]} == targets
-    for path, others in (("conf/cluster.yaml", {"capture_wal"}), ("conf/compose_capture.yaml", {"track_flushes"})):
+    for own, path in configurations.items():
         status = _status(path)
         assert status is not None
-        assert set(status.peers) == {f"http://{name}:{ports[name]}" for name in others}
+        assert set(status.peers) == {f"http://{name}:{ports[name]}" for name in ports if name != own}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:

@@ -49,16 +49,24 @@ def test_shapes_of_the_demo_have_one_slow_writer() -> None:
     assert all(4 * interval < intervals[slowest] for shape_id, interval in intervals.items() if shape_id != slowest)
 
 
-def test_tracker_and_capture_of_the_demo_show_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of the one has what the other knows; the demo chooses the ports."""
-    variables = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "POSTGRES_PORT": "5432", "KAFKA": "one:9092"}
+def test_programs_of_the_demo_show_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of each has what the others know; the demo chooses the ports."""
+    variables = {
+        "STATUS_PORT": "9464",
+        "CAPTURE_PORT": "9465",
+        "WRITERS_PORT": "9466",
+        "POSTGRES_PORT": "5432",
+        "KAFKA": "one:9092",
+    }
     for name, value in variables.items():
         monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}", value)
     monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
     tracker = load_config(ROOT / "flushtracker/demo/conf/tracker.yaml").status
     capture = load_capture_config(ROOT / "flushtracker/demo/conf/capture.yaml").status
-    assert tracker == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465",))
-    assert capture == StatusConfig("127.0.0.1", 9465, ("http://127.0.0.1:9464",))
+    assert tracker == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))
+    assert capture == StatusConfig("127.0.0.1", 9465, ("http://127.0.0.1:9464", "http://127.0.0.1:9466"))
+    writers = load_write_config(ROOT / "flushtracker/demo/conf/writers.yaml").status
+    assert writers == StatusConfig("127.0.0.1", 9466, ("http://127.0.0.1:9464", "http://127.0.0.1:9465"))
 
 
 def test_start_of_the_demo_is_told_step_by_step(tmp_path: Path) -> None:
@@ -144,15 +152,16 @@ def test_last_minute_needs_two_looks_and_forgets_what_is_older() -> None:
 def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
     """Its copies contain no variables, whatever the folder is called."""
     folder = 'my "demo": #1'
-    names = ("STATUS_PORT", "CAPTURE_PORT", "POSTGRES_PORT")
-    variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": "9464" for name in names}}
+    ports = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "WRITERS_PORT": "9466", "POSTGRES_PORT": "5432"}
+    variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": port for name, port in ports.items()}}
     for path in (ROOT / "flushtracker/demo/conf").glob("*.yaml"):
         text = filled(path.read_text(), {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()})
         (tmp_path / path.name).write_text(text)
     capture = load_capture_config(tmp_path / "capture.yaml")
     assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.yaml")
     assert capture.kafka.bootstrap_servers == "one:9092"
-    assert load_config(tmp_path / "tracker.yaml").status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9464",))
+    status = load_config(tmp_path / "tracker.yaml").status
+    assert status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))
     assert load_write_config(tmp_path / "writers.yaml").trigger_ms == 1_000
 
 

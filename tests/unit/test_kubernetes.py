@@ -11,7 +11,9 @@ import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import load_write_config
 from flushtracker.shapes.shapes_file import load_shapes
 
 _FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
@@ -21,7 +23,7 @@ _OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
     for manifest in yaml.safe_load_all(path.read_text())
     if manifest["kind"] != "Kustomization"
 }
-_PROGRAMS: Final = ("track", "capture")
+_PROGRAMS: Final = ("track", "write", "snapshot", "capture")
 
 
 def _validate(manifest: dict[str, Any]) -> None:
@@ -102,13 +104,13 @@ def test_probes_ask_the_port_that_the_program_listens_on(program: str, mounted: 
 
     status = yaml.safe_load((mounted / "etc" / "flushtracker" / f"{program}.yaml").read_text())["status"]
     assert status["listen"] == f"0.0.0.0:{port['containerPort']}"
-    other = {"track": "capture", "capture": "track"}[program]
-    assert status["peers"] == [f"http://flushtracker-{other}:{port['containerPort']}"]
-    assert ("Service", f"flushtracker-{other}") in _OBJECTS
+    others = {other for other in _PROGRAMS if other != program}
+    assert set(status["peers"]) == {f"http://flushtracker-{other}:{port['containerPort']}" for other in others}
+    assert all(("Service", f"flushtracker-{other}") in _OBJECTS for other in others)
 
 
 def test_configurations_load_and_meet(mounted: Path) -> None:
-    """The programs' own readers take them; both name the same topics and the same ack table, on the volume."""
+    """The programs' own readers take them; they name the same topics and tables, on the volume."""
     named = {name: [arg for arg in _container(name)["args"] if arg.endswith(".yaml")] for name in _PROGRAMS}
     assert named == {name: [f"/etc/flushtracker/{name}.yaml"] for name in _PROGRAMS}
     track = load_config(mounted / "etc/flushtracker/track.yaml")
@@ -120,10 +122,25 @@ def test_configurations_load_and_meet(mounted: Path) -> None:
         "flushes": capture.kafka.topics.flushes,
     }
     assert track.sink.acks == capture.acks
-    for program, is_read_only in (("track", False), ("capture", True)):
+    write = load_write_config(mounted / "etc/flushtracker/write.yaml")
+    assert isinstance(write.transport, KafkaTransport)
+    assert {write.transport.bootstrap_servers} == {capture.kafka.bootstrap_servers}
+    assert (write.transport.streams, write.flushes.name) == (
+        {"shape_changes": capture.kafka.topics.shape_changes, "shapes": capture.kafka.topics.shapes},
+        capture.kafka.topics.flushes,
+    )
+    snapshot = load_snapshot_config(mounted / "etc/flushtracker/snapshot.yaml")
+    assert (snapshot.sink.log, snapshot.sink.shapes) == (write.sink.log, write.sink.shapes)
+    assert snapshot.postgres.publication == capture.postgres.publication
+    assert snapshot.postgres.connection == capture.postgres.connection
+    assert snapshot.trigger_ms is not None
+    for program, is_read_only in ((name, name == "capture") for name in _PROGRAMS):
         mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in _container(program)["volumeMounts"]}
         assert mounts["/data"] is is_read_only
-    assert all(path.startswith("file:///data/") for path in (track.state.checkpoint, capture.acks))
+    assert all(
+        path.startswith("file:///data/")
+        for path in (track.state.checkpoint, capture.acks, write.state.checkpoint, write.sink.log)
+    )
     assert len(load_shapes(mounted / str(capture.shapes).lstrip("/"))) == 1
 
 

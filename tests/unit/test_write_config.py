@@ -90,7 +90,8 @@ def test_shipped_examples_can_be_used(monkeypatch: pytest.MonkeyPatch, path: Pat
     """Each runs until it is stopped."""
     monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
     monkeypatch.setenv("FLUSHTRACKER_DEMO_KAFKA", "one:9092")
-    monkeypatch.setenv("FLUSHTRACKER_DEMO_POSTGRES_PORT", "5432")
+    for number, name in enumerate(("POSTGRES", "STATUS", "CAPTURE", "WRITERS")):
+        monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}_PORT", str(5432 + number))
     config = load_write_config(path)
     assert config.trigger_ms == trigger_ms
     assert isinstance(config.transport, FilesTransport) == (path.name == "write_replay.yaml")
