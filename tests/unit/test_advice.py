@@ -13,6 +13,7 @@ from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.advice import SECTIONS, SHAPES_SECTION, advice
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from tests.support.sample_status import snapshotting, writing
 from tests.support.slot_overviews import overview, slot, source
 from tests.support.status_pages import ACK, HELD, NOW_MS, SEEN, SOURCE, job_status
 
@@ -98,3 +99,14 @@ def test_shapes_that_stopped_together_are_told_from_one_that_stopped_alone() -> 
         job = JobStatus(1_000_000 + waits_ms, 0, is_ready=True, sources=(held,))
         found = remedies([job, capture_of(slot())])
         assert [text.partition(" stopped at")[0] for text in found] == (["a, b"] if is_found else [])
+
+
+def test_shapes_are_judged_by_what_their_writers_say() -> None:
+    """A batch of theirs that hangs is the reason; if they work, shapes that stopped together are of another writer."""
+    documents = [job_status(SOURCES["shapes of one writer"]), capture_of(slot())]
+    (alone,) = remedies(documents)
+    assert alone.endswith("so their writer is down: start it, or see its log")
+    works = writing(NOW_MS, snapshots=None)
+    assert remedies([*documents, works]) == [f"{alone} (the writers' job works)"]
+    assert remedies([*documents, replace(works, batch_running_since_ms=NOW_MS - 240_000)]) == []
+    assert remedies([*documents, snapshotting(NOW_MS)]) == [alone]
