@@ -1,4 +1,4 @@
-"""The names of the four streams, in configurations, topics and rows."""
+"""The names of the streams, in configurations, topics and rows."""
 
 from typing import Final
 
@@ -10,3 +10,7 @@ SHAPE_CHANGES: Final = "shape_changes"
 """What each shape is sent: from capture to the writers."""
 SHAPES: Final = "shapes"
 """The registry of shapes and tables: from capture to all who ask."""
+SNAPSHOTS: Final = "snapshots"
+"""The rows that shapes had before their changes: from the snapshots' job to the writers."""
+SNAPSHOTS_TAKEN: Final = "snapshots_taken"
+"""The last event of each shape's last snapshot in ``snapshots``: from the snapshots' job to itself."""

@@ -6,9 +6,8 @@ clock does. Only changed entries are appended, and few ever change, so the table
 
 import logging
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,16 +22,8 @@ from flushtracker.delta.data_file import write_file
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import DecodeError, SinkError
-from flushtracker.events.registry_events import (
-    PartitionEntry,
-    RegistryEntry,
-    ShapeEntry,
-    SourceEntry,
-    TableEntry,
-    bound_now,
-    parse_registry_entry,
-)
-from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.events.registry import EntryKey, Registry, entry_key
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +46,6 @@ CONFIGURATION: Final = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-_Key = tuple[str, str, str]
 _STEP: Final = timedelta(microseconds=1)
 
 
@@ -66,34 +56,6 @@ class WrittenEntry:
     entry: RegistryEntry
     text: str
     written_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Registry:
-    """The current entries."""
-
-    entries: Mapping[_Key, WrittenEntry]
-    partitions: Mapping[tuple[str, int], Sequence[PartitionEntry]] = field(default_factory=dict)
-    """The entries of partitions, by the source and the OID of their table."""
-
-    def sources_of(self, shape_id: str) -> set[str]:
-        """The sources that have, or had, a shape with this id."""
-        return {source for source, kind, name in self.entries if kind == "shape" and name == shape_id}
-
-    def shape(self, source: str, shape_id: str) -> ShapeEntry | None:
-        found = self.entries.get((source, "shape", shape_id))
-        return found.entry if found is not None and isinstance(found.entry, ShapeEntry) else None
-
-    def table_of(self, shape: ShapeEntry) -> TableBinding | None:
-        """The shape's table, as it was when the shape was last correct on it."""
-        found = self.entries.get((shape.source, "table", str(shape.table_oid)))
-        if found is None or not isinstance(found.entry, TableEntry):
-            return None
-        return bound_now(found.entry.binding, self.partitions.get((shape.source, shape.table_oid), ()))
-
-    def has_table_of(self, shape: ShapeEntry) -> bool:
-        """Whether :meth:`table_of` has a table."""
-        return (shape.source, "table", str(shape.table_oid)) in self.entries
 
 
 class RegistryTable:
@@ -122,7 +84,8 @@ class RegistryTable:
                 "name the folder that is sink.shapes"
             )
         self._read_version = -1
-        self._registry = Registry({})
+        self._registry = Registry()
+        self._written: Mapping[EntryKey, WrittenEntry] = {}
 
     @staticmethod
     def exists(uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -147,7 +110,7 @@ class RegistryTable:
             rows = table_rows(self._table, SCHEMA.names)
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
-        found: dict[_Key, WrittenEntry] = {}
+        found: dict[EntryKey, WrittenEntry] = {}
         for row in rows.sort_by("written_at").to_pylist():
             try:
                 entry = parse_registry_entry(row["entry"])
@@ -156,12 +119,14 @@ class RegistryTable:
                     f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
                 ) from error
             found[row["source"], row["type"], row["id"]] = WrittenEntry(entry, row["entry"], row["written_at"])
-        partitions = defaultdict[tuple[str, int], list[PartitionEntry]](list)
-        for each in found.values():
-            if isinstance(each.entry, PartitionEntry):
-                partitions[each.entry.source, each.entry.table_oid].append(each.entry)
-        self._registry, self._read_version = Registry(found, dict(partitions)), self._table.version()
+        self._registry, self._written = Registry.of(each.entry for each in found.values()), found
+        self._read_version = self._table.version()
         return self._registry
+
+    def written(self) -> Mapping[EntryKey, WrittenEntry]:
+        """As :meth:`entries`, with when each was written."""
+        self.entries()
+        return self._written
 
     def append(self, texts: Iterable[str], now: datetime) -> int:
         """Append the entries among ``texts`` that differ from the current ones, in one commit; returns their number.
@@ -171,13 +136,13 @@ class RegistryTable:
         Raises:
             DecodeError: an entry cannot be read; then none is appended.
         """
-        current = self.entries().entries
-        changed: dict[_Key, WrittenEntry] = {}
+        current = self.written()
+        changed: dict[EntryKey, WrittenEntry] = {}
         # Later than everything written before; the entries of this append are in the order received.
         written_at = max([now, *(each.written_at + _STEP for each in current.values())])
         for number, text in enumerate(texts):
             entry = parse_registry_entry(text)
-            key = _key(entry)
+            key = entry_key(entry)
             known = changed.pop(key, None) or current.get(key)
             written = WrittenEntry(entry, text, written_at + number * _STEP)
             if known is not None and isinstance(entry, ShapeEntry) and entry.is_condensed:
@@ -220,15 +185,3 @@ def _not_condensed(entry: ShapeEntry, known: WrittenEntry, now: datetime) -> Wri
         evicted_at_ms=entry.evicted_at_ms,
     )
     return WrittenEntry(removed, removed.to_json(), now)
-
-
-def _key(entry: RegistryEntry) -> _Key:
-    match entry:
-        case ShapeEntry():
-            return entry.source, "shape", entry.definition.id
-        case TableEntry():
-            return entry.source, "table", str(entry.binding.oid)
-        case PartitionEntry():
-            return entry.source, "partition", f"{entry.table_oid}/{entry.binding.oid}"
-        case SourceEntry():
-            return entry.source, "source", ""

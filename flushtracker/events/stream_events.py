@@ -230,11 +230,16 @@ def _item(fields: dict[str, Any]) -> LogItem:
     if operation == "truncate_partition" and key is None:
         raise DecodeError("truncate_partition has no key")
     return LogItem(
-        offset_field(fields, "offset"), _OPERATIONS[operation], key, _row(fields, "value"), _row(fields, "old_value")
+        offset_field(fields, "offset"),
+        _OPERATIONS[operation],
+        key,
+        row_field(fields, "value"),
+        row_field(fields, "old_value"),
     )
 
 
-def _row(fields: Mapping[str, Any], name: str) -> Row | None:
+def row_field(fields: Mapping[str, Any], name: str) -> Row | None:
+    """Columns by name, each a text or null; ``None`` if the field is null or missing."""
     if fields.get(name) is None:
         return None
     row = typed_field(fields, name, dict)

@@ -7,7 +7,7 @@ from typing import Final
 from flushtracker.config.file_kinds import KAFKA, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES, ROLES
+from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES, ROLES, SNAPSHOT_ROLES
 
 _DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
 _DEFAULT_RETRY_TIMEOUT_MS: Final = 60_000
@@ -46,16 +46,19 @@ _RESERVED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topic name of each stream; no two are the same."""
+    """The topic name of each stream; no two are the same. Those for snapshots are both there, or neither."""
 
     fragments: str
     flushes: str
     shapes: str
     shape_changes: str
+    snapshots: str | None = None
+    snapshots_taken: str | None = None
 
     def by_role(self) -> dict[str, str]:
-        """Role → name, in the order of ``topic_rules.ROLES``."""
-        return {role: getattr(self, role) for role in ROLES}
+        """Role → name of those that there are, in the order of ``topic_rules``."""
+        names = {role: getattr(self, role) for role in (*ROLES, *SNAPSHOT_ROLES)}
+        return {role: name for role, name in names.items() if name is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,10 @@ def kafka_config(section: YamlMapping) -> KafkaConfig:
 
 
 def _topics(topics: YamlMapping) -> Topics:
-    topics.allow(*ROLES)
+    topics.allow(*ROLES, *SNAPSHOT_ROLES)
+    has_snapshots = any(role in topics for role in SNAPSHOT_ROLES)
     roles: dict[str, str] = {}
-    for role in ROLES:
+    for role in (*ROLES, *SNAPSHOT_ROLES) if has_snapshots else ROLES:
         name = topics.text(role).value
         if name in roles:
             raise topics.error(role, f"is the same topic as {roles[name]}; each stream needs its own")

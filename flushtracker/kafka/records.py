@@ -6,16 +6,17 @@ keys never have the same text, whatever the names contain.
 
 from typing import NamedTuple, TypeAlias
 
-from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
+from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES, SNAPSHOTS
 from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.events.strict_json import dump_json
 
-Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | RegistryEntry
+Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | RegistryEntry | SnapshotEvent
 
 
 class Record(NamedTuple):
-    """An event as it is published; ``stream`` is one of ``topic_rules.ROLES``."""
+    """An event as it is published; ``stream`` is one of the roles in ``topic_rules``."""
 
     stream: str
     key: str
@@ -27,7 +28,8 @@ def record_of(event: Event) -> Record:
 
     - A fragment's key is its source: all fragments of a source are in one partition, in order.
     - A flush notification's key has its type, because in the compacted topic ``removed`` must not replace ``flushed``.
-    - A shape's registry entry and its changes share a key: all changes of a shape are in one partition, in order.
+    - A shape's registry entry, its changes and its snapshots share a key: all changes of a shape are in one partition,
+      in order, and so are its snapshots.
 
     >>> from flushtracker.wal.log_offset import LogOffset
     >>> record_of(FlushNotification("7301/1/shapes", "flushed", "users-eu", LogOffset(100, 4))).key
@@ -38,6 +40,8 @@ def record_of(event: Event) -> Record:
             return Record(FRAGMENTS, fragment_key(event.source), event.to_json())
         case ShapeChangesEvent():
             return Record(SHAPE_CHANGES, _compound_key(event.source, event.shape_id), event.to_json())
+        case SnapshotEvent():
+            return Record(SNAPSHOTS, _compound_key(event.source, event.shape_id), event.to_json())
         case FlushNotification():
             return Record(FLUSHES, _compound_key(event.source, event.shape_id, event.type), event.to_json())
         case ShapeEntry() | TableEntry() | PartitionEntry() | SourceEntry():

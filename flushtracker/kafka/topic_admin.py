@@ -28,7 +28,7 @@ from flushtracker.kafka.client import (
 )
 from flushtracker.kafka.first_contact import log_waiting
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
+from flushtracker.kafka.topic_rules import TopicFacts, topic_faults, topic_settings
 
 _LEAST_TIMEOUT_S: Final = 1.0
 _UNAVAILABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
@@ -60,13 +60,14 @@ class TopicAdmin:
         except (KafkaException, TypeError) as error:
             raise rejected_options(error, config.options) from error
 
-    def facts(self, roles: Iterable[str] = ROLES) -> dict[str, TopicFacts | None]:
-        """The brokers' description of the topic of each role; ``None`` if it does not exist.
+    def facts(self, roles: Iterable[str] | None = None) -> dict[str, TopicFacts | None]:
+        """The brokers' description of the topic of each role, of all without ``roles``; ``None`` if it does not exist.
 
         Raises:
             BrokerError: the brokers do not answer, or refuse the request.
         """
-        names = {role: self._config.topics.by_role()[role] for role in roles}
+        by_role = self._config.topics.by_role()
+        names = by_role if roles is None else {role: by_role[role] for role in roles}
         described = self._client.describe_topics(TopicCollection(list(names.values())), request_timeout=self._timeout_s)
         self._wait(described.values())
         partitions = {

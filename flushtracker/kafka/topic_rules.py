@@ -1,23 +1,25 @@
 """The required settings of each stream's topic, so that Kafka never removes unread records. Pure: no Kafka here.
 
-Fragments and shape changes are read once, in order, and every record counts: their topics keep all records for longer
-than the longest stall to survive, and accept the largest possible record. Of flushes and of the registry of shapes,
-only the last record of each key counts, but it counts permanently: compaction keeps exactly that, and deletion by age
-would lose it.
+Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts: their topics keep
+all records for longer than the longest stall to survive, and accept the largest possible record. Of flushes, of the
+registry of shapes and of the snapshots that were taken, only the last record of each key counts, but it counts
+permanently: compaction keeps exactly that, and deletion by age would lose it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
+from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES, SNAPSHOTS, SNAPSHOTS_TAKEN
 
 MAX_EVENT_BYTES: Final = 64 << 20
 """The greatest ``max_event_bytes``, and its default: for rows of many megabytes. librdkafka's defaults read that."""
 
 ROLES: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
-_ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES})
-_COMPACTED: Final = frozenset({FLUSHES, SHAPES})
+SNAPSHOT_ROLES: Final = (SNAPSHOTS, SNAPSHOTS_TAKEN)
+"""Those of which only writers with a storage of their own need topics."""
+_ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES, SNAPSHOTS})
+_COMPACTED: Final = frozenset({FLUSHES, SHAPES, SNAPSHOTS_TAKEN})
 _UNLIMITED: Final = -1
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
@@ -87,7 +89,7 @@ def _is_ordered(role: str) -> bool:
         return True
     if role in _COMPACTED:
         return False
-    raise ValueError(f"there is no role {role!r}; roles are {', '.join(ROLES)}")
+    raise ValueError(f"there is no role {role!r}; roles are {', '.join((*ROLES, *SNAPSHOT_ROLES))}")
 
 
 def _fault(facts: TopicFacts, setting: str, expected: str, why: str) -> str:

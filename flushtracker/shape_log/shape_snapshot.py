@@ -19,16 +19,14 @@ such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`).
 """
 
 import json
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import dump_json, integer_field, integers_field
+from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-
-_XIDS: Final = 2**32
 
 _NO_RULE: Final = MvccSnapshot(1, 1)
 """What a fold has as ``visible``, with ``next_xid`` 1. By the rule for readers, it contains all up to ``lsn``."""
@@ -63,12 +61,8 @@ class ShapeSnapshot:
     lsn: int
     next_xid: int
     folded_xid: int | None = None
-    unseen: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
-    """The xids of transactions that the snapshot lacks although they commit at or below ``lsn``.
-
-    Inclusive ranges of 32-bit xids, as the rows of the log have them, ascending: what was in progress, and from xmax to
-    before ``next_xid``. Readers in other programs compare with these alone.
-    """
+    contained: ContainedTransactions = field(init=False, repr=False, compare=False)
+    """What readers in other programs compare with alone."""
 
     @classmethod
     def fold(cls, attempt: int, horizon: int, folded_xid: int) -> "ShapeSnapshot":
@@ -95,19 +89,17 @@ class ShapeSnapshot:
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if :meth:`contains` cannot distinguish a later transaction from an earlier one."""
-        if not 0 <= self.next_xid - self.visible.xmax < _XIDS:
-            raise ValueError(f"next is {self.next_xid}, expected {self.visible.xmax}, xmax, or a little more")
-        object.__setattr__(self, "unseen", _unseen(self.visible, self.next_xid))
+        contained = ContainedTransactions.of(self.visible, self.lsn, self.next_xid)
+        object.__setattr__(self, "contained", contained)
+
+    @property
+    def unseen(self) -> tuple[tuple[int, int], ...]:
+        """The xids of transactions that the snapshot lacks although they commit at or below ``lsn``."""
+        return self.contained.unseen
 
     def contains(self, tx_offset: int, xid: int) -> bool:
-        """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``.
-
-        ``xid`` has 32 bits, as in the stream. The transaction may be of any age: it was in progress, or began before
-        the end of the WAL was read, or it was seen.
-        """
-        place = bisect_right(self.unseen, (xid, _XIDS)) - 1
-        is_unseen = place >= 0 and xid <= self.unseen[place][1]
-        return 0 < tx_offset <= self.lsn and not is_unseen
+        """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``."""
+        return self.contained.contains(tx_offset, xid)
 
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
@@ -139,30 +131,3 @@ class ShapeSnapshot:
         expected = [list(each) for each in self.unseen]
         if fields.get("unseen", expected) != expected:
             raise ValueError(f"unseen is {fields['unseen']!r:.80}, expected {expected!r:.80} by xip, xmax and next")
-
-
-def _unseen(visible: MvccSnapshot, next_xid: int) -> tuple[tuple[int, int], ...]:
-    """The ranges of :attr:`ShapeSnapshot.unseen`.
-
-    >>> _unseen(MvccSnapshot(2**32 - 3, 2**32 - 1, (2**32 - 3,)), 2**32 + 4)
-    ((0, 3), (4294967293, 4294967293), (4294967295, 4294967295))
-    """
-    spans = [(xid, xid + 1) for xid in visible.xip]
-    if next_xid > visible.xmax:
-        spans.append((visible.xmax, next_xid))
-    return tuple(sorted(part for span in _joined(spans) for part in _with_32_bits(*span)))
-
-
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending spans, from the first to before the second, with those joined that touch."""
-    found = list[tuple[int, int]]()
-    for first, end in spans:
-        begin = found.pop()[0] if found and found[-1][1] == first else first
-        found.append((begin, end))
-    return found
-
-
-def _with_32_bits(first: int, end: int) -> list[tuple[int, int]]:
-    """The 32-bit xids from ``first`` to before ``end``, as inclusive ranges: two, if they begin again at 0 between."""
-    low, high = first % _XIDS, (end - 1) % _XIDS
-    return [(low, high)] if low <= high else [(low, _XIDS - 1), (0, high)]

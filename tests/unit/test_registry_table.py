@@ -36,7 +36,7 @@ def test_only_changed_entries_are_appended_and_the_last_one_counts(tmp_path: Pat
         registry = opened.entries()
         assert registry.shape(_SOURCE, "a") == removed
         assert registry.shape(_SOURCE, "b") == entry("b")
-        assert registry.entries[_SOURCE, "source", ""].entry == source
+        assert registry.entries[_SOURCE, "source", ""] == source
         assert registry.sources_of("a") == {_SOURCE}
         assert registry.shape(_SOURCE, "c") is None
     assert DeltaTable(str(tmp_path / "shapes")).version() == 2
@@ -47,12 +47,12 @@ def test_a_condensed_entry_takes_nothing_from_the_table(tmp_path: Path) -> None:
     table = RegistryTable(str(tmp_path / "shapes"), create=True)
     removed = replace(entry("a", LogOffset(20, 0)), ended_because="it cannot go on")
     assert table.append([removed.to_json()], _NOW) == 1
-    written = table.entries().entries[_SOURCE, "shape", "a"]
+    written = table.written()[_SOURCE, "shape", "a"]
     assert table.append([removed.condensed().to_json()], _NOW + timedelta(hours=1)) == 0
     # A writer that starts over reads again what compaction has left.
     again = [entry("a").to_json(), removed.to_json(), removed.condensed().to_json()]
     assert table.append(again, _NOW + timedelta(hours=2)) == 0
-    assert table.entries().entries[_SOURCE, "shape", "a"] == written
+    assert table.written()[_SOURCE, "shape", "a"] == written
 
 
 def test_a_writer_that_missed_a_removal_learns_of_it_from_the_condensed_entry(tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
 from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
-from flushtracker.delta.registry_table import Registry, RegistryTable
+from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import literal, query_batches, query_rows
 from flushtracker.errors import ConfigError, PositionError
+from flushtracker.events.registry import Registry
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
@@ -248,7 +249,7 @@ class ShapeLogReader:
         self, shape_id: str, source: str | None, read_tx: int | None = None, *, even_if_ended: bool
     ) -> FoundShape:
         self._refresh()
-        registry = Registry({}) if self._registry is None else self._registry.entries()
+        registry = Registry() if self._registry is None else self._registry.entries()
         self._version_read = self._table.version()
         try:
             ends = self._ends.of(shape_id, source, read_tx)

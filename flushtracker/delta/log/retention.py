@@ -30,9 +30,9 @@ from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import SCHEMA
-from flushtracker.delta.registry_table import Registry
 from flushtracker.delta.storage import literal, query_batches, query_rows
 from flushtracker.errors import DecodeError
+from flushtracker.events.registry import Registry
 from flushtracker.shape_log.horizon import OldLog, last_xid
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot

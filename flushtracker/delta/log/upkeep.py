@@ -142,7 +142,7 @@ class ShapeLogUpkeep:
         """Every removed shape, with the time when its removal was written to the registry table, in µs since 1970."""
         return {
             (source, shape_id): (written.written_at - _EPOCH) // _MICROSECOND
-            for (source, _, shape_id), written in registry.entries().entries.items()
+            for (source, _, shape_id), written in registry.written().items()
             if isinstance(written.entry, ShapeEntry) and written.entry.removed_at is not None
         }
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from flushtracker.delta.registry_table import Registry
 from flushtracker.errors import ConfigError, ShapeEndedError
+from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.source_name import SourceName
@@ -98,8 +98,7 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
 
 def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
     """The live shapes of the server that have, or will have, a snapshot."""
-    for written in registry.entries.values():
-        entry = written.entry
+    for entry in registry.entries.values():
         if not isinstance(entry, ShapeEntry) or entry.removed_at is not None:
             continue
         if entry.definition.snapshot and _server_of(entry) == server:

@@ -1,0 +1,70 @@
+"""``Registry``: the current entries of the stream ``shapes``, by what they are about."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    RegistryEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    bound_now,
+)
+from flushtracker.shapes.table_binding import TableBinding
+
+EntryKey: TypeAlias = tuple[str, str, str]
+"""The source, the kind of entry, and an id within these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The current entries."""
+
+    entries: Mapping[EntryKey, RegistryEntry] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, int], Sequence[PartitionEntry]] = field(default_factory=dict)
+    """The entries of partitions, by the source and the OID of their table."""
+
+    @classmethod
+    def of(cls, entries: Iterable[RegistryEntry]) -> "Registry":
+        """The registry of entries, of which a later one replaces an earlier one about the same."""
+        found = {entry_key(entry): entry for entry in entries}
+        partitions = defaultdict[tuple[str, int], list[PartitionEntry]](list)
+        for each in found.values():
+            if isinstance(each, PartitionEntry):
+                partitions[each.source, each.table_oid].append(each)
+        return cls(found, dict(partitions))
+
+    def sources_of(self, shape_id: str) -> set[str]:
+        """The sources that have, or had, a shape with this id."""
+        return {source for source, kind, name in self.entries if kind == "shape" and name == shape_id}
+
+    def shape(self, source: str, shape_id: str) -> ShapeEntry | None:
+        found = self.entries.get((source, "shape", shape_id))
+        return found if isinstance(found, ShapeEntry) else None
+
+    def table_of(self, shape: ShapeEntry) -> TableBinding | None:
+        """The shape's table, as it was when the shape was last correct on it."""
+        found = self.entries.get((shape.source, "table", str(shape.table_oid)))
+        if not isinstance(found, TableEntry):
+            return None
+        return bound_now(found.binding, self.partitions.get((shape.source, shape.table_oid), ()))
+
+    def has_table_of(self, shape: ShapeEntry) -> bool:
+        """Whether :meth:`table_of` has a table."""
+        return (shape.source, "table", str(shape.table_oid)) in self.entries
+
+
+def entry_key(entry: RegistryEntry) -> EntryKey:
+    """What the entry is about; a later entry with the same key replaces it."""
+    match entry:
+        case ShapeEntry():
+            return entry.source, "shape", entry.definition.id
+        case TableEntry():
+            return entry.source, "table", str(entry.binding.oid)
+        case PartitionEntry():
+            return entry.source, "partition", f"{entry.table_oid}/{entry.binding.oid}"
+        case SourceEntry():
+            return entry.source, "source", ""
