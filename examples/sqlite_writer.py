@@ -10,9 +10,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 import flushtracker as ft
 
 TABLES = """PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-CREATE TABLE IF NOT EXISTS log (source, shape_id, tx, op, operation, key, value, PRIMARY KEY(source, shape_id, tx, op));
+CREATE TABLE IF NOT EXISTS log (source, shape_id, tx, op, xid, operation, key, value,
+                                PRIMARY KEY (source, shape_id, tx, op));
 CREATE TABLE IF NOT EXISTS cursors (source, shape_id, tx, op, PRIMARY KEY (source, shape_id));
-CREATE TABLE IF NOT EXISTS positions (partition PRIMARY KEY, kafka_offset);"""
+CREATE TABLE IF NOT EXISTS snapshot_rows (source, shape_id, attempt, key, value,
+                                          PRIMARY KEY (source, shape_id, attempt, key));
+CREATE TABLE IF NOT EXISTS snapshots (source, shape_id, attempt, events, complete, PRIMARY KEY (source, shape_id));
+CREATE TABLE IF NOT EXISTS positions (topic, partition, kafka_offset, PRIMARY KEY (topic, partition));"""
 
 
 def store(event: ft.ShapeChangesEvent) -> None:
@@ -24,24 +28,44 @@ def store(event: ft.ShapeChangesEvent) -> None:
         return
     if position == "next":
         for item in ft.new_items(event, cursors.get(shape)):
-            row = (*shape, *item.offset, item.operation, item.key, json.dumps(item.value))
-            db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            row = (*shape, *item.offset, event.xid, item.operation, item.key, json.dumps(item.value))
+            db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         cursors[shape] = ft.cursor_after(event)
         db.execute("REPLACE INTO cursors VALUES (?, ?, ?, ?)", (*shape, *cursors[shape]))
     notifier.flushed(*shape, cursors[shape])  # Only noted; published below, once it is durable.
 
 
+def store_snapshot(event: ft.SnapshotEvent) -> None:
+    """Store the rows of the event, with how far its attempt is taken, and what its end says."""
+    shape = event.source, event.shape_id
+    if snapshots.take(event) == "ignored":
+        return
+    for row in event.rows:
+        values = (*shape, event.attempt, row.key, json.dumps(row.value))
+        db.execute("INSERT INTO snapshot_rows VALUES (?, ?, ?, ?, ?)", values)
+    kept = json.dumps(sorted(snapshots.attempts(*shape)))
+    of_others = "source = ? AND shape_id = ? AND attempt NOT IN (SELECT value FROM json_each(?))"
+    db.execute(f"DELETE FROM snapshot_rows WHERE {of_others}", (*shape, kept))  # noqa: S608  no user's values
+    complete = snapshots.complete(*shape)
+    text = None if complete is None else complete.to_json()
+    db.execute("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (*shape, event.attempt, event.number + 1, text))
+
+
 config, db = ft.load_kafka_config(Path(sys.argv[1])), sqlite3.connect(sys.argv[2])
 db.executescript(TABLES)
 cursors = {(row[0], row[1]): ft.LogOffset(*row[2:]) for row in db.execute("SELECT * FROM cursors")}
+begun = {(row[0], row[1]): ft.SnapshotCursor(row[2], row[3]) for row in db.execute("SELECT * FROM snapshots")}
+ends = db.execute("SELECT complete FROM snapshots WHERE complete IS NOT NULL")
+snapshots = ft.SnapshotReader(begun, [ft.SnapshotEvent.from_json(text) for (text,) in ends])
 removed: set[tuple[str, str]] = set()
-starts = {config.topics.shapes: {}, config.topics.shape_changes: dict(db.execute("SELECT * FROM positions"))}
+topics = [config.topics.shapes, config.topics.shape_changes, *filter(None, [config.topics.snapshots])]
+starts = {(topic, number): at for topic, number, at in db.execute("SELECT * FROM positions")}
 settings = {"bootstrap.servers": config.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
 consumer = Consumer({**config.options, **settings, "auto.offset.reset": "earliest"})
-found = [consumer.list_topics(topic, timeout=30).topics[topic] for topic in starts]
+found = [consumer.list_topics(topic, timeout=30).topics[topic] for topic in topics]
 if errors := [topic.error for topic in found if topic.error]:
     raise KafkaException(*errors)
-consumer.assign([TopicPartition(of.topic, n, starts[of.topic].get(n, 0)) for of in found for n in of.partitions])
+consumer.assign([TopicPartition(of.topic, n, starts.get((of.topic, n), 0)) for of in found for n in of.partitions])
 with ft.FlushNotifier(config) as notifier:
     notifier.start(cursors)
     while True:
@@ -49,11 +73,16 @@ with ft.FlushNotifier(config) as notifier:
             error, topic, value = message.error(), message.topic(), message.value() or b""
             if error and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # No group is used.
                 raise KafkaException(error)
-            if topic == config.topics.shape_changes:
-                store(ft.ShapeChangesEvent.from_json(value))
-                position = message.partition(), (message.offset() or 0) + 1
-                db.execute("REPLACE INTO positions VALUES (?, ?)", position)
-            elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry) and entry.removed_at:
-                removed.add((entry.source, entry.definition.id))
+            if topic == config.topics.shapes:  # Read from its beginning at each start.
+                entry = ft.parse_registry_entry(value) if value else None
+                if isinstance(entry, ft.ShapeEntry) and entry.removed_at:
+                    removed.add((entry.source, entry.definition.id))
+            elif topic:
+                if topic == config.topics.shape_changes:
+                    store(ft.ShapeChangesEvent.from_json(value))
+                else:
+                    store_snapshot(ft.SnapshotEvent.from_json(value))
+                position = topic, message.partition(), (message.offset() or 0) + 1
+                db.execute("REPLACE INTO positions VALUES (?, ?, ?)", position)
         db.commit()  # First durable,
         notifier.flush()  # then said.

@@ -45,6 +45,10 @@ class TopicReader:
             if value is not None:
                 yield value
 
+    def ends(self, topic: str) -> dict[int, int]:
+        """The Kafka offset after the last record of each partition."""
+        return {partition.partition: end for partition, _, end in self._partitions(topic)}
+
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
         """The values with this key in the tails of the partitions, which grow until they cover everything."""
         partitions = self._partitions(topic)

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.program import log_to_stderr
@@ -59,20 +60,20 @@ def main() -> None:
             rig = SnapshotRig(server, folder)
             # The first attempt also pays for what Spark and its workers load.
             rig.define(ShapeDefinition("first", _ORDERS, where="id <= 1000"))
-            SnapshotLoop(spark, rig.config(), Event(), (), again=False).run()
+            log_snapshots(spark, rig.config(), Event()).run()
             (folder / "copy").mkdir()
             (folder / "copy").chmod(0o777)
             copy = _Used(lambda: server.execute(f"COPY orders TO '{folder}/copy/orders'"))
             rig.define(ShapeDefinition("all", _ORDERS))
             with _WorkerMemory() as memory:
-                one = _Used(SnapshotLoop(spark, rig.config(), Event(), (), again=False).run)
+                one = _Used(log_snapshots(spark, rig.config(), Event()).run)
             files = [path.stat().st_size for path in Path(rig.log).glob("*.parquet")]
             many = None
             if shapes:
                 rig.define(*(ShapeDefinition(f"s{n}", _ORDERS, where=f"customer = {n}") for n in range(shapes)))
-                many = _Used(SnapshotLoop(spark, rig.config(), Event(), (), again=False).run)
+                many = _Used(log_snapshots(spark, rig.config(), Event()).run)
             if arguments.pgbench:
-                _beside_pgbench(server, SnapshotLoop(spark, rig.config(), Event(), ("all",), again=True))
+                _beside_pgbench(server, log_snapshots(spark, rig.config(), Event(), ("all",), again=True))
     spark.stop()
     lines = [copy.line("COPY TO file", rows), one.line("one shape", rows)]
     lines += [many.line(f"{shapes:,} shapes", rows)] if many else []

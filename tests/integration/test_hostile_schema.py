@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.cli import main
 from flushtracker.errors import PostgresError
-from flushtracker.jobs.snapshot.loop import SnapshotLoop
+from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, connect_for_replication, connect_for_snapshot, rows
 from flushtracker.postgres.publication import Publication
@@ -96,7 +96,7 @@ def test_a_snapshot_uses_nothing_of_a_hostile_schema(
     rig.define(ShapeDefinition("users", ("public", "users"), where=WHERE))
     create_hostile_schema(postgres)
     config = rig.config(connection={**postgres.options, "user": TARGET})
-    SnapshotLoop(spark, config, Event(), ("users",), again=False).run()
+    log_snapshots(spark, config, Event(), ("users",)).run()
     assert [row["id"] for row in rig.items("users")] == ["1"]
     assert shadows_used(postgres) == []
 

@@ -13,12 +13,10 @@ import pytest
 
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.snapshot_config import SnapshotConfig
-from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
-from flushtracker.jobs.snapshot import attempt as table_snapshot
 from flushtracker.jobs.snapshot.read_ranges import RangeError, read_function
+from flushtracker.jobs.snapshot.table_reads import read_plan, shape_reads
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -95,8 +93,7 @@ class Stage:
         entry, bound = self._entries(shape_id)
         other = shape_id.removesuffix(" some") if shape_id.endswith(" some") else f"{shape_id} some"
         options = SecretOptions(self.rig.server.options)
-        log = str(self.rig.folder / "log")
-        config = SnapshotConfig(TablesConfig(options, "shapes"), LogConfig(log, log))
+        config = TablesConfig(options, "shapes")
         with exported_table(options, entry.source, bound.table, bound.oid, publication="shapes", lock_timeout_s=1) as (
             connection,
             exported,
@@ -104,8 +101,8 @@ class Stage:
             # Whatever commits from here on, and however late a range is read.
             time.sleep(self.rng.random() * _SETTLE_S)
             attempt = exported.taken_us
-            reads = tuple(table_snapshot._reads(self._entries(each)[0], bound, exported) for each in (shape_id, other))
-            plan = table_snapshot._plan(config, connection, entry.source, exported, attempt, reads)
+            reads = tuple(shape_reads(self._entries(each)[0], bound, exported) for each in (shape_id, other))
+            plan = read_plan(config, connection, entry.source, exported, attempt, reads)
             numbers = pa.RecordBatch.from_pydict({"id": list(range(len(plan.ranges)))})
             rows = [row for batch in read_function(plan)(iter([numbers])) for row in batch.to_pylist()]
         snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid)
@@ -126,7 +123,7 @@ class Stage:
         for shape_id, snapshot, region in self.taken:
             table = whole[shape_id.partition(" ")[0]]
             is_in: Callable[..., bool] = (lambda row: int(row["grp"]) < 3) if "some" in shape_id else lambda _: True
-            yield shape_id, judge(snapshot, region, transactions(events, shape_id), table, is_in)
+            yield shape_id, judge(snapshot.contained, region, transactions(events, shape_id), table, is_in)
 
 
 @pytest.fixture

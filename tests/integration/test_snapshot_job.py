@@ -24,6 +24,7 @@ from flushtracker.errors import (
     SnapshotMissingError,
 )
 from flushtracker.jobs.snapshot import read_plan
+from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.jobs.snapshot.read_job import ReadJob
 from flushtracker.local.postgres import LocalPostgres
@@ -55,7 +56,7 @@ def rig(postgres: LocalPostgres, tmp_path: Path) -> SnapshotRig:
 def loop(
     spark: SparkSession, rig: SnapshotRig, *shape_ids: str, again: bool = False, stop: Event | None = None
 ) -> SnapshotLoop:
-    return SnapshotLoop(spark, rig.config(), stop or Event(), shape_ids, again=again)
+    return log_snapshots(spark, rig.config(), stop or Event(), shape_ids, again=again)
 
 
 def take(spark: SparkSession, rig: SnapshotRig, *shape_ids: str, again: bool = False) -> None:
@@ -282,7 +283,7 @@ def test_job_with_an_interval_goes_on_and_tries_again(rig: SnapshotRig, spark: S
     other.autocommit = False
     other.cursor().execute("LOCK TABLE users")
     config = rig.config(lock_timeout="100 ms")
-    thread, errors = in_background(SnapshotLoop(spark, config, stop, (), again=False).run)
+    thread, errors = in_background(log_snapshots(spark, config, stop).run)
     try:
         waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         wait_until(lambda: rig.server.execute(waiting), "an attempt", timeout_s=30, pause_s=0.01)
@@ -304,4 +305,4 @@ def test_other_failures_of_the_server_end_a_single_run(rig: SnapshotRig, spark: 
     rig.define(ShapeDefinition("all", USERS))
     config = rig.config(publication="nowhere")
     with pytest.raises(PostgresError, match="no snapshot of all: there is no publication nowhere"):
-        SnapshotLoop(spark, config, Event(), (), again=False).run()
+        log_snapshots(spark, config, Event()).run()

@@ -10,9 +10,11 @@ from pyspark.sql import SparkSession
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.jobs.snapshot import read_plan, reading
+from flushtracker.jobs.snapshot.attempt_limits import too_large
+from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.jobs.snapshot.read_job import ReadJob
-from flushtracker.jobs.snapshot.reading import Reading
+from flushtracker.jobs.snapshot.read_plan import ReadPlan
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.snapshot_rig import SnapshotRig
@@ -37,7 +39,7 @@ def rig(postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def loop_of(spark: SparkSession, rig: SnapshotRig) -> SnapshotLoop:
-    return SnapshotLoop(spark, rig.config(), Event(), (), again=False)
+    return log_snapshots(spark, rig.config(), Event())
 
 
 def ids(rig: SnapshotRig, shape_id: str) -> list[int]:
@@ -153,11 +155,11 @@ def test_attempt_that_is_too_large_is_divided(
 ) -> None:
     """Until it fits; later attempts on the table begin with what fits."""
 
-    def require_fitting(each: Reading, most_s: float) -> None:
-        if len(each.plan.shapes) > 2:
-            raise each._too_large(most_s)
+    def require_fitting(plan: ReadPlan, done: int, seconds: float, most_s: float) -> None:
+        if len(plan.shapes) > 2:
+            raise too_large(plan, done, seconds, most_s)
 
-    monkeypatch.setattr(Reading, "_require_fitting", require_fitting)
+    monkeypatch.setattr(reading, "require_fitting", require_fitting)
     rig.define(*(ShapeDefinition(f"grp-{n}", USERS, where=f"grp = {n}") for n in range(5)))
     caplog.set_level("INFO")
     loop_of(spark, rig).run()
@@ -199,7 +201,7 @@ def test_shape_that_fails_is_tried_again_later_and_does_not_hold_up_others(
     rig.settings["trigger"] = "50 ms"
     rig.define(ShapeDefinition("divides", USERS, where="10 / (id - 5) < 1"))
     stop = Event()
-    loop = SnapshotLoop(spark, rig.config(), stop, (), again=False)
+    loop = log_snapshots(spark, rig.config(), stop)
     thread = Thread(target=loop.run)
     thread.start()
     try:

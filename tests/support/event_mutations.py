@@ -8,8 +8,10 @@ from random import Random
 from typing import Any, Final
 
 from flushtracker.events.registry_events import RegistryEntry, SourceEntry
+from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
+from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_source import SampleSource
 from tests.unit.test_registry_events import FULL, PARTITION, PLAIN, TABLE
@@ -115,6 +117,25 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe", 2)]
     while True:
         yield "shapes", rng.choice(entries).to_json()
+
+
+def sample_snapshots(rng: Random) -> Iterator[tuple[str, str]]:
+    """Without end: events of ``snapshots``, with the stream's name."""
+    while True:
+        rows = [SnapshotRow("k", {"id": "7", "naïve🙂": None}), SnapshotRow("größe", {})]
+        unseen = rng.choice([(), ((7, 7),), ((0, 3), (5, 2**32 - 1))])
+        end = SnapshotEnd(3, ContainedTransactions(rng.choice([0, 2**62]), unseen))
+        yield (
+            "snapshots",
+            SnapshotEvent(
+                source="7301/1/shapes",
+                shape_id=rng.choice(["users", 'q"}x{', "naïve🙂", "a\\b"]),
+                attempt=rng.choice([1, 2**62]),
+                number=rng.choice([0, 4]),
+                rows=tuple(rng.sample(rows, rng.choice([0, 1, 2]))),
+                end=rng.choice([None, end]),
+            ).to_json(),
+        )
 
 
 def mutated(rng: Random, event: str) -> bytes:

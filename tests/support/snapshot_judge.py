@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
-from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.changes import LogItem, Row
+from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 
 Rows = dict[str, Row]
@@ -54,7 +54,7 @@ def transactions(events: Iterable[ShapeChangesEvent], shape_id: str) -> list[Tra
 
 
 def judge(
-    snapshot: ShapeSnapshot,
+    contained: ContainedTransactions,
     region: Sequence[tuple[str, str]],
     log: Sequence[Transaction],
     table: Sequence[Transaction],
@@ -62,19 +62,20 @@ def judge(
 ) -> Verdict:
     """Judge a snapshot with these rows, keys and values, by its shape's ``log`` and by that of its whole ``table``.
 
-    The table's log begins with an empty table; ``is_in`` is the shape's condition.
+    ``contained`` is what it says of itself. The table's log begins with an empty table; ``is_in`` is the shape's
+    condition.
     """
     verdict = Verdict()
     rows: Rows = {key: json.loads(value) for key, value in region}
     if len(rows) != len(region):
         verdict.faults.append("the snapshot has a key twice")
-    last_visible = max((tx.lsn for tx in table if snapshot.contains(tx.lsn, tx.xid)), default=0)
+    last_visible = max((tx.lsn for tx in table if contained.contains(tx.lsn, tx.xid)), default=0)
     whole: Rows = {}
     by_lsn = {tx.lsn: tx for tx in log}
     for of_table in table:
         assert not _apply(whole, of_table.items), "the table's own log cannot be folded"
         transaction = by_lsn.get(of_table.lsn)
-        if transaction is not None and snapshot.contains(transaction.lsn, transaction.xid):
+        if transaction is not None and contained.contains(transaction.lsn, transaction.xid):
             verdict.contained += 1
         elif transaction is not None:
             verdict.applied += 1

@@ -34,7 +34,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "power_failure": frozenset({"errors"}),
     "event_files": frozenset({"disk_sync", "errors"}),
     "jvm": frozenset({"errors"}),
-    "delta": frozenset({"config", "disk_sync", "errors", "events", "shapes"}),
+    "delta": frozenset({"config", "disk_sync", "errors", "events"}),
     "delta.acks": frozenset({"delta", "errors", "wal"}),
     "delta.log": frozenset({"delta", "errors", "events", "shape_log", "shapes", "wal"}),
     "tls": frozenset(),
@@ -51,7 +51,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "capture": frozenset({*PURE, "process", "delta.acks", "postgres", "kafka", "monitoring"}),
     "jobs": frozenset(),
     "jobs.track": frozenset({*PURE, "delta", "delta.acks", "monitoring", "process", "spark"}),
-    "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "monitoring", "postgres", "process", "spark"}),
+    "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "kafka", "monitoring", "postgres", "process", "spark"}),
     "jobs.write": frozenset(
         {*PURE, "delta", "delta.log", "event_files", "jobs.snapshot", "kafka", "monitoring", "process", "spark"}
     ),
@@ -308,6 +308,13 @@ def test_executors_read_tables_with_psycopg2_alone() -> None:
     """Besides the packages that all executors have; nothing that compiles a condition, such as sqlglot."""
     available = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "sortedcontainers", "psycopg2"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.read_ranges")
+    assert done.returncode == 0, done.stderr
+
+
+def test_snapshots_are_published_without_spark_and_tables() -> None:
+    """By an install with the extra capture alone."""
+    available = {"sqlglot", "yaml", "orjson", "psycopg2", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
+    done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr
 
 

@@ -13,8 +13,17 @@ from jsonschema import Draft202012Validator, validators
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.registry_events import parse_registry_entry
+from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
-from tests.support.event_mutations import Samples, mutated, sample_changes, sample_entries, sample_events, spoiled
+from tests.support.event_mutations import (
+    Samples,
+    mutated,
+    sample_changes,
+    sample_entries,
+    sample_events,
+    sample_snapshots,
+    spoiled,
+)
 from tests.support.event_oracle import NotAnEventError, parse_json
 
 _EVENTS: Final = 4_000
@@ -24,11 +33,17 @@ _READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "flushes": FlushNotification.from_json,
     "shapes": parse_registry_entry,
     "shape_changes": ShapeChangesEvent.from_json,
+    "snapshots": SnapshotEvent.from_json,
 }
-_CROSS_FIELD: Final = ("is not in the transaction at lsn", "is not below last_log_offset", "is outside the fragment")
+_CROSS_FIELD: Final = (
+    "is not in the transaction at lsn",
+    "is not below last_log_offset",
+    "is outside the fragment",
+    "expected ascending",
+)
 """What the readers say about fields that contradict each other where a schema cannot compare them."""
 
-_SAMPLES: Final = pytest.mark.parametrize("samples", [sample_events, sample_changes, sample_entries])
+_SAMPLES: Final = pytest.mark.parametrize("samples", [sample_events, sample_changes, sample_entries, sample_snapshots])
 
 # To a schema 1.0 is an integer. The readers want integers written without fraction and exponent, and the oracle's
 # parser keeps the two apart.
@@ -92,3 +107,4 @@ def test_the_description_lists_the_rules_that_a_schema_cannot_state(stream: str)
     description = _SCHEMAS[stream]["description"]
     assert "no key twice in one object" in description
     assert ("follows is below last_log_offset" in description) == ("follows" in _SCHEMAS[stream]["properties"])
+    assert ("the ranges of unseen are ascending" in description) == ("end" in _SCHEMAS[stream]["properties"])

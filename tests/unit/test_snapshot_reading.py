@@ -13,9 +13,11 @@ from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import FlushtrackerError, PostgresError, PostgresUnavailableError, SinkError
 from flushtracker.jobs.snapshot import reading
-from flushtracker.jobs.snapshot.read_job import ReadJob, ShapeReadError
+from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError, TooLargeError
+from flushtracker.jobs.snapshot.read_job import ReadJob
 from flushtracker.jobs.snapshot.read_plan import ReadPlan, ShapeReads, plan_ranges
-from flushtracker.jobs.snapshot.reading import Reading, SnapshotStoppedError, TooLargeError
+from flushtracker.jobs.snapshot.read_ranges import ShapeReadError
+from flushtracker.jobs.snapshot.reading import Reading
 from flushtracker.postgres.range_query import PageRange
 
 _CONFIG = TablesConfig(SecretOptions({}), "shapes", max_attempt_ms=1_000_000)

@@ -7,18 +7,13 @@ from contextlib import closing
 from threading import Event
 from typing import Final
 
-from pyspark.sql import SparkSession
-
-from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.units import seconds_text
-from flushtracker.delta.log.snapshots import snapshot_attempts
-from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError, listed
-from flushtracker.jobs.snapshot.attempt import Outcome, take_snapshot
+from flushtracker.errors import BrokerError, FlushtrackerError, PostgresUnavailableError, SinkError, listed
+from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError, TooLargeError
 from flushtracker.jobs.snapshot.due_shapes import SHAPES_PER_ATTEMPT, DueShapes, TableShapes, due_shapes, require_known
 from flushtracker.jobs.snapshot.failed_shapes import FailedShapes
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
-from flushtracker.jobs.snapshot.reading import SnapshotStoppedError, TooLargeError
+from flushtracker.jobs.snapshot.snapshot_store import Outcome, SnapshotStore
 from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import primary_server
 from flushtracker.process.clock import now_ms
@@ -32,15 +27,18 @@ _WAITING: Final = "capture has not said yet that all transactions before the sha
 
 
 class SnapshotLoop:
-    """``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once.
+    """Takes the snapshots of ``store``'s shapes on the server of ``connection``: once, without ``trigger_ms``.
+
+    ``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once.
 
     ``live`` is what any thread may read meanwhile, by default one of its own.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
-        config: SnapshotConfig,
+        store: SnapshotStore,
+        connection: Mapping[str, str],
+        trigger_ms: int | None,
         stop: Event,
         shape_ids: Sequence[str],
         *,
@@ -48,10 +46,9 @@ class SnapshotLoop:
         live: LiveSnapshotStatus | None = None,
     ) -> None:
         self.live = live or LiveSnapshotStatus()
-        self._spark, self._config, self._stop = spark, config, stop
+        self._store, self._connection, self._trigger_ms, self._stop = store, connection, trigger_ms, stop
         self._shape_ids = shape_ids
         self._again = set(shape_ids) if again else set[str]()
-        self._registry = RegistryTable(config.sink.shapes, config.sink.storage_options)
         self._waiting: tuple[str, ...] = ()
         self._is_unknown = True
         """Whether the last look at the server and the tables failed."""
@@ -65,13 +62,13 @@ class SnapshotLoop:
         Raises:
             FlushtrackerError: with ``available_now``, some snapshots could not be taken; the others were.
         """
-        is_first, interval_ms = True, self._config.trigger_ms
+        is_first, interval_ms = True, self._trigger_ms
         while not self._stop.is_set():
             failed: dict[str, FlushtrackerError] = {}
             self.live.note_looking()
             try:
                 failed = self._take_due(is_first=is_first)
-            except (PostgresUnavailableError, SinkError) as error:
+            except (PostgresUnavailableError, SinkError, BrokerError) as error:
                 if interval_ms is None:
                     raise
                 self._is_unknown = True
@@ -86,7 +83,7 @@ class SnapshotLoop:
 
     def _take_due(self, *, is_first: bool) -> dict[str, FlushtrackerError]:
         """Take each table's snapshots; returns the shapes that could get none, with the reasons."""
-        if not (self._is_unknown or self._registry.has_changed() or self._failed.is_any_due(now_ms())):
+        if not (self._is_unknown or self._store.has_changed() or self._failed.is_any_due(now_ms())):
             self.live.note_looked()
             return {}
         due = self._due(is_first=is_first)
@@ -100,13 +97,12 @@ class SnapshotLoop:
         return failed
 
     def _due(self, *, is_first: bool) -> DueShapes:
-        with closing(connect_for_snapshot(self._config.postgres.connection)) as connection:
+        with closing(connect_for_snapshot(self._connection)) as connection:
             server = primary_server(connection)
-        sink, registry = self._config.sink, self._registry.entries()
+        registry = self._store.registry()
         if is_first:
             require_known(registry, server, self._shape_ids)
-        taken = snapshot_attempts(sink.log, sink.storage_options)
-        return due_shapes(registry, taken, server, self._shape_ids, self._again)
+        return due_shapes(registry, self._store.taken(), server, self._shape_ids, self._again)
 
     def _note(self, due: DueShapes) -> None:
         if due.waiting != self._waiting:
@@ -166,7 +162,7 @@ class SnapshotLoop:
     def _try_to_take(self, group: TableShapes, tries: int = _TRIES) -> Outcome:
         """Take a snapshot, with retries: a TRUNCATE that waits for the table blocks all readers after the first."""
         try:
-            return take_snapshot(self._spark, self._config, group, self._stop, self.live)
+            return self._store.take(group, self._stop, self.live)
         except PostgresUnavailableError as error:
             if tries <= 1 or self._stop.wait(_RETRY_PAUSE_S):
                 raise
@@ -183,9 +179,7 @@ class SnapshotLoop:
         for failure in added:
             alike.setdefault((failure.reason, failure.tries), []).append(failure)
         for (reason, tries), failures in alike.items():
-            wait = (
-                "none" if self._config.trigger_ms is None else seconds_text((failures[0].retry_at_ms - now_ms()) / 1000)
-            )
+            wait = "none" if self._trigger_ms is None else seconds_text((failures[0].retry_at_ms - now_ms()) / 1000)
             logger.error(
                 "snapshot failed table=%s tries=%d retry_in=%s shapes=%s: %s",
                 *(table, tries, wait, listed([failure.shape_id for failure in failures], 10), reason),

@@ -12,23 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.table import SCHEMA
-from flushtracker.errors import FlushtrackerError
 from flushtracker.jobs.snapshot.item_rows import SCHEMA as READ_SCHEMA
 from flushtracker.jobs.snapshot.read_plan import ReadPlan
-from flushtracker.jobs.snapshot.read_ranges import range_failures, read_function
+from flushtracker.jobs.snapshot.read_ranges import failure_of, range_failures, read_function
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_text
 from flushtracker.spark.row_files import RowFiles
 from flushtracker.wal.log_offset import LogOffset
 
 _TYPES: Final = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
-
-
-class ShapeReadError(Exception):
-    """The rows of these shapes cannot be read, each for its reason; those of others may be."""
-
-    def __init__(self, reasons: dict[str, FlushtrackerError]) -> None:
-        super().__init__(f"shapes cannot be read: {', '.join(reasons)}")
-        self.reasons = reasons
 
 
 class ReadJob:
@@ -67,10 +58,8 @@ class ReadJob:
             return self._written
         cause = self._failure.__cause__
         failures = range_failures(java_text(cause)) if isinstance(cause, JAVA_ERRORS) else {}
-        if None in failures:
-            raise failures[None] from self._failure
-        if reasons := {shape_id: error for shape_id, error in failures.items() if shape_id is not None}:
-            raise ShapeReadError(reasons) from self._failure
+        if failures:
+            raise failure_of(failures) from self._failure
         raise self._failure
 
     def _run(self) -> None:

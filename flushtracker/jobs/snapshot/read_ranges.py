@@ -5,7 +5,7 @@ A Spark task has one connection, on which it reads one range after another. It h
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -41,6 +41,21 @@ def range_failures(text: str) -> Failures:
     _, mark, rest = text.partition(_MARK)
     found = json.JSONDecoder().raw_decode(rest)[0] if mark else []
     return {shape_id: getattr(errors, name)(message) for shape_id, name, message in found}
+
+
+class ShapeReadError(Exception):
+    """The rows of these shapes cannot be read, each for its reason; those of others may be."""
+
+    def __init__(self, reasons: Mapping[str, FlushtrackerError]) -> None:
+        super().__init__(f"shapes cannot be read: {', '.join(reasons)}")
+        self.reasons = reasons
+
+
+def failure_of(failures: Failures) -> FlushtrackerError | ShapeReadError:
+    """The error to raise for these."""
+    if None in failures:
+        return failures[None]
+    return ShapeReadError({shape_id: error for shape_id, error in failures.items() if shape_id is not None})
 
 
 def read_function(plan: ReadPlan) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -15,12 +15,13 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from flushtracker.config.postgres_config import TablesConfig
-from flushtracker.config.units import seconds_text
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.errors import ConfigError, FlushtrackerError, PostgresUnavailableError, SinkError
+from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError
+from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError, require_fitting, too_large
 from flushtracker.jobs.snapshot.progress import Progress
-from flushtracker.jobs.snapshot.read_job import ReadJob, ShapeReadError
+from flushtracker.jobs.snapshot.read_job import ReadJob
 from flushtracker.jobs.snapshot.read_plan import ReadPlan, next_step
+from flushtracker.jobs.snapshot.read_ranges import ShapeReadError
 from flushtracker.postgres.connection import Connection, require_open
 from flushtracker.spark.row_files import RowFiles
 
@@ -29,18 +30,6 @@ logger = logging.getLogger(__name__)
 _POLL_S: Final = 0.5
 _TRIES: Final = 3
 _RETRY_PAUSE_S: Final = 1.0
-_TRIED_SHARE: Final = 0.1
-"""How much of its time an attempt gets before it is judged by its rate."""
-
-
-class SnapshotStoppedError(FlushtrackerError):
-    """The job was told to stop during an attempt, of which nothing was appended."""
-
-    exit_code = 0
-
-
-class TooLargeError(ConfigError):
-    """The attempt takes, or would take, longer than it may."""
 
 
 class Reading:
@@ -68,7 +57,7 @@ class Reading:
         while self._done < len(self.plan.ranges) and self.plan.shapes:
             self._progress.step_done(self.plan, self._done, sum(file.rows for file in self._files))
             self._try_step(config, stop)
-            self._require_fitting(config.max_attempt_ms / 1000)
+            require_fitting(self.plan, self._done, self._progress.seconds, config.max_attempt_ms / 1000)
         return self._files
 
     def _try_step(self, config: TablesConfig, stop: Event, tries: int = _TRIES) -> None:
@@ -103,23 +92,10 @@ class Reading:
         try:
             while not job.wait(_POLL_S):
                 if stop.is_set():
-                    raise SnapshotStoppedError("stopped before the snapshot was complete; nothing of it was appended")
+                    raise SnapshotStoppedError
                 if self._progress.seconds > most_s:
-                    raise self._too_large(most_s)
+                    raise too_large(self.plan, self._done, self._progress.seconds, most_s)
                 require_open(self._connection)
                 self._progress.poll(self.plan)
         finally:
             job.cancel()
-
-    def _require_fitting(self, most_s: float) -> None:
-        """Raise ``TooLargeError`` if the attempt, at its rate, would take too long, and can be divided."""
-        seconds, ranges = self._progress.seconds, len(self.plan.ranges)
-        if len(self.plan.shapes) > 1 and seconds > _TRIED_SHARE * most_s and seconds * ranges > most_s * self._done:
-            raise self._too_large(most_s)
-
-    def _too_large(self, most_s: float) -> TooLargeError:
-        return TooLargeError(
-            f"{self._done} of {len(self.plan.ranges)} ranges were read for {len(self.plan.shapes)} shapes after "
-            f"{seconds_text(self._progress.seconds)}, so the snapshot takes longer than postgres.max_attempt, "
-            f"{seconds_text(most_s)}; raise that if it is less than 5 hours, or postgres.connections"
-        )

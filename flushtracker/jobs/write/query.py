@@ -139,13 +139,13 @@ def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus
         return nullcontext()
     try:
         # Only this needs psycopg2: a job that takes no snapshots works without it.
-        from flushtracker.jobs.snapshot.loop import SnapshotLoop  # noqa: PLC0415
+        from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"snapshot: auto needs {error.name}, which is not installed; run: pip install 'flushtracker[snapshot]'"
         ) from error
     snapshots = SnapshotConfig(config.tables, config.sink, int(SNAPSHOT_PERIOD_S * 1000))
-    return SnapshotThread(lambda stop: SnapshotLoop(spark, snapshots, stop, (), again=False, live=live).run(), live)
+    return SnapshotThread(lambda stop: log_snapshots(spark, snapshots, stop, live=live).run(), live)
 
 
 def _committed_writers(

@@ -1,0 +1,51 @@
+"""``DeltaSnapshots``: snapshots in the shape log, for the shapes of the registry table."""
+
+from collections.abc import Sequence
+from threading import Event
+
+from pyspark.sql import SparkSession
+
+from flushtracker.config.snapshot_config import SnapshotConfig
+from flushtracker.delta.log.snapshots import snapshot_attempts
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.events.registry import Registry
+from flushtracker.jobs.snapshot.attempt import take_snapshot
+from flushtracker.jobs.snapshot.due_shapes import TableShapes
+from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
+from flushtracker.jobs.snapshot.snapshot_store import Outcome
+from flushtracker.shape_log.shape_snapshot import ShapeKey
+
+
+class DeltaSnapshots:
+    """A :class:`flushtracker.jobs.snapshot.snapshot_store.SnapshotStore`, whose rows Spark writes."""
+
+    def __init__(self, spark: SparkSession, config: SnapshotConfig) -> None:
+        self._spark, self._config = spark, config
+        self._registry = RegistryTable(config.sink.shapes, config.sink.storage_options)
+
+    def has_changed(self) -> bool:
+        return self._registry.has_changed()
+
+    def registry(self) -> Registry:
+        return self._registry.entries()
+
+    def taken(self) -> dict[ShapeKey, int]:
+        return snapshot_attempts(self._config.sink.log, self._config.sink.storage_options)
+
+    def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
+        return take_snapshot(self._spark, self._config, group, stop, live)
+
+
+def log_snapshots(
+    spark: SparkSession,
+    config: SnapshotConfig,
+    stop: Event,
+    shape_ids: Sequence[str] = (),
+    *,
+    again: bool = False,
+    live: LiveSnapshotStatus | None = None,
+) -> SnapshotLoop:
+    """The loop that takes snapshots for the shape log of ``config``."""
+    store, connection = DeltaSnapshots(spark, config), config.postgres.connection
+    return SnapshotLoop(store, connection, config.trigger_ms, stop, shape_ids, again=again, live=live)

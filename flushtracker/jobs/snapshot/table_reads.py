@@ -1,0 +1,69 @@
+"""How the shapes of a group are read from their table in an exported snapshot."""
+
+from collections.abc import Hashable
+
+from flushtracker.config.postgres_config import TablesConfig
+from flushtracker.errors import FlushtrackerError, ShapeError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.jobs.snapshot.due_shapes import TableShapes
+from flushtracker.jobs.snapshot.read_plan import ItemColumns, ReadPlan, ShapeReads, TableReads, plan_ranges
+from flushtracker.postgres.connection import Connection
+from flushtracker.postgres.snapshot_export import ExportedTable
+from flushtracker.shapes.shape import BoundShape, Shape
+from flushtracker.shapes.table_binding import TableBinding, reason_to_end
+from flushtracker.shapes.where.server_text import server_text
+
+
+def readable_shapes(
+    group: TableShapes, exported: ExportedTable, failed: dict[str, FlushtrackerError]
+) -> tuple[ShapeReads, ...]:
+    """How to read each shape; a shape that its table no longer fits is added to those that ``failed``."""
+    found = list[ShapeReads]()
+    for entry in group.shapes:
+        shape_id = entry.definition.id
+        try:
+            found.append(shape_reads(entry, group.table, exported))
+        except ShapeError as error:
+            failed[shape_id] = error
+    return tuple(found)
+
+
+def shape_reads(entry: ShapeEntry, bound: TableBinding, exported: ExportedTable) -> ShapeReads:
+    """How to read one shape; raises ``ShapeError`` if its table no longer fits it."""
+    shape, key, where = Shape(entry.definition), entry.definition.primary_key, entry.definition.where
+    can_lose = entry.definition.keys_have_partitions
+    reason = reason_to_end(
+        shape.used_columns, bound, exported.binding, key, shape.filtered_columns, can_lose_partitions=can_lose
+    )
+    if reason is not None:
+        raise ShapeError(f"shape {entry.definition.id!r}: {reason}; capture ends it, so define it under a new id")
+    layouts: dict[Hashable, tuple[BoundShape, str | None]] = {}
+    tables = list[TableReads]()
+    for relation in (leaf.relation for leaf in exported.leaves):
+        layout = relation.columns, relation.replica_identity
+        if layout not in layouts:
+            layouts[layout] = shape.bind(relation), None if where is None else server_text(where, relation)
+        items, text = layouts[layout]
+        tables.append(TableReads(ItemColumns(items.columns, items.key_columns, items.prefix_in(relation)), text))
+    return ShapeReads(entry.definition.id, tuple(tables))
+
+
+def read_plan(
+    config: TablesConfig,
+    connection: Connection,
+    source: str,
+    exported: ExportedTable,
+    attempt: int,
+    shapes: tuple[ShapeReads, ...],
+) -> ReadPlan:
+    """The plan of an attempt to read these shapes."""
+    return ReadPlan(
+        dict(config.connection),
+        exported.snapshot_id,
+        attempt,
+        source,
+        tuple(leaf.relation.table for leaf in exported.leaves),
+        shapes,
+        plan_ranges([leaf.pages for leaf in exported.leaves], connection.server_version),
+        config.statement_timeout_ms,
+    )

@@ -1,0 +1,102 @@
+"""Snapshots that are published to Kafka, for writers of other storages: real tables in, events out."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.errors import PostgresError, ShapeError
+from flushtracker.jobs.snapshot import published_attempt
+from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.published_snapshots import PublishingRig
+
+TABLES: Final = (
+    "CREATE TABLE users (id int PRIMARY KEY, region text, name text)",
+    "ALTER TABLE users REPLICA IDENTITY FULL",
+    "INSERT INTO users SELECT n, CASE WHEN n % 3 = 0 THEN 'eu' END, 'user ' || n FROM generate_series(1, 10) n",
+)
+
+
+@pytest.fixture
+def publishing(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[PublishingRig]:
+    """Ten users, and a capture that is not started yet."""
+    postgres.execute(*TABLES)
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create()
+    yield PublishingRig(rig, {role: topic_name(role) for role in SNAPSHOT_ROLES})
+    rig.close()
+
+
+def define(publishing: PublishingRig, *shapes: dict[str, Any]) -> None:
+    """Define shapes, and wait until their snapshots can be taken."""
+    rig = publishing.rig
+    rig.define(*shapes)
+
+    def are_visible() -> bool:
+        registry = rig.registry()
+        found = [registry.get(each["id"]) for each in shapes]
+        return all(each is not None and (each.starts_visible or not each.definition.snapshot) for each in found)
+
+    rig.wait(are_visible, "the shapes to be registered, with visible starts")
+
+
+def test_the_rows_of_each_shape_are_published_once(publishing: PublishingRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All columns, chosen ones, a condition; in small events. A shape that fails is left out, and named."""
+    publishing.rig.start()
+    monkeypatch.setattr(published_attempt, "CHARACTERS_PER_EVENT", 100)
+    shapes = [
+        shape("all", "public.users"),
+        shape("eu", "public.users", columns=["name"], where="region = 'eu'"),
+        shape("none", "public.users", where="id > 100"),
+        shape("fails", "public.users", where="10 / (id - 5) > 0"),
+        shape("without", "public.users", snapshot=False),
+    ]
+    define(publishing, *shapes)
+    with pytest.raises(PostgresError, match=r"no snapshot of fails: .*division by zero"):
+        publishing.take()
+    everyone = [{"id": str(n), "region": None if n % 3 else "eu", "name": f"user {n}"} for n in range(1, 11)]
+    assert sorted(publishing.rows("all"), key=lambda row: int(row["id"] or 0)) == everyone
+    assert publishing.rows("eu") == [{"id": f"{n}", "name": f"user {n}"} for n in (3, 6, 9)]
+    assert publishing.rows("none") == []
+    assert publishing.snapshot("fails")[0] is publishing.snapshot("without")[0] is None
+    assert len([event for event in publishing.events() if event.shape_id == "all"]) > 3
+    ended = [event for event in publishing.events() if event.end is not None]
+    assert [json.loads(value) for value in publishing.rig.values("snapshots_taken")] == [
+        json.loads(event.to_json()) for event in ended
+    ]
+    assert {event.shape_id for event in ended} == {"all", "eu", "none"}
+
+    # The failed one is tried alone, and one that is asked for again replaces the rows before.
+    before = len(publishing.events())
+    with pytest.raises(PostgresError, match="no snapshot of fails"):
+        publishing.take()
+    assert {event.shape_id for event in publishing.events()[before:]} <= {"fails"}
+    publishing.rig.server.execute("DELETE FROM users WHERE id > 1")
+    first, _ = publishing.snapshot("all")
+    publishing.take("all", again=True)
+    last, _ = publishing.snapshot("all")
+    assert first is not None
+    assert last is not None
+    assert last.attempt > first.attempt
+    assert publishing.rows("all") == everyone[:1]
+
+
+def test_a_row_that_is_too_large_for_an_event_fails_its_shape_alone(publishing: PublishingRig) -> None:
+    """The others are published; larger events than allowed are divided."""
+    publishing.rig.settings["kafka"]["max_event_bytes"] = 131_072
+    wide = "INSERT INTO users SELECT n, repeat('x', 100000), 'wide' FROM generate_series(11, 13) n"
+    huge = "INSERT INTO users VALUES (14, repeat('x', 200000), 'huge')"
+    publishing.rig.server.execute(wide, huge)
+    publishing.rig.start()
+    define(publishing, shape("wide", "public.users", where="id < 14"), shape("huge", "public.users"))
+    with pytest.raises(ShapeError, match=r"shape 'huge': a row has 2\d{5} bytes as an event, more than max_event_byt"):
+        publishing.take()
+    assert len(publishing.rows("wide")) == 13
+    assert publishing.snapshot("huge")[0] is None

@@ -1,0 +1,90 @@
+"""Snapshots on a broker's topics beside a capture: the job's configuration, and what a writer makes of them."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import yaml
+
+from flushtracker.events.snapshot_events import SnapshotEvent, SnapshotRow
+from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots, published_snapshots
+from flushtracker.jobs.snapshot.publish_config import PublishConfig, load_publish_config
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
+from flushtracker.shape_log.snapshot_reader import SnapshotReader
+from flushtracker.wal.changes import Row
+from tests.support.capture_rig import ROOT, CaptureRig
+
+
+class PublishingRig:
+    """Adds the topics of snapshots to those of a capture that is not created yet."""
+
+    def __init__(self, rig: CaptureRig, topics: dict[str, str]) -> None:
+        rig.settings["kafka"]["topics"] |= topics
+        TopicAdmin(rig.config.kafka).create(SNAPSHOT_ROLES)
+        self.rig = rig
+        self._file = rig.folder / "publish_snapshots.yaml"
+
+    def config_file(self, **keys: object) -> Path:
+        """The job's configuration, with further ``keys``."""
+        postgres: dict[str, Any] = {**self.rig.settings["postgres"]}
+        del postgres["slot"]
+        self._file.write_text(yaml.safe_dump({"postgres": postgres, "kafka": self.rig.settings["kafka"], **keys}))
+        return self._file
+
+    def config(self, **keys: object) -> PublishConfig:
+        config = load_publish_config(self.config_file(**keys))
+        assert config is not None
+        return config
+
+    def take(self, *shape_ids: str, again: bool = False, **keys: object) -> None:
+        """Run the job once, in this process."""
+        config = self.config(**keys)
+        with closing(KafkaSnapshots(config)) as store:
+            published_snapshots(store, config, Event(), shape_ids, again=again).run()
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start the job in a process group of its own; it logs to ``snapshot.log``."""
+        command = [sys.executable, "-m", "flushtracker", "snapshot", "--config", str(self.config_file()), *arguments]
+        with (self.rig.folder / "snapshot.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
+
+    def events(self) -> list[SnapshotEvent]:
+        return [SnapshotEvent.from_json(value) for value in self.rig.values("snapshots")]
+
+    def snapshot(self, shape_id: str) -> tuple[SnapshotEvent | None, list[SnapshotRow]]:
+        """The last event of the shape's complete attempt, and its rows, as a writer reads them."""
+        return complete_snapshot([event for event in self.events() if event.shape_id == shape_id])
+
+    def rows(self, shape_id: str) -> list[Row]:
+        """The rows of the shape's complete snapshot, in the order of their keys."""
+        end, rows = self.snapshot(shape_id)
+        assert end is not None
+        assert end.end is not None
+        assert end.end.rows == len(rows) == len({row.key for row in rows})
+        return [row.value for row in sorted(rows, key=lambda row: row.key)]
+
+
+def complete_snapshot(events: list[SnapshotEvent]) -> tuple[SnapshotEvent | None, list[SnapshotRow]]:
+    """What a writer has of one shape after these events."""
+    reader, rows = SnapshotReader(), dict[int, list[SnapshotRow]]()
+    for event in events:
+        if reader.take(event) == "ignored":
+            continue
+        rows.setdefault(event.attempt, []).extend(event.rows)
+        kept = reader.attempts(event.source, event.shape_id)
+        rows = {attempt: found for attempt, found in rows.items() if attempt in kept}
+    end = reader.complete(events[0].source, events[0].shape_id) if events else None
+    return end, [] if end is None else rows[end.attempt]
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process with all that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
