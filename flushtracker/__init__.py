@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from flushtracker.delta.log.reader import ShapeRead, read_shape, read_shape_log
     from flushtracker.errors import DecodeError, FlushtrackerError, GapError, PositionError
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+    from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
     from flushtracker.kafka.flush_notifier import FlushNotifier
     from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
     from flushtracker.kafka.records import Record, record_of
+    from flushtracker.shape_log.fold import fold
     from flushtracker.shape_log.position import Position
     from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
+    from flushtracker.shape_log.snapshot_reader import SnapshotCursor, SnapshotReader
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain
@@ -59,9 +62,15 @@ __all__ = [
     "ShapeEvents",
     "ShapeGroup",
     "ShapeRead",
+    "SnapshotCursor",
+    "SnapshotEnd",
+    "SnapshotEvent",
+    "SnapshotReader",
+    "SnapshotRow",
     "SourceTracker",
     "chain_position",
     "cursor_after",
+    "fold",
     "format_lsn",
     "load_kafka_config",
     "new_items",
@@ -76,6 +85,7 @@ _NAMES: Final = {
     "delta.log.reader": ("ShapeRead", "read_shape", "read_shape_log"),
     "errors": ("DecodeError", "FlushtrackerError", "GapError", "PositionError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
+    "events.snapshot_events": ("SnapshotEnd", "SnapshotEvent", "SnapshotRow"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),
     "kafka.flush_notifier": ("FlushNotifier",),
     "kafka.kafka_config": ("KafkaConfig", "load_kafka_config"),
@@ -90,7 +100,9 @@ _NAMES: Final = {
     "wal.changes": ("Commit", "LogItem"),
     "wal.log_offset": ("LogOffset",),
     "wal.lsn": ("format_lsn", "parse_lsn"),
+    "shape_log.fold": ("fold",),
     "shape_log.position": ("Position",),
+    "shape_log.snapshot_reader": ("SnapshotCursor", "SnapshotReader"),
     "shape_log.shape_chain": ("chain_position", "cursor_after", "new_items"),
 }
 _MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names}

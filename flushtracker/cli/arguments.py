@@ -234,6 +234,11 @@ def add_conformance(parser: Parser) -> None:
     )
     add("--read", metavar="COMMAND", help="prints what its readers see, as JSON lines too (default: not tested)")
     add(
+        "--rows",
+        metavar="COMMAND",
+        help="prints the rows of each shape with a snapshot, a JSON object for each (default: no shape has one)",
+    )
+    add(
         "--power-loss",
         action="store_true",
         help="two of three kills are power failures, which take what the writer has not synced in {data}; on Linux",

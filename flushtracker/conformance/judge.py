@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
+from flushtracker.conformance.rows_judge import RowsJudge, Shape
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
@@ -17,7 +18,20 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 Rule: TypeAlias = Literal[
-    "runs", "format", "durable", "power", "once", "whole", "live", "again", "gap", "others", "heals", "removal"
+    "runs",
+    "format",
+    "durable",
+    "power",
+    "once",
+    "whole",
+    "rows",
+    "snapshots",
+    "live",
+    "again",
+    "gap",
+    "others",
+    "heals",
+    "removal",
 ]
 RULES: Final[Mapping[Rule, str]] = {
     "runs": "the writer runs until it is killed",
@@ -26,6 +40,8 @@ RULES: Final[Mapping[Rule, str]] = {
     "power": "what it has notified is in its storage after a power failure",
     "once": "its storage has each item once, in order, as it was sent, and nothing else",
     "whole": "its readers see whole transactions only, in order, and all that it has notified",
+    "rows": "its rows are a complete snapshot's, with all changes that it does not contain",
+    "snapshots": "a shape has rows once its snapshot is complete",
     "live": "it notifies everything that it was sent",
     "again": "when it starts, it notifies again how far each shape is durable",
     "gap": "it notifies nothing past a gap",
@@ -33,9 +49,6 @@ RULES: Final[Mapping[Rule, str]] = {
     "heals": "a start heals the gap",
     "removal": "it continues after a shape is removed",
 }
-
-Shape = tuple[str, str]
-"""A source and a shape's id."""
 
 
 class Judge:
@@ -50,6 +63,7 @@ class Judge:
         self.progress = 0
         """How often a shape was notified at a greater offset than before."""
         self.events_sent = 0
+        self.rows = RowsJudge()
         self._items: dict[Shape, dict[LogOffset, LogItem]] = {}
         self._committed: dict[Shape, set[int]] = {}
         """The transactions whose commit each shape was sent, by their LSN: of these it was sent all items."""
@@ -65,6 +79,7 @@ class Judge:
         """The event has been published."""
         shape = event.source, event.shape_id
         self.events_sent += 1
+        self.rows.sent(event)
         self._items.setdefault(shape, {}).update({item.offset: item for item in event.items})
         if event.commit is not None:
             self._committed.setdefault(shape, set()).add(event.last_log_offset.tx_offset)
@@ -157,6 +172,7 @@ class Judge:
         for shape, notified in self.notified.items():
             limit = min(notified, self._barriers.get(shape, notified))
             missing = {offset for offset in self._items.get(shape, {}) if offset <= limit} - {*stored.get(shape, ())}
+            missing = {offset for offset in missing if not self.rows.may_leave_out(shape, offset.tx_offset)}
             if missing and shape not in self.removed:
                 fact = f"{_name(shape)} is notified at {notified}, but the item at {min(missing)} is not in the dump"
                 self.violate(rule, f"{when}, {fact}")
@@ -191,7 +207,8 @@ class Judge:
                 return f"{_name(shape)} shows {count} of the transaction at {format_lsn(lsn)}"
         durable = self.notified.get(shape, LogOffset.before_all())
         durable = min(durable, self._barriers.get(shape, durable))
-        for lsn in sorted(() if shape in self.removed else whole.keys() - seen.keys()):
+        left_out = {lsn for lsn in whole if self.rows.may_leave_out(shape, lsn)}
+        for lsn in sorted(() if shape in self.removed else whole.keys() - seen.keys() - left_out):
             if LogOffset.last_of(lsn) <= durable:
                 return (
                     f"{_name(shape)} is notified at {durable}, but does not show the transaction at {format_lsn(lsn)}"
@@ -199,6 +216,15 @@ class Judge:
             if lsn < max(seen, default=-1):
                 return f"{_name(shape)} shows a transaction after the one at {format_lsn(lsn)}, but not that one"
         return None
+
+    def row_faults(self, lines: Iterable[str], *, newest: bool = False) -> list[str]:
+        """What is wrong with the lines of the rows command, run at any moment; with ``newest``, all have the newest.
+
+        Raises:
+            ConfigError: a line does not have the required form.
+        """
+        durable = {shape: min(at, self._barriers.get(shape, at)) for shape, at in self.notified.items()}
+        return self.rows.faults(lines, durable, newest=newest)
 
     def _notified_text(self, shape: Shape) -> str:
         return f"notified up to {self.notified[shape]}" if shape in self.notified else "notified nothing"

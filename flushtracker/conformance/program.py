@@ -17,7 +17,7 @@ from flushtracker.conformance.trial import Trial
 from flushtracker.errors import ConfigError, printable
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.local.broker import LocalBroker
 from flushtracker.power_failure.sync_watch import require_seccomp
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
@@ -28,10 +28,13 @@ _LOG_PERIOD_S: Final = 5.0
 _OPTIONAL: Final[Mapping[Rule, str]] = {
     "power": "a kill loses nothing that was written without fsync; --power-loss does",
     "whole": "needs --read",
+    "rows": "needs --rows",
+    "snapshots": "needs --rows",
 }
 """Why a rule is not tested without an option."""
 
 _UNSEEN: Final = "Not tested: lost disks and replicas, storage that is full or slow, two writers at once, upgrades."
+_ROLES: Final = (*ROLES, *SNAPSHOT_ROLES)
 _VARIABLE: Final = "FLUSHTRACKER_OPTION_{}"
 
 
@@ -48,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         brokers = _brokers(arguments.kafka, folder, stack)
         for number, seed in enumerate(seeds):
-            topics = Topics(**{role: f"flushtracker.conformance.{name}.{seed}.{role}" for role in ROLES})
+            topics = Topics(**{role: f"flushtracker.conformance.{name}.{seed}.{role}" for role in _ROLES})
             judge = progress.begin(seed)
             with ExitStack() as trials:
                 config = replace(brokers, topics=topics)
@@ -59,7 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
             if judge.violations or not is_complete:
                 break
     print(progress.summary())
-    asked: Mapping[Rule, object] = {"power": arguments.power_loss, "whole": arguments.read}
+    asked: Mapping[Rule, object] = {
+        "power": arguments.power_loss,
+        "whole": arguments.read,
+        "rows": arguments.rows,
+        "snapshots": arguments.rows,
+    }
     untested = {rule for rule, option in asked.items() if not option}
     _print_rules(judge.violations, untested, is_complete=is_complete)
     return 0 if is_complete and not judge.violations else 1
@@ -120,7 +128,7 @@ def _brokers(kafka: Path | None, folder: Path, stack: ExitStack) -> KafkaConfig:
     if kafka is not None:
         return load_kafka_config(kafka)
     broker = stack.enter_context(LocalBroker(folder / "broker"))
-    topics = Topics(**{role: role for role in ROLES})
+    topics = Topics(**{role: role for role in _ROLES})
     return KafkaConfig(broker.bootstrap_servers, topics, replication_factor=1)
 
 
@@ -128,10 +136,10 @@ def _trial(
     arguments: argparse.Namespace, config: KafkaConfig, folder: Path, seed: int, progress: _Progress, stack: ExitStack
 ) -> Trial:
     data = _created(folder / "storage")
-    TopicAdmin(config).create(ROLES)
+    TopicAdmin(config).create(_ROLES)
     file, env = write_config(config, folder / "kafka.yaml")
     disk = stack.enter_context(closing(UnsyncedDisk(data, folder / "synced"))) if arguments.power_loss else None
-    commands = Commands(arguments.writer, arguments.dump, arguments.read)
+    commands = Commands(arguments.writer, arguments.dump, arguments.read, arguments.rows)
     subject = Subject(commands, config=file, data=data, env=env, disk=disk)
     return Trial(
         config, subject, progress.judge, seed=seed, timeout_s=arguments.timeout, handle_kill=progress.handle_kill

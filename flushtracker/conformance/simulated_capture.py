@@ -3,9 +3,12 @@
 from random import Random
 from typing import Final
 
-from flushtracker.conformance.judge import Judge, Shape
+from flushtracker.conformance.judge import Judge
+from flushtracker.conformance.rows_judge import Shape
+from flushtracker.conformance.simulated_snapshots import SimulatedSnapshots
 from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
+from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
@@ -16,17 +19,22 @@ from flushtracker.wal.log_offset import LogOffset
 _SOURCES: Final = ("7301/1/conformance", "7302/1/conformance")
 _SHAPES: Final = ("users", 'naïve "q"', "orders")
 _RECENT_EVENTS: Final = 50
+_SNAPSHOT_SHARE: Final = 0.1
 
 
 class SimulatedCapture:
-    """Two sources of three shapes each; close it when done."""
+    """Two sources of three shapes each; close it when done. ``with_rows``: two of these have snapshots."""
 
-    def __init__(self, config: KafkaConfig, judge: Judge, rng: Random) -> None:
+    def __init__(self, config: KafkaConfig, judge: Judge, rng: Random, *, with_rows: bool = False) -> None:
         self._topics = config.topics.by_role()
         self._judge = judge
         self._rng = rng
         self._publisher = KafkaPublisher(config)
-        self._sources = [SimulatedSource(name, _SHAPES, rng) for name in _SOURCES]
+        shapes_with_rows = _SHAPES[:2] if with_rows else ()
+        self._sources = [SimulatedSource(name, _SHAPES, rng, shapes_with_rows) for name in _SOURCES]
+        self._snapshots = [
+            SimulatedSnapshots(source, shape_id, rng) for source in self._sources for shape_id in shapes_with_rows
+        ]
         self._connections = [SimulatedConnection(source, 0, rng) for source in self._sources]
         self._confirmed = [0] * len(_SOURCES)
         self._recent: list[ShapeChangesEvent] = []
@@ -37,11 +45,16 @@ class SimulatedCapture:
             before = LogOffset.just_before(source.first_lsn)
             self._publish(SourceEntry(source.name, before, publication="conformance"))
             for shape_id in source.shape_ids:
-                self._publish(_entry((source.name, shape_id), before))
+                self._publish(_entry((source.name, shape_id), before, snapshot=shape_id in source.tables))
         self._publisher.flush(timeout_s)
 
     def send_something(self) -> None:
-        """Send the next fragment of a source; sometimes send a duplicate, or reconnect, which resends."""
+        """Send the next fragment of a source; sometimes send a duplicate, or reconnect, which resends.
+
+        With snapshots, sometimes send a part of one, too.
+        """
+        if self._snapshots and self._rng.random() < _SNAPSHOT_SHARE:
+            self._send_snapshot(self._rng.choice(self._snapshots).next_events())
         chance = self._rng.random()
         if chance < 0.05:
             self.reconnect(self._any_source())
@@ -102,10 +115,19 @@ class SimulatedCapture:
         for _ in range(10):
             self.send_something()
 
-    def complete(self, timeout_s: float) -> None:
-        """Send all transactions completely; returns once the brokers have them."""
+    def send_torn_and_whole_snapshots(self, ahead: int) -> None:
+        """Of each shape that has any: most of an attempt, and then another one, which is complete.
+
+        They contain ``ahead`` transactions more than are sent.
+        """
+        for snapshots in self._snapshots:
+            self._send_snapshot(snapshots.attempt(0)[:-1])
+            self._send_snapshot(snapshots.attempt(ahead))
+
+    def complete(self, timeout_s: float, leave: int = 0) -> None:
+        """Send all transactions completely, but the last to ``leave``; returns once the brokers have them."""
         for connection in self._connections:
-            while not connection.is_at_end:
+            while not connection.is_at_end(leave):
                 for event in connection.next_events():
                     self._send(event)
         self._publisher.flush(timeout_s)
@@ -126,11 +148,19 @@ class SimulatedCapture:
         self._publish(event)
         self._recent = [*self._recent[-_RECENT_EVENTS:], event]
 
+    def _send_snapshot(self, events: list[SnapshotEvent]) -> None:
+        for event in events:
+            self._judge.rows.snapshot_sent(event)
+            self._publish(event)
+
     def _publish(self, event: Event) -> None:
         record = record_of(event)
         self._publisher.publish(self._topics[record.stream], record.key, record.value)
 
 
-def _entry(shape: Shape, starts_after: LogOffset, removed_at: LogOffset | None = None) -> ShapeEntry:
+def _entry(
+    shape: Shape, starts_after: LogOffset, removed_at: LogOffset | None = None, *, snapshot: bool = False
+) -> ShapeEntry:
     source, shape_id = shape
-    return ShapeEntry(source, ShapeDefinition(shape_id, ("public", "t")), 16_400, starts_after, removed_at)
+    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot)
+    return ShapeEntry(source, definition, 16_400, starts_after, removed_at)

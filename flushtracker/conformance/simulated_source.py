@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from flushtracker.conformance.simulated_table import SimulatedTable
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
@@ -14,6 +15,7 @@ from flushtracker.wal.changes import Commit, LogItem, Operation, Row, Transactio
 from flushtracker.wal.log_offset import LogOffset
 
 _FIRST_LSN: Final = 0x1_0000_0000
+_FIRST_XID: Final = 2**32 - 300
 _TEXTS: Final = ("", "7", "naïve 🙂", 'a "quote" and a \\', "two\nlines\x01", "x" * 2_000)
 _OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
 
@@ -22,16 +24,22 @@ _OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
 class Transaction:
     """``operations``: the items of each shape for each of the operations 0, 2, 4, …; a split update has two."""
 
+    xid: int
     lsn: int
     operations: Sequence[Mapping[str, tuple[LogItem, ...]]]
 
 
 class SimulatedSource:
-    """One source with its shapes and the transactions so far; a connection that reads on generates more."""
+    """One source with its shapes and the transactions so far; a connection that reads on generates more.
 
-    def __init__(self, name: str, shape_ids: Sequence[str], rng: Random) -> None:
+    The changes of the shapes ``with_rows`` are those of a table each, which has rows from the start; those of others
+    are any.
+    """
+
+    def __init__(self, name: str, shape_ids: Sequence[str], rng: Random, with_rows: Sequence[str] = ()) -> None:
         self.name = name
         self.shape_ids = list(shape_ids)
+        self.tables = {shape_id: SimulatedTable(rng) for shape_id in with_rows}
         self.transactions: list[Transaction] = []
         self.committed = 0
         """How many transactions were sent completely at least once."""
@@ -49,12 +57,14 @@ class SimulatedSource:
             lsn, rng = self.next_lsn + self._rng.randrange(5_000), self._rng
             operations = [
                 {
-                    shape_id: self._items(LogOffset(lsn, 2 * number))
+                    shape_id: self._items(shape_id, LogOffset(lsn, 2 * number))
                     for shape_id in rng.sample(self.shape_ids, rng.choice([0, 1, 1, 2]))
                 }
                 for number in range(rng.choice([1, 1, 2, 3, 8, 30]))
             ]
-            self.transactions.append(Transaction(lsn, operations))
+            # They begin again at 0 after 32 bits.
+            xid = (_FIRST_XID + 3 * len(self.transactions)) % 2**32
+            self.transactions.append(Transaction(xid, lsn, operations))
         return self.transactions[index]
 
     def last_items(self, index: int) -> dict[tuple[str, str], LogOffset]:
@@ -62,7 +72,9 @@ class SimulatedSource:
         operations = self.transactions[index].operations
         return {(self.name, shape_id): items[-1].offset for part in operations for shape_id, items in part.items()}
 
-    def _items(self, offset: LogOffset) -> tuple[LogItem, ...]:
+    def _items(self, shape_id: str, offset: LogOffset) -> tuple[LogItem, ...]:
+        if shape_id in self.tables:
+            return self.tables[shape_id].items(offset)
         rng, row = self._rng, self._row()
         key = f'"public"."t"/"{rng.randrange(50)}"'
         if rng.random() < 0.15:
@@ -91,10 +103,9 @@ class SimulatedConnection:
         self._sequencer = FragmentSequencer(source.name, first, max_event_bytes=MAX_EVENT_BYTES)
         self._pending: deque[tuple[TransactionFragment, list[RoutedFragment]]] = deque()
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether all transactions so far are sent."""
-        return not self._pending and self._index >= len(self._source.transactions)
+    def is_at_end(self, leave: int = 0) -> bool:
+        """Whether all transactions so far are sent, but perhaps the last ones, so many."""
+        return not self._pending and self._index >= len(self._source.transactions) - leave
 
     def next_events(self) -> tuple[ShapeChangesEvent, ...]:
         """The shapes' events of the next fragment, which may belong to a new transaction."""
@@ -118,7 +129,7 @@ class SimulatedConnection:
             routed = [
                 RoutedFragment(
                     shape_id=shape_id,
-                    xid=7,
+                    xid=transaction.xid,
                     lsn=transaction.lsn,
                     last_log_offset=last,
                     has_begin=shape_id not in named,
@@ -127,5 +138,8 @@ class SimulatedConnection:
                 )
                 for shape_id in sorted(shape_ids)
             ]
-            yield TransactionFragment(7, transaction.lsn, last, has_begin=first == 0, commit=commit), routed
+            yield (
+                TransactionFragment(transaction.xid, transaction.lsn, last, has_begin=first == 0, commit=commit),
+                routed,
+            )
             first, named = end, named | shape_ids

@@ -18,11 +18,12 @@ _LINES_TIMEOUT_S: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The user's commands, as given; ``read`` is ``None`` if what readers see is not tested."""
+    """The user's commands, as given; ``read`` and ``rows`` are ``None`` if what they print is not tested."""
 
     writer: str
     dump: str
     read: str | None
+    rows: str | None = None
 
 
 class Subject:
@@ -44,7 +45,9 @@ class Subject:
         self._disk = disk
         self._env = {**os.environ, **env, "FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data)}
         self._writer, self._dump = (_arguments(command, config, data) for command in (commands.writer, commands.dump))
-        self._read = None if commands.read is None else _arguments(commands.read, config, data)
+        self._read, self._rows = (
+            None if command is None else _arguments(command, config, data) for command in (commands.read, commands.rows)
+        )
         self._log = data.with_name("writer.log")
         self._process: GuardedProcess | None = None
 
@@ -111,6 +114,15 @@ class Subject:
     def read(self) -> list[str] | None:
         """The lines that the read command prints, ``None`` if there is no such command; raises as :meth:`dump`."""
         return None if self._read is None else self._lines(self._read)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a command that prints rows."""
+        return self._rows is not None
+
+    def rows(self) -> list[str]:
+        """The lines that the rows command prints, none without one; raises as :meth:`dump`."""
+        return [] if self._rows is None else self._lines(self._rows)
 
     def _watched(self, command: list[str]) -> list[str]:
         """The command, such that its syncs count: also those of a dump, which may complete a transaction."""

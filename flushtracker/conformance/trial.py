@@ -1,7 +1,7 @@
 """``Trial``: plays capture and the operator for a writer, and reports what happens to a judge.
 
-The first rounds send random changes, and each ends with a kill. Then follow a start without new changes, a gap in one
-shape, and a removed shape. At the end, everything must be notified and stored.
+The first rounds send random changes, and each ends with a kill. Then follow a start without new changes, snapshots that
+are ahead of the changes, a gap in one shape, and a removed shape. At the end, everything must be notified and stored.
 """
 
 import time
@@ -19,6 +19,7 @@ from flushtracker.kafka.topic_reader import TopicFollower
 _POLL_S: Final = 0.01
 _DRAIN_S: Final = 0.3
 _AFTER_A_GAP: Final = 40
+_AHEAD: Final = 3
 _BURST: Final = 100
 _SLOW_S: Final = 2.0
 _SLICE_S: Final = (0.0005, 0.004)
@@ -51,7 +52,7 @@ class Trial:
         self._timeout_s = timeout_s
         self._handle_kill = handle_kill
         self._rng = rng = Random(seed)  # noqa: S311  reproducible
-        self._capture = SimulatedCapture(config, judge, rng)
+        self._capture = SimulatedCapture(config, judge, rng, with_rows=subject.has_rows)
         self._flushes = TopicFollower(config, config.topics.flushes)
         self._start_took_s = 1.0
 
@@ -72,6 +73,7 @@ class Trial:
                 self._kill()
                 self._start()
             self._check_start()
+            self._check_snapshots()
             self._check_gap()
             self._check_removal()
             self._settle("live")
@@ -136,6 +138,21 @@ class Trial:
         self._kill()
         self._start()
         self._await("again", self._judge.not_said_again)
+
+    def _check_snapshots(self) -> None:
+        """Take a torn snapshot, then one that contains changes which are sent later: all at once would hide mistakes.
+
+        A writer that applies these changes again has rows of the past meanwhile.
+        """
+        if not self._subject.has_rows:
+            return
+        self._capture.send_torn_and_whole_snapshots(_AHEAD)
+        self._await("snapshots", lambda: self._judge.rows.missing(self._subject.rows()))
+        self._await("rows", lambda: self._judge.row_faults(self._subject.rows(), newest=True))
+        for left in range(_AHEAD, -1, -1):
+            self._capture.complete(self._timeout_s, leave=left)
+            self._await("live", self._judge.behind)
+            self._show("while changes arrive that its snapshots contain", newest=True)
 
     def _check_gap(self) -> None:
         """Lose one event of a shape. The other shapes must continue, also after a kill, until capture reconnects.
@@ -213,6 +230,11 @@ class Trial:
         """Let a reader read; every notification that the judge knows by now must be visible to it."""
         if (lines := self._subject.read()) is not None:
             self._judge.seen(lines, when)
+        self._show(when)
+
+    def _show(self, when: str, *, newest: bool = False) -> None:
+        for fault in self._judge.row_faults(self._subject.rows(), newest=newest):
+            self._judge.violate("rows", f"{when}, {fault}")
 
     def _poll(self, timeout_s: float = _POLL_S) -> bool:
         """Read what the writer has notified; returns whether there was anything."""

@@ -10,13 +10,14 @@ ROOT: Final = Path(__file__).parents[2]
 WRITER: Final = ROOT / "examples" / "sqlite_writer.py"
 DUMP: Final = f"{sys.executable} {ROOT}/examples/dump_sqlite.py {{data}}/shapes.db"
 READ: Final = f"{DUMP} --whole"
+_PRIMARY_KEY: Final = ",\n                                PRIMARY KEY (source, shape_id, tx, op));"
 _COMMIT: Final = "        db.commit()  # First durable,\n"
 _FLUSH: Final = "        notifier.flush()  # then said.\n"
 _NEXT: Final = '    if position == "next":\n'
 _IGNORES: Final = '    if shape in removed or position == "gap":\n'
 _CURSOR: Final = 'db.execute("REPLACE INTO cursors VALUES (?, ?, ?, ?)", (*shape, *cursors[shape]))'
 _NOTED: Final = "    notifier.flushed(*shape, cursors[shape])"
-_REMOVED: Final = "                removed.add((entry.source, entry.definition.id))\n"
+_REMOVED: Final = "                    removed.add((entry.source, entry.definition.id))\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,10 @@ PLAIN: Final = (
     FaultyWriter(
         "it stores a resend again",
         "once",
-        {", PRIMARY KEY(source, shape_id, tx, op));": ");", "ft.new_items(event, cursors.get(shape))": "event.items"},
+        {
+            ",\n                                PRIMARY KEY (source, shape_id, tx, op));": ");",
+            "ft.new_items(event, cursors.get(shape))": "event.items",
+        },
         also=frozenset({"whole"}),
         kills=4,
     ),
@@ -170,7 +174,7 @@ SLOW: Final = (
     FaultyWriter(
         "it waits for ever once a shape is removed",
         "removal",
-        {_REMOVED: f"{_REMOVED}                __import__('time').sleep(1000)\n"},
+        {_REMOVED: f"{_REMOVED}                    __import__('time').sleep(1000)\n"},
         also=frozenset({"live"}),
     ),
 )

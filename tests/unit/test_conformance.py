@@ -249,7 +249,7 @@ def test_a_simulated_source_is_one_that_capture_could_publish(seed: int) -> None
     for connect in range(5):
         connection = SimulatedConnection(source, rng.randint(0, source.committed) if connect else 0, rng)
         fragments = rng.randrange(40)
-        while fragments > 0 or (connect == 4 and not connection.is_at_end):
+        while fragments > 0 or (connect == 4 and not connection.is_at_end()):
             fragments -= 1
             for event in connection.next_events():
                 cursor = cursors.get(event.shape_id)
