@@ -123,16 +123,18 @@ unavailable
         "flushtracker.jobs.snapshot.program",
         "snapshot",
         """\
-Take snapshots: write the rows that tables already have to their shapes' logs.
+Take snapshots: write the rows that tables already have to their shapes' logs,
+or publish them for writers of other storages.
 
 Takes the missing snapshots of all shapes; with an interval as trigger, keeps
 looking for new shapes. A snapshot is one commit of the shape log: readers see
 none or all of it. Starts Spark itself; on a cluster, run
-jobs/snapshot_shapes.py with spark-submit.
+jobs/snapshot_shapes.py with spark-submit. With kafka in the configuration it
+publishes to Kafka instead, without Spark; see docs/writers.md.
 """,
         """0 done, or stopped by SIGTERM or Ctrl-C; 1 unexpected error;
 2 the configuration, the machine, an unknown shape, or one that cannot have a
-snapshot; 5 a Delta table; 7 PostgreSQL
+snapshot; 5 a Delta table; 6 Kafka; 7 PostgreSQL
 """,
         add_snapshot,
         check_snapshot,
@@ -314,8 +316,9 @@ recording, or a log that cannot be folded; 5 a Delta table
 Test a writer of shapes against the contract of docs/writers.md.
 
 Sends it random changes, cut and resent in many ways, kills it at random times,
-restarts it, and compares what it has notified with what it has stored. In both
-commands, {config} and {data} are replaced by the paths of a Kafka configuration
+restarts it, and compares what it has notified with what it has stored. With
+--rows it also sends snapshots, and checks the rows that readers see. In each
+command, {config} and {data} are replaced by the paths of a Kafka configuration
 and of an empty directory for the writer's data.
 
 Creates new topics on the brokers of FILE, and does not delete them.

@@ -1,4 +1,4 @@
-"""The configuration of snapshots that are published, for writers of other storages: ``conf/publish_snapshots.yaml``."""
+"""The configuration of snapshots for writers of other storages: with ``kafka`` instead of ``sink``."""
 
 from dataclasses import dataclass
 from pathlib import Path
