@@ -29,16 +29,16 @@ from tests.bench.cpu import cpu_seconds
 from tests.bench.measure import Table
 from tests.support.snapshot_rig import SnapshotRig
 
-_TABLE: Final = (
+TABLE: Final = (
     "CREATE TABLE orders (id bigint PRIMARY KEY, customer int, status text, amount numeric(12,2), note text)",
     "ALTER TABLE orders REPLICA IDENTITY FULL",
 )
-_ROWS: Final = """
+ROWS: Final = """
 INSERT INTO orders
 SELECT n, n %% %s, (ARRAY['open', 'paid', 'sent'])[1 + n %% 3], n * 1.5, 'a note about order ' || n
 FROM generate_series(1, %s) n
 """
-_ORDERS: Final = ("public", "orders")
+ORDERS: Final = ("public", "orders")
 _POLL_S: Final = 0.05
 _PGBENCH_S: Final = 12
 
@@ -56,21 +56,21 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         with LocalPostgres(folder / "server") as server:
-            server.execute(*_TABLE, _ROWS % (max(1, shapes), rows), "VACUUM ANALYZE orders", "CHECKPOINT")
+            server.execute(*TABLE, ROWS % (max(1, shapes), rows), "VACUUM ANALYZE orders", "CHECKPOINT")
             rig = SnapshotRig(server, folder)
             # The first attempt also pays for what Spark and its workers load.
-            rig.define(ShapeDefinition("first", _ORDERS, where="id <= 1000"))
+            rig.define(ShapeDefinition("first", ORDERS, where="id <= 1000"))
             log_snapshots(spark, rig.config(), Event()).run()
             (folder / "copy").mkdir()
             (folder / "copy").chmod(0o777)
             copy = _Used(lambda: server.execute(f"COPY orders TO '{folder}/copy/orders'"))
-            rig.define(ShapeDefinition("all", _ORDERS))
+            rig.define(ShapeDefinition("all", ORDERS))
             with _WorkerMemory() as memory:
                 one = _Used(log_snapshots(spark, rig.config(), Event()).run)
             files = [path.stat().st_size for path in Path(rig.log).glob("*.parquet")]
             many = None
             if shapes:
-                rig.define(*(ShapeDefinition(f"s{n}", _ORDERS, where=f"customer = {n}") for n in range(shapes)))
+                rig.define(*(ShapeDefinition(f"s{n}", ORDERS, where=f"customer = {n}") for n in range(shapes)))
                 many = _Used(log_snapshots(spark, rig.config(), Event()).run)
             if arguments.pgbench:
                 _beside_pgbench(server, log_snapshots(spark, rig.config(), Event(), ("all",), again=True))

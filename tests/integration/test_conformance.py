@@ -10,7 +10,7 @@ import pytest
 
 from flushtracker.conformance.judge import RULES
 from tests.support.brokers import Broker
-from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, SLOW, UNSYNCED, WRITER, FaultyWriter
+from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, ROWS, SLOW, UNSYNCED, WRITER, FaultyWriter
 from tests.support.kafka_streams import config_file, streams_config, unreachable
 
 ROOT: Final = Path(__file__).parents[2]
@@ -23,10 +23,11 @@ def kafka(broker: Broker, tmp_path: Path) -> Path:
 
 
 def conformance(
-    writer: Path, data: Path, *options: str, dump: str = DUMP, read: str | None = READ
+    writer: Path, data: Path, *options: str, dump: str = DUMP, read: str | None = READ, rows: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     commands = ["--writer", f"{sys.executable} {writer} {{config}} {{data}}/shapes.db", "--dump", dump]
     commands += [] if read is None else ["--read", read]
+    commands += [] if rows is None else ["--rows", rows]
     return subprocess.run(
         [sys.executable, "-m", "flushtracker", "conformance", *commands, "--data", str(data), *options],
         capture_output=True,
@@ -45,7 +46,7 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
 
     Two of three kills are power failures.
     """
-    done = conformance(WRITER, tmp_path, "--power-loss", "--kills", "9", "--seeds", "2", "--timeout", "30")
+    done = conformance(WRITER, tmp_path, "--power-loss", "--kills", "9", "--seeds", "2", "--timeout", "30", rows=ROWS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.match(r"15 kills, [\d,]+ events, \d+ s, last seed 2\n", done.stdout)
     rules = re.findall(r"^pass  (\w+)", done.stdout, re.MULTILINE)
@@ -77,7 +78,7 @@ def test_a_subtle_fault_is_found_by_the_default_kills(faulty: FaultyWriter, kafk
 
 def _assert_found(faulty: FaultyWriter, folder: Path, *options: str) -> None:
     faulty.write(folder / "writer.py")
-    done = conformance(folder / "writer.py", folder, "--timeout", "8", *options, read=faulty.read)
+    done = conformance(folder / "writer.py", folder, "--timeout", "8", *options, read=faulty.read, rows=faulty.rows)
     failed = {*failed_rules(done.stdout)}
     assert done.returncode == 1, done.stdout + done.stderr
     assert {faulty.rule} <= failed <= {faulty.rule, *faulty.also}, done.stdout + done.stderr
@@ -88,7 +89,7 @@ def test_what_is_not_tested_without_an_option_is_said(kafka: Path, tmp_path: Pat
     UNSYNCED[0].write(tmp_path / "writer.py")
     done = conformance(tmp_path / "writer.py", tmp_path, "--kafka", str(kafka), "--kills", "1", read=None)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall(r"^-     (\w+)", done.stdout, re.MULTILINE) == ["power", "whole"]
+    assert re.findall(r"^-     (\w+)", done.stdout, re.MULTILINE) == ["power", "whole", "rows", "snapshots"]
     assert (
         "\n-: power is not tested: a kill loses nothing that was written without fsync; --power-loss does\n"
         "-: whole is not tested: needs --read\n"

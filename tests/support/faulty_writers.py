@@ -10,6 +10,7 @@ ROOT: Final = Path(__file__).parents[2]
 WRITER: Final = ROOT / "examples" / "sqlite_writer.py"
 DUMP: Final = f"{sys.executable} {ROOT}/examples/dump_sqlite.py {{data}}/shapes.db"
 READ: Final = f"{DUMP} --whole"
+ROWS: Final = f"{DUMP} --rows"
 _PRIMARY_KEY: Final = ",\n                                PRIMARY KEY (source, shape_id, tx, op));"
 _COMMIT: Final = "        db.commit()  # First durable,\n"
 _FLUSH: Final = "        notifier.flush()  # then said.\n"
@@ -24,8 +25,8 @@ _REMOVED: Final = "                    removed.add((entry.source, entry.definiti
 class FaultyWriter:
     """``changes``: text of the example, and what it becomes; ``rule`` is what it breaks.
 
-    ``also``: rules that may fail as a consequence. ``kills``: so many find it with nearly any seed. ``read``: what its
-    readers see.
+    ``also``: rules that may fail as a consequence. ``kills``: so many find it with nearly any seed. ``read`` and
+    ``rows``: what its readers see.
     """
 
     story: str
@@ -34,6 +35,7 @@ class FaultyWriter:
     also: frozenset[str] = frozenset()
     kills: int = 1
     read: str = READ
+    rows: str | None = None
 
     def write(self, file: Path) -> None:
         """Write its program."""
@@ -117,6 +119,13 @@ PLAIN: Final = (
     ),
     FaultyWriter("its readers see parts of transactions", "whole", {}, kills=4, read=DUMP),
     FaultyWriter("its readers are late", "whole", {}, read=f"sh -c '{READ} | head -n -1'"),
+    FaultyWriter(
+        "its readers apply what a snapshot contains once more",
+        "rows",
+        {},
+        rows="sh -c 'sed s/end.contained.contains/min/ "
+        f"{ROOT}/examples/dump_sqlite.py | {sys.executable} - {{data}}/shapes.db --rows'",
+    ),
     FaultyWriter(
         "it takes a gap for nothing",
         "gap",
