@@ -18,6 +18,9 @@ CREATE TABLE IF NOT EXISTS snapshot_rows (source, shape_id, attempt, key, value,
 CREATE TABLE IF NOT EXISTS snapshots (source, shape_id, attempt, events, complete, PRIMARY KEY (source, shape_id));
 CREATE TABLE IF NOT EXISTS positions (topic, partition, kafka_offset, PRIMARY KEY (topic, partition));"""
 
+DELETE_OTHERS = """DELETE FROM snapshot_rows
+WHERE source = ? AND shape_id = ? AND attempt NOT IN (SELECT value FROM json_each(?))"""
+
 
 def store(event: ft.ShapeChangesEvent) -> None:
     """Store what is new in the event, with the shape's cursor."""
@@ -38,16 +41,15 @@ def store(event: ft.ShapeChangesEvent) -> None:
 def store_snapshot(event: ft.SnapshotEvent) -> None:
     """Store the rows of the event, with how far its attempt is taken, and what its end says."""
     shape = event.source, event.shape_id
-    if snapshots.take(event) == "ignored":
+    position = snapshots.take(event)
+    if position == "ignored":
         return
     for row in event.rows:
         values = (*shape, event.attempt, row.key, json.dumps(row.value))
         db.execute("INSERT INTO snapshot_rows VALUES (?, ?, ?, ?, ?)", values)
-    kept = json.dumps(sorted(snapshots.attempts(*shape)))
-    of_others = "source = ? AND shape_id = ? AND attempt NOT IN (SELECT value FROM json_each(?))"
-    db.execute(f"DELETE FROM snapshot_rows WHERE {of_others}", (*shape, kept))  # noqa: S608  no user's values
-    complete = snapshots.complete(*shape)
-    text = None if complete is None else complete.to_json()
+    if position == "first" or event.end is not None:  # Rows of a torn attempt, or of the one that this replaces.
+        db.execute(DELETE_OTHERS, (*shape, json.dumps(sorted(snapshots.attempts(*shape)))))
+    text = end.to_json() if (end := snapshots.complete(*shape)) else None
     db.execute("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (*shape, event.attempt, event.number + 1, text))
 
 
@@ -73,15 +75,13 @@ with ft.FlushNotifier(config) as notifier:
             error, topic, value = message.error(), message.topic(), message.value() or b""
             if error and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # No group is used.
                 raise KafkaException(error)
-            if topic == config.topics.shapes:  # Read from its beginning at each start.
-                entry = ft.parse_registry_entry(value) if value else None
-                if isinstance(entry, ft.ShapeEntry) and entry.removed_at:
-                    removed.add((entry.source, entry.definition.id))
-            elif topic:
-                if topic == config.topics.shape_changes:
-                    store(ft.ShapeChangesEvent.from_json(value))
-                else:
-                    store_snapshot(ft.SnapshotEvent.from_json(value))
+            if topic == config.topics.shape_changes:
+                store(ft.ShapeChangesEvent.from_json(value))
+            elif topic and topic == config.topics.snapshots:
+                store_snapshot(ft.SnapshotEvent.from_json(value))
+            elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry) and entry.removed_at:
+                removed.add((entry.source, entry.definition.id))
+            if topic in (config.topics.shape_changes, config.topics.snapshots):  # The registry is read at each start.
                 position = topic, message.partition(), (message.offset() or 0) + 1
                 db.execute("REPLACE INTO positions VALUES (?, ?, ?)", position)
         db.commit()  # First durable,

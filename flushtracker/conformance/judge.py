@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from flushtracker.conformance.rows_judge import RowsJudge, Shape
+from flushtracker.conformance.rows_judge import RowsJudge, Shape, shown
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
@@ -152,15 +152,17 @@ class Judge:
             for shape, offset in last_items.items()
         )
 
-    def dumped(self, lines: Iterable[str], when: str, rule: Rule = "durable") -> None:
+    def dumped(self, lines: Iterable[str], when: str, rule: Rule = "durable", rows: Iterable[str] = ()) -> None:
         """The lines of the dump command, run after a kill; ``when`` says after which.
 
-        ``rule`` is what a missing item violates: ``power`` after a power failure.
+        ``rule`` is what a missing item violates: ``power`` after a power failure. ``rows`` are the lines of the rows
+        command: only what a snapshot contains whose rows are shown may be missing.
 
         Raises:
             ConfigError: a line does not have the required form.
         """
         stored: dict[Shape, list[LogOffset]] = {}
+        with_rows = shown(rows).keys()
         for number, line in enumerate(lines, start=1):
             shape, offset, content = _parse("the dump", number, line)
             if content != _content(self._items.get(shape, {}).get(offset)):
@@ -172,7 +174,8 @@ class Judge:
         for shape, notified in self.notified.items():
             limit = min(notified, self._barriers.get(shape, notified))
             missing = {offset for offset in self._items.get(shape, {}) if offset <= limit} - {*stored.get(shape, ())}
-            missing = {offset for offset in missing if not self.rows.may_leave_out(shape, offset.tx_offset)}
+            if shape in with_rows:
+                missing = {offset for offset in missing if not self.rows.may_leave_out(shape, offset.tx_offset)}
             if missing and shape not in self.removed:
                 fact = f"{_name(shape)} is notified at {notified}, but the item at {min(missing)} is not in the dump"
                 self.violate(rule, f"{when}, {fact}")

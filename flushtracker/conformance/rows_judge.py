@@ -68,9 +68,8 @@ class RowsJudge:
             for shape, attempts in self._attempts.items()
             if any(attempt.contained is not None for attempt in attempts.values())
         }
-        return [
-            f"shape {shape_id!r} of {source} has no rows" for source, shape_id in sorted(complete - shown(lines).keys())
-        ]
+        hidden = sorted(complete - shown(lines).keys())
+        return [f"shape {shape_id!r} of {source} has its snapshot, and shows no rows" for source, shape_id in hidden]
 
     def faults(self, lines: Iterable[str], notified: Mapping[Shape, LogOffset], *, newest: bool = False) -> list[str]:
         """How the rows that are shown differ from all that a shape may have; raises ``ConfigError``.

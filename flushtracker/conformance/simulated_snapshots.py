@@ -26,15 +26,15 @@ class SimulatedSnapshots:
         self._late: list[SnapshotEvent] = []
 
     def next_events(self) -> list[SnapshotEvent]:
-        """The next event of the attempt that runs, perhaps after one of a process that was frozen."""
+        """The next event: of the attempt that runs, or of the one before, whose process was frozen meanwhile."""
         event = next(self._events, None)
-        if event is None:
-            events = self.attempt(self._rng.randint(0, _AHEAD))
-            done = self._rng.randrange(1, len(events)) if self._rng.random() < _TORN_SHARE else len(events)
-            self._events, late = iter(events[:done]), self._late
-            self._late = events[done:] if self._rng.random() < 0.5 else []
-            return late
-        return [event]
+        if event is not None:
+            return [event]
+        first, *others = events = self.attempt(self._rng.randint(0, _AHEAD))
+        done = self._rng.randrange(len(events)) if self._rng.random() < _TORN_SHARE else len(events)
+        self._events = iter([*self._late, *others[:done]])
+        self._late = others[done:] if self._rng.random() < 0.5 else []
+        return [first]
 
     def attempt(self, ahead: int) -> list[SnapshotEvent]:
         """All events of another attempt, after ``ahead`` further transactions; some that committed are unseen by it."""

@@ -211,7 +211,7 @@ class Trial:
         )
         while self._poll(_DRAIN_S):
             pass
-        self._judge.dumped(lines, when, "durable" if left is None else "power")
+        self._judge.dumped(lines, when, "durable" if left is None else "power", self._subject.rows())
         if "power" in self._judge.violations:
             # What is lost now is missing after each further kill, too.
             raise TrialEndedError

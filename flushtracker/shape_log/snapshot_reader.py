@@ -44,7 +44,8 @@ class SnapshotReader:
         position = reader.take(event)              # an event of the stream snapshots, in its order
         if position == "ignored":
             continue
-        delete_rows(...)                           # of all attempts but reader.attempts(...)
+        if position == "first" or event.end is not None:
+            delete_rows(...)                       # of all attempts but reader.attempts(...)
         store(event.rows, reader.cursor(...), reader.complete(...))
 
     All that is stored for an event belongs into one storage transaction. If that fails, create another reader with what

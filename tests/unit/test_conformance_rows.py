@@ -146,7 +146,7 @@ def test_a_shape_without_rows_is_missing_once_its_snapshot_is_complete() -> None
         judge.snapshot_sent(event)
     assert judge.missing([]) == []
     judge.snapshot_sent(end)
-    assert judge.missing([]) == ["shape 'users' of s has a complete snapshot, and shows no rows"]
+    assert judge.missing([]) == ["shape 'users' of s has its snapshot, and shows no rows"]
 
 
 @pytest.mark.parametrize("line", ["", "[]", '{"source":"s","shape_id":"users"}', '{"source":"s","rows":{}}', "{"])

@@ -5,7 +5,7 @@ set back: of an attempt that was killed, nothing but its events is known.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from threading import Event
 
@@ -131,9 +131,10 @@ class _Reading:
         while self._done < ranges:
             self._progress.step_done(self._plan, self._done, self._published.rows)
             numbers = next_step(self._done, ranges, self._progress.seconds, connections=1)
-            for batch in _batches(self._plan, numbers):
-                self._published.add(batch.to_pylist())
-                self._check()
+            with closing(_batches(self._plan, numbers)) as batches:
+                for batch in batches:
+                    self._published.add(batch.to_pylist())
+                    self._check()
             self._done = numbers.stop
             require_fitting(self._plan, self._done, self._progress.seconds, self._most_s)
         self._published.end(shape_ids, contained, self._check)
@@ -148,8 +149,8 @@ class _Reading:
         self._progress.poll(self._plan)
 
 
-def _batches(plan: ReadPlan, numbers: range) -> Iterator[pa.RecordBatch]:
-    """The rows of these ranges; raises ``ShapeReadError``, or an error of all shapes."""
+def _batches(plan: ReadPlan, numbers: range) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of these ranges, over their own connection; raises ``ShapeReadError``, or an error of all shapes."""
     ranges = pa.RecordBatch.from_pydict({"id": list(numbers)})
     try:
         yield from read_function(plan)(iter([ranges]))
