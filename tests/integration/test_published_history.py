@@ -16,13 +16,12 @@ from typing import Final
 import pytest
 
 from flushtracker.events.snapshot_events import SnapshotEvent
-from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.brokers import Broker
 from tests.support.capture_rig import DEADLINE_S, ROOT, CaptureRig, shape
-from tests.support.published_snapshots import PublishingRig
+from tests.support.published_snapshots import PublishingRig, publishing_rig
 from tests.support.snapshot_judge import judge, transactions
 from tests.support.snapshot_workload import NAMES, TABLES, Workload
 from tests.support.waiting import wait_until
@@ -85,11 +84,8 @@ class Processes:
 def publishing(
     postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[PublishingRig]:
-    postgres.execute(*TABLES)
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.create()
-    yield PublishingRig(rig, {role: topic_name(role) for role in SNAPSHOT_ROLES})
-    rig.close()
+    with publishing_rig(postgres, broker, tmp_path, topic_name, TABLES) as publishing:
+        yield publishing
 
 
 def define(rig: CaptureRig, count: int) -> list[str]:

@@ -9,11 +9,10 @@ import pytest
 
 from flushtracker.errors import PostgresError, ShapeError
 from flushtracker.jobs.snapshot import published_attempt
-from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
-from tests.support.published_snapshots import PublishingRig
+from tests.support.capture_rig import shape
+from tests.support.published_snapshots import PublishingRig, publishing_rig
 
 TABLES: Final = (
     "CREATE TABLE users (id int PRIMARY KEY, region text, name text)",
@@ -27,11 +26,8 @@ def publishing(
     postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[PublishingRig]:
     """Ten users, and a capture that is not started yet."""
-    postgres.execute(*TABLES)
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.create()
-    yield PublishingRig(rig, {role: topic_name(role) for role in SNAPSHOT_ROLES})
-    rig.close()
+    with publishing_rig(postgres, broker, tmp_path, topic_name, TABLES) as publishing:
+        yield publishing
 
 
 def define(publishing: PublishingRig, *shapes: dict[str, Any]) -> None:

@@ -1,10 +1,7 @@
 """Snapshots on a broker's topics beside a capture: the job's configuration, and what a writer makes of them."""
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,9 +13,11 @@ from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots, published
 from flushtracker.jobs.snapshot.publish_config import PublishConfig, load_publish_config
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot_reader import SnapshotReader
 from flushtracker.wal.changes import Row
-from tests.support.capture_rig import ROOT, CaptureRig
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig
 
 
 class PublishingRig:
@@ -48,12 +47,6 @@ class PublishingRig:
         with closing(KafkaSnapshots(config)) as store:
             published_snapshots(store, config, Event(), shape_ids, again=again).run()
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start the job in a process group of its own; it logs to ``snapshot.log``."""
-        command = [sys.executable, "-m", "flushtracker", "snapshot", "--config", str(self.config_file()), *arguments]
-        with (self.rig.folder / "snapshot.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
-
     def events(self) -> list[SnapshotEvent]:
         return [SnapshotEvent.from_json(value) for value in self.rig.values("snapshots")]
 
@@ -70,6 +63,20 @@ class PublishingRig:
         return [row.value for row in sorted(rows, key=lambda row: row.key)]
 
 
+@contextmanager
+def publishing_rig(
+    server: LocalPostgres, broker: Broker, folder: Path, topic_name: Callable[[str], str], tables: Sequence[str]
+) -> Iterator[PublishingRig]:
+    """A server with these tables, and a capture that is not started yet."""
+    server.execute(*tables)
+    rig = CaptureRig(server, broker.bootstrap_servers, folder, topic_name)
+    rig.create()
+    try:
+        yield PublishingRig(rig, {role: topic_name(role) for role in SNAPSHOT_ROLES})
+    finally:
+        rig.close()
+
+
 def complete_snapshot(events: list[SnapshotEvent]) -> tuple[SnapshotEvent | None, list[SnapshotRow]]:
     """What a writer has of one shape after these events."""
     reader, rows = SnapshotReader(), dict[int, list[SnapshotRow]]()
@@ -81,10 +88,3 @@ def complete_snapshot(events: list[SnapshotEvent]) -> tuple[SnapshotEvent | None
         rows = {attempt: found for attempt, found in rows.items() if attempt in kept}
     end = reader.complete(events[0].source, events[0].shape_id) if events else None
     return end, [] if end is None else rows[end.attempt]
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process with all that it has started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
