@@ -79,8 +79,12 @@ with ft.FlushNotifier(config) as notifier:
                 store(ft.ShapeChangesEvent.from_json(value))
             elif topic and topic == config.topics.snapshots:
                 store_snapshot(ft.SnapshotEvent.from_json(value))
-            elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry) and entry.removed_at:
-                removed.add((entry.source, entry.definition.id))
+            elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry):
+                shape = entry.source, entry.definition.id
+                if entry.removed_at:
+                    removed.add(shape)
+                elif entry.definition.snapshot and not snapshots.complete(*shape):
+                    print(f"waits for its snapshot: {shape}", file=sys.stderr)
             if topic in (config.topics.shape_changes, config.topics.snapshots):  # The registry is read at each start.
                 position = topic, message.partition(), (message.offset() or 0) + 1
                 db.execute("REPLACE INTO positions VALUES (?, ?, ?)", position)

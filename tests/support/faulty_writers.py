@@ -18,7 +18,7 @@ _NEXT: Final = '    if position == "next":\n'
 _IGNORES: Final = '    if shape in removed or position == "gap":\n'
 _CURSOR: Final = 'db.execute("REPLACE INTO cursors VALUES (?, ?, ?, ?)", (*shape, *cursors[shape]))'
 _NOTED: Final = "    notifier.flushed(*shape, cursors[shape])"
-_REMOVED: Final = "                removed.add((entry.source, entry.definition.id))\n"
+_REMOVED: Final = "                    removed.add(shape)\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ SLOW: Final = (
     FaultyWriter(
         "it waits for ever once a shape is removed",
         "removal",
-        {_REMOVED: f"{_REMOVED}                __import__('time').sleep(1000)\n"},
+        {_REMOVED: f"{_REMOVED}                    __import__('time').sleep(1000)\n"},
         also=frozenset({"live"}),
     ),
 )

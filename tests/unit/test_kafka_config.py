@@ -55,6 +55,18 @@ def test_the_shipped_file_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_topics_of_snapshots_are_both_there_or_neither(tmp_path: Path) -> None:
+    """Only writers of other storages need them; one alone would publish what is never known to be complete."""
+    both = MINIMAL.replace("shape_changes: c", "shape_changes: c, snapshots: n, snapshots_taken: t")
+    topics = FILE.load(tmp_path, both).topics
+    assert topics == Topics("f", "g", "s", "c", "n", "t")
+    assert list(topics.by_role().values()) == ["f", "g", "s", "c", "n", "t"]
+    assert FILE.refusal(tmp_path, both.replace(", snapshots_taken: t", "")) == (
+        "kafka.yaml line 2: topics.snapshots_taken is missing"
+    )
+    assert "topics.snapshots is missing" in FILE.refusal(tmp_path, both.replace(" snapshots: n,", ""))
+
+
 def test_each_stream_has_a_topic_of_its_own(tmp_path: Path) -> None:
     """Otherwise a reader would take another stream's records for malformed ones of its own."""
     assert FILE.refusal(tmp_path, MINIMAL.replace("shapes: s", "shapes: f")) == (

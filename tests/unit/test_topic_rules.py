@@ -7,7 +7,7 @@ import pytest
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.records import Event, Record, fragment_key, record_of
-from flushtracker.kafka.topic_rules import ROLES, TopicFacts, topic_faults, topic_settings
+from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES, TopicFacts, topic_faults, topic_settings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 
@@ -30,13 +30,13 @@ def faults(role: str, *, longest_stall_ms: int = DAY_MS, **changed: str) -> list
     return topic_faults(role, facts, retention_ms=longest_stall_ms, max_event_bytes=LIMIT)
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, *SNAPSHOT_ROLES])
 def test_a_topic_as_it_is_created_has_no_faults(role: str) -> None:
     """The rules and the settings agree."""
     assert faults(role) == []
 
 
-@pytest.mark.parametrize("role", ["fragments", "shape_changes"])
+@pytest.mark.parametrize("role", ["fragments", "shape_changes", "snapshots"])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact", ""])
 def test_streams_read_in_order_are_deleted_only_by_age(role: str, policy: str) -> None:
     """Compaction would keep the last fragment of a source, and remove all others."""
@@ -45,7 +45,7 @@ def test_streams_read_in_order_are_deleted_only_by_age(role: str, policy: str) -
     ]
 
 
-@pytest.mark.parametrize("role", ["flushes", "shapes"])
+@pytest.mark.parametrize("role", ["flushes", "shapes", "snapshots_taken"])
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])
 def test_streams_that_count_permanently_are_only_compacted(role: str, policy: str) -> None:
     """Otherwise a shape that last flushed a year ago would be pending forever in a job that starts over."""

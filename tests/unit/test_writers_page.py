@@ -80,5 +80,5 @@ def test_the_architecture_page_shows_an_event_that_is_read() -> None:
 
 
 def test_the_example_writer_is_short() -> None:
-    """Under 90 lines, with imports and blank lines."""
-    assert len((ROOT / "examples" / "sqlite_writer.py").read_text().splitlines()) < 90
+    """Under 100 lines, with imports and blank lines."""
+    assert len((ROOT / "examples" / "sqlite_writer.py").read_text().splitlines()) < 100
