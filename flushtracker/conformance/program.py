@@ -29,7 +29,7 @@ _OPTIONAL: Final[Mapping[Rule, str]] = {
     "power": "a kill loses nothing that was written without fsync; --power-loss does",
     "whole": "needs --read",
     "rows": "needs --rows",
-    "snapshots": "needs --rows",
+    "snapshot": "needs --rows",
 }
 """Why a rule is not tested without an option."""
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         "power": arguments.power_loss,
         "whole": arguments.read,
         "rows": arguments.rows,
-        "snapshots": arguments.rows,
+        "snapshot": arguments.rows,
     }
     untested = {rule for rule, option in asked.items() if not option}
     _print_rules(judge.violations, untested, is_complete=is_complete)

@@ -147,7 +147,7 @@ class Trial:
         if not self._subject.has_rows:
             return
         self._capture.send_torn_and_whole_snapshots(_AHEAD)
-        self._await("snapshots", lambda: self._judge.rows.missing(self._subject.rows()))
+        self._await("snapshot", lambda: self._judge.rows.missing(self._subject.rows()))
         self._await("rows", lambda: self._judge.row_faults(self._subject.rows(), newest=True))
         for left in range(_AHEAD, -1, -1):
             self._capture.complete(self._timeout_s, leave=left)

@@ -89,7 +89,7 @@ def test_what_is_not_tested_without_an_option_is_said(kafka: Path, tmp_path: Pat
     UNSYNCED[0].write(tmp_path / "writer.py")
     done = conformance(tmp_path / "writer.py", tmp_path, "--kafka", str(kafka), "--kills", "1", read=None)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall(r"^-     (\w+)", done.stdout, re.MULTILINE) == ["power", "whole", "rows", "snapshots"]
+    assert re.findall(r"^-     (\w+)", done.stdout, re.MULTILINE) == ["power", "whole", "rows", "snapshot"]
     assert (
         "\n-: power is not tested: a kill loses nothing that was written without fsync; --power-loss does\n"
         "-: whole is not tested: needs --read\n"
