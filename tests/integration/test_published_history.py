@@ -27,7 +27,7 @@ from tests.support.snapshot_workload import NAMES, TABLES, Workload
 from tests.support.waiting import wait_until
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_SNAPSHOT_SEEDS", "1"))
-_KILLS: Final = 8
+_KILLS: Final = 6
 _CONDITIONS: Final = {"": None, " some": "grp < 3"}
 
 
@@ -114,12 +114,12 @@ def test_every_state_of_a_writer_is_one_of_the_table(publishing: PublishingRig, 
             processes.start(name)
         for kill in range(_KILLS):
             begun = len(publishing.events())
-            shape_ids = define(rig, 1 + kill // 4)
+            shape_ids = define(rig, 1 + kill // 3)
             # Perhaps it has nothing left to do.
-            end_s = time.monotonic() + 3
+            end_s = time.monotonic() + 2
             while len(publishing.events()) < begun + rng.randrange(20) and time.monotonic() < end_s:
                 pass
-            name = "writer" if kill % 4 == 3 else "snapshot"
+            name = "writer" if kill % 3 == 2 else "snapshot"
             processes.kill(name)
             processes.start(name)
         wait_until(lambda: processes.rows().keys() >= set(shape_ids), f"the rows of {shape_ids}", 2 * DEADLINE_S)

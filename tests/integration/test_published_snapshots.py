@@ -85,12 +85,12 @@ def test_the_rows_of_each_shape_are_published_once(publishing: PublishingRig, mo
 
 def test_a_row_that_is_too_large_for_an_event_fails_its_shape_alone(publishing: PublishingRig) -> None:
     """The others are published; larger events than allowed are divided."""
-    publishing.rig.settings["kafka"]["max_event_bytes"] = 131_072
     wide = "INSERT INTO users SELECT n, repeat('x', 100000), 'wide' FROM generate_series(11, 13) n"
     huge = "INSERT INTO users VALUES (14, repeat('x', 200000), 'huge')"
     publishing.rig.server.execute(wide, huge)
     publishing.rig.start()
     define(publishing, shape("wide", "public.users", where="id < 14"), shape("huge", "public.users"))
+    publishing.rig.settings["kafka"]["max_event_bytes"] = 131_072
     with pytest.raises(ShapeError, match=r"shape 'huge': a row has 2\d{5} bytes as an event, more than max_event_byt"):
         publishing.take()
     assert len(publishing.rows("wide")) == 13
