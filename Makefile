@@ -80,6 +80,7 @@ bench-long: java $(READY) jars brokerjars warmup ## run the benchmarks that take
 	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_rows
 	$(BIN)/python -m tests.bench.bench_snapshot
+	$(BIN)/python -m tests.bench.bench_published
 	$(BIN)/python -m tests.bench.bench_loop --rates 300 1000 0
 
 check: $(READY) ## run ruff and mypy, in their strict settings

@@ -8,15 +8,15 @@ from typing import Final
 from tests.support.secured_broker import Acl
 
 _PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
-_HEAD: Final = re.compile(r"^\| program \|(?P<cells>.*)\|$", re.MULTILINE)
+_HEAD: Final = re.compile(r"^\| (?:program|job) \|(?P<cells>.*)\|$", re.MULTILINE)
 _SQL: Final = re.compile(r"```sql\n(?P<statements>CREATE ROLE capture.*?)```", re.DOTALL)
 
 
 def documented_acls(program: str) -> list[tuple[str, str]]:
     """Each operation with the role of its topic, such as ``("READ", "fragments")``."""
-    head, row = _HEAD.search(_PAGE), re.search(rf"^\| `{program}` \|(?P<cells>.*)\|$", _PAGE, re.MULTILINE)
-    assert head is not None
+    row = re.search(rf"^\| `{program}` \|(?P<cells>.*)\|$", _PAGE, re.MULTILINE)
     assert row is not None
+    *_, head = _HEAD.finditer(_PAGE, 0, row.start())
     cells = zip(_cells(head["cells"]), _cells(row["cells"]), strict=True)
     return [(operation, role) for role, operations in cells for operation in operations.split(", ") if operation]
 
