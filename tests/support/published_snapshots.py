@@ -50,6 +50,15 @@ class PublishingRig:
     def events(self) -> list[SnapshotEvent]:
         return [SnapshotEvent.from_json(value) for value in self.rig.values("snapshots")]
 
+    def last_attempt(self) -> int:
+        return max((event.attempt for event in self.events()), default=0)
+
+    def is_within_an_attempt_after(self, attempt: int) -> bool:
+        """Whether a later attempt has begun, has rows, and has not ended."""
+        last = self.last_attempt()
+        events = [event for event in self.events() if event.attempt == last > attempt]
+        return any(event.rows for event in events) and all(event.end is None for event in events)
+
     def snapshot(self, shape_id: str) -> tuple[SnapshotEvent | None, list[SnapshotRow]]:
         """The last event of the shape's complete attempt, and its rows, as a writer reads them."""
         return complete_snapshot([event for event in self.events() if event.shape_id == shape_id])
