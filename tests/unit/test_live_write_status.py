@@ -14,7 +14,7 @@ from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.log.snapshots import SnapshotsTaken
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import UpkeepReport
-from flushtracker.delta.registry_table import Registry, WrittenEntry
+from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.write.background import ShapesThread
 from flushtracker.jobs.write.driver import written_batches
@@ -143,8 +143,7 @@ def entry(shape_id: str, source: str = "s", *, snapshot: bool = True, removed_at
 
 
 def registry(*entries: ShapeEntry) -> Registry:
-    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    return Registry({(each.source, "shape", each.definition.id): WrittenEntry(each, "", at) for each in entries})
+    return Registry.of(entries)
 
 
 def test_shapes_are_counted_as_the_tables_have_them() -> None:

@@ -47,5 +47,4 @@ def log_snapshots(
     live: LiveSnapshotStatus | None = None,
 ) -> SnapshotLoop:
     """The loop that takes snapshots for the shape log of ``config``."""
-    store, connection = DeltaSnapshots(spark, config), config.postgres.connection
-    return SnapshotLoop(store, connection, config.trigger_ms, stop, shape_ids, again=again, live=live)
+    return SnapshotLoop(DeltaSnapshots(spark, config), config, stop, shape_ids, again=again, live=live)

@@ -162,4 +162,4 @@ def published_snapshots(
     store: KafkaSnapshots, config: PublishConfig, stop: Event, shape_ids: Sequence[str] = (), *, again: bool = False
 ) -> SnapshotLoop:
     """The loop that publishes snapshots with ``store``."""
-    return SnapshotLoop(store, config.postgres.connection, config.trigger_ms, stop, shape_ids, again=again)
+    return SnapshotLoop(store, config, stop, shape_ids, again=again)

@@ -7,12 +7,14 @@ from contextlib import closing
 from threading import Event
 from typing import Final
 
+from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.units import seconds_text
 from flushtracker.errors import BrokerError, FlushtrackerError, PostgresUnavailableError, SinkError, listed
 from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError, TooLargeError
 from flushtracker.jobs.snapshot.due_shapes import SHAPES_PER_ATTEMPT, DueShapes, TableShapes, due_shapes, require_known
 from flushtracker.jobs.snapshot.failed_shapes import FailedShapes
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.jobs.snapshot.publish_config import PublishConfig
 from flushtracker.jobs.snapshot.snapshot_store import Outcome, SnapshotStore
 from flushtracker.postgres.connection import connect_for_snapshot
 from flushtracker.postgres.snapshot_export import primary_server
@@ -27,7 +29,7 @@ _WAITING: Final = "capture has not said yet that all transactions before the sha
 
 
 class SnapshotLoop:
-    """Takes the snapshots of ``store``'s shapes on the server of ``connection``: once, without ``trigger_ms``.
+    """Takes the snapshots of ``store``'s shapes, as ``config`` says: once, if that has no trigger.
 
     ``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once.
 
@@ -37,8 +39,7 @@ class SnapshotLoop:
     def __init__(
         self,
         store: SnapshotStore,
-        connection: Mapping[str, str],
-        trigger_ms: int | None,
+        config: SnapshotConfig | PublishConfig,
         stop: Event,
         shape_ids: Sequence[str],
         *,
@@ -46,7 +47,7 @@ class SnapshotLoop:
         live: LiveSnapshotStatus | None = None,
     ) -> None:
         self.live = live or LiveSnapshotStatus()
-        self._store, self._connection, self._trigger_ms, self._stop = store, connection, trigger_ms, stop
+        self._store, self._config, self._stop = store, config, stop
         self._shape_ids = shape_ids
         self._again = set(shape_ids) if again else set[str]()
         self._waiting: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class SnapshotLoop:
         Raises:
             FlushtrackerError: with ``available_now``, some snapshots could not be taken; the others were.
         """
-        is_first, interval_ms = True, self._trigger_ms
+        is_first, interval_ms = True, self._config.trigger_ms
         while not self._stop.is_set():
             failed: dict[str, FlushtrackerError] = {}
             self.live.note_looking()
@@ -97,7 +98,7 @@ class SnapshotLoop:
         return failed
 
     def _due(self, *, is_first: bool) -> DueShapes:
-        with closing(connect_for_snapshot(self._connection)) as connection:
+        with closing(connect_for_snapshot(self._config.postgres.connection)) as connection:
             server = primary_server(connection)
         registry = self._store.registry()
         if is_first:
@@ -179,7 +180,9 @@ class SnapshotLoop:
         for failure in added:
             alike.setdefault((failure.reason, failure.tries), []).append(failure)
         for (reason, tries), failures in alike.items():
-            wait = "none" if self._trigger_ms is None else seconds_text((failures[0].retry_at_ms - now_ms()) / 1000)
+            wait = (
+                "none" if self._config.trigger_ms is None else seconds_text((failures[0].retry_at_ms - now_ms()) / 1000)
+            )
             logger.error(
                 "snapshot failed table=%s tries=%d retry_in=%s shapes=%s: %s",
                 *(table, tries, wait, listed([failure.shape_id for failure in failures], 10), reason),

@@ -13,7 +13,7 @@ from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.snapshots import SnapshotsTaken
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
-from flushtracker.delta.registry_table import Registry
+from flushtracker.events.registry import Registry
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.write.live_status import LiveWriteStatus
 from flushtracker.jobs.write.shape_counts import count_shapes

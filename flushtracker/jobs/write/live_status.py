@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from flushtracker.delta.log.upkeep import UpkeepReport
-from flushtracker.delta.registry_table import Registry
+from flushtracker.events.registry import Registry
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.process.clock import now_ms
 from flushtracker.spark.live_query import LiveQuery

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from heapq import nlargest, nsmallest
 
-from flushtracker.delta.registry_table import Registry
+from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.status.bounded_text import bounded
@@ -17,8 +17,7 @@ _REMOVED = "its owner removed it"
 def count_shapes(registry: Registry, with_snapshot: Collection[ShapeKey]) -> dict[str, SourceShapes]:
     """By source; ``with_snapshot`` are the shapes that have a snapshot. Takes time by their number."""
     live, ended = defaultdict[str, list[ShapeEntry]](list), defaultdict[str, list[ShapeEntry]](list)
-    for written in registry.entries.values():
-        entry = written.entry
+    for entry in registry.entries.values():
         if isinstance(entry, ShapeEntry):
             (live if entry.removed_at is None else ended)[entry.source].append(entry)
     return {source: _counted(live[source], ended[source], with_snapshot) for source in sorted({*live, *ended})}
