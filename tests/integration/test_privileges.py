@@ -11,7 +11,6 @@ from threading import Event
 from typing import Final
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from flushtracker.cli import main
@@ -24,11 +23,9 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.track.query import Recovery, track_flushes
 from flushtracker.jobs.write.query import write_shapes
-from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
+from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
-from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -145,38 +142,6 @@ def test_a_writer_of_ones_own_needs_what_is_listed(secured_broker: SecuredBroker
         assert writer.poll() is None
     finally:
         writer.kill()
-
-
-def test_snapshots_need_what_is_listed(
-    secured_rig: CaptureRig, secured_broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
-    """With all of them they are published; with one missing the job ends, and names it."""
-    topics = topics_of(secured_rig) | {role: f"{role}-{uuid.uuid4().hex[:12]}" for role in SNAPSHOT_ROLES}
-    opened = secured_rig.settings["kafka"] | {"topics": topics}
-    (file := tmp_path / "kafka.yaml").write_text(yaml.safe_dump(opened))
-    TopicAdmin(load_kafka_config(file)).create(SNAPSHOT_ROLES)
-    acls, config = acls_of("snapshot", topics), tmp_path / "snapshot.yaml"
-    assert len(acls) == 7
-
-    def take(acls: set[Acl]) -> tuple[int, str]:
-        options = secured_broker.create_user(acls).options(secured_broker.ca_file)
-        monkeypatch.setenv("SNAPSHOT_PASSWORD", options["sasl.password"])
-        settings = {
-            "postgres": {"connection": dict(secured_rig.server.options), "publication": "shapes"},
-            "kafka": opened
-            | {
-                "bootstrap_servers": secured_broker.servers,
-                "options": {**options, "sasl.password": "${SNAPSHOT_PASSWORD}"},
-            },
-        }
-        config.write_text(yaml.safe_dump(settings))
-        return run("snapshot", "--config", str(config))
-
-    for operation, name in sorted(acls):
-        code, line = take(acls - {(operation, name)} | {("DESCRIBE", name)})
-        assert code == 6, line
-        assert f"allow this user {operation} on topic {name}" in line
-    assert take(acls)[0] == 0
 
 
 def test_publisher_without_any_right_to_write_is_told_so(secured_broker: SecuredBroker) -> None:
