@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.support.schema_partitions import PARTITIONS
-from tests.support.schema_statements import KEYED, NONE, PLAIN, SELECTING, WITHOUT_KEY, each
+from tests.support.schema_statements import EVERY, KEYED, NONE, PLAIN, SELECTING, WITHOUT_KEY, each
 
 _ROOT: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int DEFAULT 1, u text)"
 _SWAP: Final = (
@@ -54,7 +54,7 @@ SCHEMAS: Final = (
             "ALTER TABLE {t} DROP w",
             ("ALTER TABLE {t} DROP w", "ALTER TABLE {t} ADD w int"),
             "ALTER TABLE {t} RENAME w TO x",
-            "ALTER TABLE {t} RENAME x TO w",
+            ("ALTER TABLE {t} RENAME w TO x", "ALTER TABLE {t} RENAME x TO w"),
             "ALTER TABLE {t} ALTER w SET NOT NULL",
         ),
         SELECTING,
@@ -236,3 +236,5 @@ SCHEMAS: Final = (
     *PARTITIONS,
 )
 """What changes a table's schema, with rows in between."""
+SURVIVABLE: Final = tuple(change for change in SCHEMAS if change.keeps in (EVERY, KEYED, SELECTING))
+"""Those that some kind of shape must always survive."""
