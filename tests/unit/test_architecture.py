@@ -314,6 +314,7 @@ def test_executors_read_tables_with_psycopg2_alone() -> None:
 def test_snapshots_are_published_without_spark_and_tables() -> None:
     """By an install with the extra capture alone."""
     available = {"sqlglot", "yaml", "orjson", "psycopg2", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
+    available |= {"waitress", "prometheus_client"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr
 
