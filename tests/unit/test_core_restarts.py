@@ -39,10 +39,20 @@ class WatchedJob:
     def ack_lsn(self) -> int:
         return self.job.ack_lsn(self.case.history.source)
 
+    @property
+    def rows(self) -> list[tuple[str, int]]:
+        """The acks, without those of keepalives that end where the next commit record begins.
+
+        While that commit is pending, the rule's ``− 1`` leaves out such a keepalive. A restart from a state that has
+        not seen the commit acknowledges it, which is as safe.
+        """
+        lsns = [item.lsn for item in self.case.history.items]
+        return [row for row in self.table.rows if not {row[1], row[1] + 1}.issubset(lsns)]
+
     def restart(self, checkpoint: Checkpoint) -> None:
-        rows = list(self.table.rows)
+        rows = self.rows
         self.job = SimulatedJob(self.table, checkpoint, shape_groups=self.shape_groups)
-        assert self.table.rows == rows, "a batch was committed without its ack"
+        assert self.rows == rows, "a batch was committed without its ack"
 
     def run_batch(self, batch: Sequence[Event], *, is_exact: bool = True) -> None:
         """``is_exact`` is false while events that an older state has forgotten are still being redelivered."""
@@ -61,11 +71,11 @@ class WatchedJob:
         """Kill the job in a batch, then run the batch again from the state before it."""
         with pytest.raises(KilledError):
             self.job.run_batch(batch, kill=kill)
-        rows = list(self.table.rows)
+        rows = self.rows
         self.restart(self.checkpoints[-1])
         self.run_batch(batch)
         if kill == "before commit":
-            assert self.table.rows == rows
+            assert self.rows == rows
 
     def assert_one_row_for_each_advance(self) -> None:
         acks = acks_of(self.table, self.case.history.source)
@@ -81,7 +91,7 @@ def test_restarts_from_the_checkpoint_change_no_row(case: Case, rng: Random, sha
         restarted.restart(restarted.checkpoints[-1])
         restarted.run_batch(batch)
         steady.run_batch(batch)
-    assert restarted.table.rows == steady.table.rows
+    assert restarted.rows == steady.rows
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS, st.sampled_from(["before ack", "before commit"]))
@@ -92,7 +102,26 @@ def test_a_killed_batch_runs_again_with_the_same_ack(case: Case, rng: Random, sh
     for batch in batches:
         killed.run_killed_batch(batch, kill)
         steady.run_batch(batch)
-    assert killed.table.rows == steady.table.rows
+    assert killed.rows == steady.rows
+
+
+def test_a_restart_may_acknowledge_a_keepalive_right_before_a_pending_commit() -> None:
+    """The killed batch saw the commit that begins where the keepalive ends, and its ack was one below the keepalive."""
+    source = SampleSource("7301/1/shapes", 1000)
+    first, second = source.transaction(1100, "users"), source.keepalive(1150)
+    watched = AckRows()
+    job = SimulatedJob(watched)
+    job.run_batch([first, second])
+    killed = [source.transaction(1151, "users"), source.flushed("users", 1100)]
+    with pytest.raises(KilledError):
+        job.run_batch(killed, kill="before commit")
+    assert acks_of(watched, source.name) == [1098, 1149]
+    job = SimulatedJob(watched, job.checkpoint)
+    assert acks_of(watched, source.name) == [1098, 1149, 1150]
+    job.run_batch(killed)
+    assert acks_of(watched, source.name) == [1098, 1149, 1150]
+    job.run_batch([source.flushed("users", 1151)])
+    assert acks_of(watched, source.name) == [1098, 1149, 1150, 1151]
 
 
 @given(cases(), RANDOMS, SHAPE_GROUPS)
