@@ -14,7 +14,8 @@ import pytest
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import PostgresUnavailableError
-from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry import Registry
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.jobs.snapshot.read_ranges import RangeError, read_function
 from flushtracker.jobs.snapshot.table_reads import read_plan, shape_reads
 from flushtracker.local.postgres import LocalPostgres
@@ -111,10 +112,11 @@ class Stage:
             self.taken.append((each, snapshot, found))
 
     def _entries(self, shape_id: str) -> tuple[ShapeEntry, TableBinding]:
-        entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]
+        registry = Registry.of(parse_registry_entry(value) for value in self.rig.values("shapes"))
         entry = self.rig.registry()[shape_id]
-        tables = {each.binding.oid: each.binding for each in entries if isinstance(each, TableEntry)}
-        return entry, tables[entry.table_oid]
+        table = registry.table_of(entry)
+        assert table is not None
+        return entry, table
 
     def verdicts(self) -> Iterator[tuple[str, Verdict]]:
         """Judge each snapshot by all that was routed."""
