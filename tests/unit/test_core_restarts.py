@@ -112,7 +112,7 @@ def test_a_restart_may_acknowledge_a_keepalive_right_before_a_pending_commit() -
     watched = AckRows()
     job = SimulatedJob(watched)
     job.run_batch([first, second])
-    killed = [source.transaction(1151, "users"), source.flushed("users", 1100)]
+    killed: list[Event] = [source.transaction(1151, "users"), source.flushed("users", 1100)]
     with pytest.raises(KilledError):
         job.run_batch(killed, kill="before commit")
     assert acks_of(watched, source.name) == [1098, 1149]
