@@ -27,7 +27,7 @@ class BatchDriver:
     """Handles one batch at a time, and holds ``lock`` meanwhile.
 
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
-    ``live`` is noted both, so that it shows since when a batch hangs.
+    Both are noted in ``live``, which so shows how long a batch has hung.
     """
 
     def __init__(self, remedies: Remedies, live: LiveQuery) -> None:

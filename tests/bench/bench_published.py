@@ -17,7 +17,8 @@ from threading import Event
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots, published_snapshots
+from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.jobs.snapshot.publish_config import PublishConfig
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.kafka.publisher import KafkaPublisher
@@ -48,7 +49,7 @@ def main() -> None:
             config = PublishConfig(TablesConfig(SecretOptions(server.options), "shapes"), kafka)
             started, cpu_s = time.perf_counter(), time.process_time()
             with closing(KafkaSnapshots(config)) as store:
-                published_snapshots(store, config, Event()).run()
+                SnapshotLoop(store, config, Event(), (), again=False).run()
             seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     sys.stdout.write(

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from flushtracker.events.snapshot_events import SnapshotEvent, SnapshotRow
-from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots, published_snapshots
+from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots
+from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.jobs.snapshot.publish_config import PublishConfig, load_publish_config
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
@@ -45,7 +46,7 @@ class PublishingRig:
         """Run the job once, in this process."""
         config = self.config(**keys)
         with closing(KafkaSnapshots(config)) as store:
-            published_snapshots(store, config, Event(), shape_ids, again=again).run()
+            SnapshotLoop(store, config, Event(), shape_ids, again=again).run()
 
     def events(self) -> list[SnapshotEvent]:
         return [SnapshotEvent.from_json(value) for value in self.rig.values("snapshots")]

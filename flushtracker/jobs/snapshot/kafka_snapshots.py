@@ -5,7 +5,7 @@ set back: of an attempt that was killed, nothing but its events is known.
 """
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from threading import Event
 
@@ -18,7 +18,6 @@ from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError, require_fitting, too_large
 from flushtracker.jobs.snapshot.due_shapes import TableShapes
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
-from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.jobs.snapshot.progress import Progress
 from flushtracker.jobs.snapshot.publish_config import PublishConfig
 from flushtracker.jobs.snapshot.published_attempt import PublishedAttempt
@@ -156,10 +155,3 @@ def _batches(plan: ReadPlan, numbers: range) -> Generator[pa.RecordBatch, None, 
         yield from read_function(plan)(iter([ranges]))
     except RangeError as error:
         raise failure_of(range_failures(str(error))) from error
-
-
-def published_snapshots(
-    store: KafkaSnapshots, config: PublishConfig, stop: Event, shape_ids: Sequence[str] = (), *, again: bool = False
-) -> SnapshotLoop:
-    """The loop that publishes snapshots with ``store``."""
-    return SnapshotLoop(store, config, stop, shape_ids, again=again)

@@ -48,7 +48,7 @@ def _take(loop: SnapshotLoop, status: StatusConfig | None) -> None:
 
 def _publish(arguments: argparse.Namespace, config: PublishConfig) -> int:
     # psycopg2 and the Kafka client are imported where they are used, for the same reason.
-    from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots, published_snapshots  # noqa: PLC0415
+    from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots  # noqa: PLC0415
     from flushtracker.kafka.topic_admin import require_topics  # noqa: PLC0415
 
     log_to_stderr(log_format=arguments.log_format)
@@ -57,5 +57,5 @@ def _publish(arguments: argparse.Namespace, config: PublishConfig) -> int:
     exit_if_hung("flushtracker snapshot", stop.is_set, _STOP_TIMEOUT_S, arguments.log_format)
     require_topics(config.kafka, (SHAPES, *SNAPSHOT_ROLES))
     with closing(KafkaSnapshots(config)) as store:
-        _take(published_snapshots(store, config, stop, arguments.shapes, again=arguments.again), config.status)
+        _take(SnapshotLoop(store, config, stop, arguments.shapes, again=arguments.again), config.status)
     return 0

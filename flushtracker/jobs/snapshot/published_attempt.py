@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
+from flushtracker.config.streams import SNAPSHOTS, SNAPSHOTS_TAKEN
 from flushtracker.errors import ShapeError
 from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
 from flushtracker.jobs.snapshot.read_ranges import ShapeReadError
@@ -85,7 +86,7 @@ class PublishedAttempt:
             record_of(self._event(shape_id, (), SnapshotEnd(self._rows.get(shape_id, 0), contained)))
             for shape_id in shape_ids
         ]
-        for role in ("snapshots", "snapshots_taken"):
+        for role in (SNAPSHOTS, SNAPSHOTS_TAKEN):
             for record in last:
                 self._publisher.publish(self._topics[role], record.key, record.value)
             self._confirmed(wait)
