@@ -28,6 +28,8 @@ def test_special_offsets_surround_their_transaction(lsn: int, op: int, gap: int)
     """``just_before`` and ``last_of`` enclose the whole transaction, and nothing of its neighbours 24 bytes away."""
     offset = LogOffset(lsn, op)
     assert LogOffset.just_before(lsn) < offset < LogOffset.last_of(lsn)
+    # Where a source starts; it is compared with what earlier processes published.
+    assert LogOffset.just_before(lsn) == (lsn - 1, 0)
     if lsn + 24 <= MAX_LSN:
         assert LogOffset.last_of(lsn) < LogOffset.just_before(lsn + 24 + gap)
 

@@ -137,6 +137,39 @@ def test_a_message_cut_off_anywhere_is_an_error_that_names_its_type(data: bytes)
             read(data[:length])
 
 
+_TEXT = "{} that ends in a zero byte"
+_COLUMN = ["a column's flags, 0 or 1", _TEXT.format("a column name"), "a type OID", "a type modifier"]
+FIELDS = {
+    b"B": ["a commit LSN", "a commit timestamp", "a transaction id"],
+    b"C": ["flags, all of them 0", "a commit LSN", "the LSN of the commit's end", "a commit timestamp"],
+    b"R": [
+        *("a relation id", _TEXT.format("a schema name"), _TEXT.format("a relation name"), "a replica identity"),
+        *("a number of columns", *_COLUMN, *_COLUMN),
+    ],
+    b"T": ["a number of relations", "options from 0 to 3", "2 relation ids"],
+    b"O": ["the LSN of the commit at its origin", _TEXT.format("the origin's name")],
+    b"Y": ["a type OID", _TEXT.format("a schema name"), _TEXT.format("a type name")],
+    b"M": [
+        *("flags, 0 or 1", "the message's LSN", _TEXT.format("a prefix"), "the content's length"),
+        "2 bytes of content",
+    ],
+}
+
+
+@pytest.mark.parametrize("data", [next(data for data, _ in SAMPLES if data[:1] == tag) for tag in FIELDS])
+def test_a_message_cut_off_anywhere_is_an_error_that_names_the_field(data: bytes) -> None:
+    """Of each type of message, the fields in their order."""
+    found: list[str] = []
+    for length in range(1, len(data)):
+        with pytest.raises(DecodeError) as caught:
+            read(data[:length])
+        expected = str(caught.value).partition(" should be ")[2].partition(", found ")[0]
+        if found[-1:] != [expected]:
+            found.append(expected)
+    # The two columns of a relation follow each other.
+    assert found == FIELDS[data[:1]]
+
+
 @pytest.mark.parametrize("data", WHOLE)
 def test_bytes_after_a_message_are_an_error(data: bytes) -> None:
     """A message that is too long was misread, so its decoded part may be wrong as well."""
