@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.errors import ShapeError
-from flushtracker.events.event_size import fits_within, max_event_bytes, split_list
+from flushtracker.events.event_size import fits_within, halves, max_event_bytes, split_list
 from flushtracker.events.fragment_sequencer import FragmentSequencer, shape_changes
 from flushtracker.events.stream_events import FragmentEvent, FragmentShape
 from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
@@ -179,3 +179,27 @@ def test_shapes_that_are_listed_at_one_offset_are_in_one_part() -> None:
     parts = list(split_list(4_096 + 400, [FragmentShape(shape_id, None, 0) for shape_id in (*twins, "a", "b", "c")]))
     assert len(parts) > 1
     assert any({shape.shape_id for shape in part} >= set(twins) for part in parts)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+@example([True, True, True])
+def test_halves_never_separate_an_update_that_splits(updates: list[bool]) -> None:
+    """Each change is one item, or two; halved again and again, each event ends with whole changes, and none is lost."""
+    items = []
+    for index, splits in enumerate(updates):
+        items += [LogItem(LogOffset(LSN, 2 * index + part), "insert", "k", {}) for part in range(1 + splits)]
+    follows, last = LogOffset.just_before(LSN), LogOffset(LSN, 2 * len(updates) - 2)
+    part = RoutedFragment("a", 7, LSN, last, has_begin=True, commit=COMMIT, items=tuple(items))
+    whole = shape_changes(SOURCE, part, follows, start=True)
+    events = [whole]
+    while any(halves(event) for event in events):
+        events = [part for event in events for part in halves(event) or (event,)]
+    assert [item for event in events for item in event.items] == items
+    assert [event.last_log_offset for event in events] == [LogOffset(LSN, 2 * index) for index in range(len(updates))]
+    assert [event.follows for event in events] == [follows, *(event.last_log_offset for event in events[:-1])]
+    assert [event.start for event in events] == [index == 0 for index in range(len(events))]
+    assert [event.commit for event in events] == [None] * (len(events) - 1) + [whole.commit]
+    first = halves(whole)
+    if first is not None:
+        # In the middle, so that the parts of a large event are few.
+        assert abs(2 * len({item.offset.op_offset >> 1 for item in first[0].items}) - len(updates)) <= 2

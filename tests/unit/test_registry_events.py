@@ -72,6 +72,20 @@ TABLE = TableEntry(
 )
 
 
+LEAST = TableEntry(
+    "7/1/s",
+    TableBinding(
+        1,
+        ("a", "b"),
+        (),
+        (ColumnBinding(1, "c", 1, -1, 0),),
+        (PartitionBinding(1, ("a", "p"), 0, ""),),
+        types=(TypeBinding(1, "a", "t", "composite", parts=(1,), labels=(EnumLabel(1, "", 0),)),),
+        keys=(KeyBinding(1, ()),),
+        toast=0,
+    ),
+)
+"""A table with the least value of every number."""
 PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "/9", published_by=("table 8",)), 150)
 
 
@@ -84,6 +98,7 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
             replace(PLAIN, removed_at=LogOffset(7, 0)).condensed(),
             PLAIN,
             TABLE,
+            LEAST,
             PARTITION,
             SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3),
         ),
@@ -113,6 +128,7 @@ def _changed(path: str, value: object) -> str:
         ("type", "index", "type is 'index', expected 'shape', 'removed_shape', 'table', 'partition' or 'source'"),
         ("shape_id", "", "shape_id is empty"),
         ("table_oid", "x", "table_oid has type str, expected int"),
+        ("definition.table", "public", "a table is not a list of strings"),
         ("definition.table", ["public"], "a table has 1 names, expected two: schema and table"),
         ("definition.columns", "id", "columns is not a list of strings"),
         ("definition.replica", "nothing", "replica is 'nothing'"),
