@@ -51,7 +51,7 @@ _ROW: Final = rf"(\{{(?:{_COLUMN}(?:,{_COLUMN})*)?\}})"
 _KEY: Final = r'"((?!")[^"\\\x00-\x1f]*(?:\\"[^"\\\x00-\x1f]*)*)"'
 
 _changes: Final = re.compile(
-    rf'\{{"v":[12],"source":{_NAME},"shape_id":{_NAME},"xid":{_NUMBER},'
+    rf'\{{"v":[123],"source":{_NAME},"shape_id":{_NAME},(?:"incarnation":([1-9][0-9]{{0,17}}),)?"xid":{_NUMBER},'
     rf'"follows":\{{"tx_offset":(-1|0|[1-9][0-9]{{0,17}}),"op_offset":{_NUMBER}\}},"start":(true|false),'
     rf'"last_log_offset":{_OFFSET},"has_begin":(?:true|false),'
     rf'"commit":(?:null|\{{"commit_timestamp":"([ !#-\[\]-~]+)","end_lsn":{_UNUSED}\}}),"items":\[(.*)\]\}}'
@@ -111,6 +111,7 @@ class CanonicalChanges(NamedTuple):
     start: bool
     commit_timestamp: str | None
     items: CanonicalItems
+    incarnation: int
 
 
 def canonical_flush(text: str) -> CanonicalFlush | None:
@@ -153,7 +154,9 @@ def canonical_changes(text: str) -> CanonicalChanges | None:
     match = _changes(text)
     if match is None:
         return None
-    source, shape_id, xid, follows_tx, follows_op, start, last_tx, last_op, commit_timestamp, items = match.groups()
+    source, shape_id, incarnation, xid, follows_tx, follows_op, start, last_tx, last_op, commit_timestamp, items = (
+        match.groups()
+    )
     parts = _split_items(items)
     before, txs, ops, operations, keys, values, old_values = (
         parts[column::_ITEM_PARTS] for column in range(_ITEM_PARTS)
@@ -169,7 +172,10 @@ def canonical_changes(text: str) -> CanonicalChanges | None:
         return None
     unescaped = [key and key.replace('\\"', '"') for key in keys]
     columns = CanonicalItems([tx] * len(txs), [*map(int, ops)], operations, unescaped, values, old_values)
-    return CanonicalChanges(source, shape_id, int(xid), follows, tx, op, start == "true", commit_timestamp, columns)
+    return CanonicalChanges(
+        *(source, shape_id, int(xid), follows, tx, op),
+        *(start == "true", commit_timestamp, columns, int(incarnation or 1)),
+    )
 
 
 def _have_distinct_columns(rows: Sequence[str]) -> bool:

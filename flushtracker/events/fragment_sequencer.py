@@ -53,6 +53,8 @@ class FragmentSequencer:
         self._follows = self._chain_start
         self._start = True
         self._last_of_shape: dict[str, LogOffset] = {}
+        self._incarnations: dict[str, int] = {}
+        """Of the shapes that had an event of a later incarnation than the first."""
         self._unnamed: dict[str, FragmentShape] = {}
 
     @property
@@ -117,6 +119,9 @@ class FragmentSequencer:
 
     def _linked(self, part: RoutedFragment) -> ShapeChangesEvent:
         last = self._last_of_shape.get(part.shape_id)
+        if part.incarnation != self._incarnations.get(part.shape_id, 1):
+            # Its chain begins anew; that of the incarnation before has ended.
+            self._incarnations[part.shape_id], last = part.incarnation, None
         self._last_of_shape[part.shape_id] = part.last_log_offset
         return shape_changes(self._source, part, self._chain_start if last is None else last, start=last is None)
 
@@ -133,6 +138,7 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
         has_begin=part.has_begin,
         commit=part.commit,
         items=part.items,
+        incarnation=part.incarnation,
     )
 
 

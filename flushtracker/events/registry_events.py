@@ -16,6 +16,8 @@ from flushtracker.events.strict_json import (
     absent_or_integer,
     dump_event,
     get_field,
+    incarnation_field,
+    incarnation_json,
     integer_field,
     load_event,
     name_field,
@@ -42,6 +44,8 @@ from flushtracker.wal.log_offset import LogOffset
 _LATER_VERSION: Final = 2
 """Of a shape whose keys have partitions, to whose rows a program that does not know that would give other keys; of a
 partition; and of a removed shape's condensed entry."""
+_INCARNATION_VERSION: Final = 3
+"""Of a shape that was resynced, which a program that does not know that would take for what it was before."""
 
 NO_TABLE: Final = ("", "")
 """Of a shape of which little more is kept than its id."""
@@ -78,24 +82,32 @@ class ShapeEntry:
 
     def condensed(self) -> "ShapeEntry":
         """What is kept of a removed shape once nothing needs its definition."""
-        return _condensed(self.source, self.definition.id, self.removed_at, self.ended_because, self.evicted_at_ms)
+        return _condensed(
+            *(self.source, self.definition.id, self.definition.incarnation),
+            *(self.removed_at, self.ended_because, self.evicted_at_ms),
+        )
 
     def to_json(self) -> str:
         # Only an evicted shape's entry has the key.
         evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
+        is_later = self.definition.keys_have_partitions or self.is_condensed
+        version = _LATER_VERSION if is_later else VERSION
+        if self.definition.incarnation > 1:
+            version = _INCARNATION_VERSION
         if self.is_condensed:
             return dump_event(
                 self.source,
-                version=_LATER_VERSION,
+                version=version,
                 type="removed_shape",
                 shape_id=self.definition.id,
+                **incarnation_json(self.definition.incarnation),
                 removed_at=None if self.removed_at is None else offset_json(self.removed_at),
                 ended_because=self.ended_because,
                 **evicted,
             )
         return dump_event(
             self.source,
-            version=_LATER_VERSION if self.definition.keys_have_partitions else VERSION,
+            version=version,
             type="shape",
             shape_id=self.definition.id,
             definition=definition_json(self.definition, self.joined),
@@ -109,9 +121,15 @@ class ShapeEntry:
 
 
 def _condensed(
-    source: str, shape_id: str, removed_at: LogOffset | None, ended_because: str | None, evicted_at_ms: int | None
+    source: str,
+    shape_id: str,
+    incarnation: int,
+    removed_at: LogOffset | None,
+    ended_because: str | None,
+    evicted_at_ms: int | None,
 ) -> ShapeEntry:
-    definition, start = ShapeDefinition(shape_id, NO_TABLE), LogOffset.before_all()
+    definition = ShapeDefinition(shape_id, NO_TABLE, incarnation=incarnation)
+    start = LogOffset.before_all()
     return ShapeEntry(
         *(source, definition, 0, start, removed_at, ended_because),
         evicted_at_ms=evicted_at_ms,
@@ -213,7 +231,7 @@ RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntr
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
-    fields = load_event(text, "registry entry", _LATER_VERSION)
+    fields = load_event(text, "registry entry", _INCARNATION_VERSION)
     kind = typed_field(fields, "type", str)
     source = name_field(fields, "source")
     if kind == "table":
@@ -232,6 +250,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         return _condensed(
             source,
             name_field(fields, "shape_id"),
+            incarnation_field(fields),
             offset_field(fields, "removed_at"),
             optional_text(fields, "ended_because"),
             absent_or_integer(fields, "evicted_at_ms"),

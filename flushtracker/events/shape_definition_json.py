@@ -5,6 +5,8 @@ from typing import Any
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
+    incarnation_field,
+    incarnation_json,
     optional_integer,
     optional_text,
     optional_texts,
@@ -37,6 +39,8 @@ def definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName
             "chunk_bytes": definition.flush.chunk_bytes,
         },
         "snapshot": bool(definition.snapshot),
+        # Only a shape that was resynced has the key.
+        **incarnation_json(definition.incarnation),
         # Only a shape on a partitioned table has the key.
         **({"keys_have_partitions": True} if definition.keys_have_partitions else {}),
     }
@@ -62,4 +66,5 @@ def parse_definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         ),
         keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
         snapshot=typed_field(fields, "snapshot", bool),
+        incarnation=incarnation_field(fields),
     )

@@ -2,7 +2,8 @@
 
 Parsing is strict: a missing key, a wrong type or a contradiction between fields raises a :class:`DecodeError` that
 names the field. Unknown keys are ignored. Events have version 1, but 2 if a reader of version 1 would not understand
-them: shape changes with an item ``truncate_partition``, and list parts (:mod:`flushtracker.wal.shape_list`).
+them: shape changes with an item ``truncate_partition``, and list parts (:mod:`flushtracker.wal.shape_list`). Shape
+changes of a later incarnation have version 3.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from flushtracker.events.strict_json import (
     VERSION,
     dump_event,
     get_field,
+    incarnation_field,
+    incarnation_json,
     integer_field,
     load_event,
     name_field,
@@ -37,6 +40,8 @@ _OPERATIONS: Final[dict[str, Operation]] = {
 }
 _PARTITIONS_VERSION: Final = 2
 """Of shape changes that truncate a partition."""
+_INCARNATION_VERSION: Final = 3
+"""Of shape changes of a later incarnation, which an earlier writer would append to the log of the one before."""
 _LISTS_VERSION: Final = 2
 """Of list parts, past which an earlier tracker would take a resend in other parts as done."""
 
@@ -151,8 +156,8 @@ class FlushNotification:
 class ShapeChangesEvent:
     """One fragment's changes for one shape; ``has_begin`` is true on the transaction's first event for the shape.
 
-    ``follows``: nothing was sent to the shape between that offset and this event. ``start``: it is the shape's first
-    event since capture connected.
+    ``follows``: nothing was sent to the shape between that offset and this event. ``start``: it is the first event of
+    the shape's ``incarnation`` since capture connected.
     """
 
     source: str
@@ -164,13 +169,16 @@ class ShapeChangesEvent:
     has_begin: bool
     commit: Commit | None
     items: tuple[LogItem, ...] = ()
+    incarnation: int = 1
 
     def to_json(self) -> str:
         has_partitions = any(item.operation == "truncate_partition" for item in self.items)
+        version = _PARTITIONS_VERSION if has_partitions else VERSION
         return dump_event(
             self.source,
-            version=_PARTITIONS_VERSION if has_partitions else VERSION,
+            version=version if self.incarnation == 1 else _INCARNATION_VERSION,
             shape_id=self.shape_id,
+            **incarnation_json(self.incarnation),
             xid=self.xid,
             follows=offset_json(self.follows),
             start=self.start,
@@ -183,7 +191,7 @@ class ShapeChangesEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "shape changes", _PARTITIONS_VERSION)
+        fields = load_event(text, "shape changes", _INCARNATION_VERSION)
         event = cls(
             source=name_field(fields, "source"),
             shape_id=name_field(fields, "shape_id"),
@@ -194,6 +202,7 @@ class ShapeChangesEvent:
             has_begin=typed_field(fields, "has_begin", bool),
             commit=_commit(fields),
             items=tuple(_item(item) for item in objects_field(fields, "items")),
+            incarnation=incarnation_field(fields),
         )
         if event.follows >= event.last_log_offset:
             raise DecodeError(f"follows {event.follows} is not below last_log_offset {event.last_log_offset}")

@@ -170,6 +170,16 @@ def absent_or_integer(fields: Mapping[str, Any], name: str, least: int = 0) -> i
     return optional_integer({name: None, **fields}, name, least)
 
 
+def incarnation_field(fields: Mapping[str, Any]) -> int:
+    """Which incarnation of its shape an event is of; only those after the first have the key."""
+    return integer_field({"incarnation": 1, **fields}, "incarnation", 1)
+
+
+def incarnation_json(incarnation: int) -> dict[str, object]:
+    """The inverse of :func:`incarnation_field`."""
+    return {} if incarnation == 1 else {"incarnation": incarnation}
+
+
 def table_field(fields: Mapping[str, Any], name: str) -> TableName:
     return table_name(get_field(fields, name))
 

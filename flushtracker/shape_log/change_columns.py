@@ -21,6 +21,7 @@ class ChangeColumns:
     start: bool
     commit_timestamp: str | None
     items: RowColumns
+    incarnation: int = 1
 
     @classmethod
     def of(cls, event: ShapeChangesEvent) -> "ChangeColumns":
@@ -31,7 +32,7 @@ class ChangeColumns:
         items = RowColumns.of_items(item_row(item, event.xid, 0) for item in event.items)
         return cls(
             *(event.shape_id, event.xid, event.follows, event.last_log_offset, cursor_after(event)),
-            *(event.start, commit_timestamp, items),
+            *(event.start, commit_timestamp, items, event.incarnation),
         )
 
 
@@ -50,4 +51,5 @@ def read_changes(data: bytes) -> ChangeColumns:
     return ChangeColumns(
         *(changes.shape_id, changes.xid, LogOffset(*changes.follows), last),
         *(max(reached, items.last_offset) if len(items) else reached, changes.start, changes.commit_timestamp, items),
+        incarnation=changes.incarnation,
     )

@@ -40,8 +40,9 @@ class ShapeDefinition:
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
     ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
     emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
-    rows that its table had before it was added; ``None`` if that is not stated. ``at``: its place in the file that
-    has it, for messages.
+    rows that its table had before it was added; ``None`` if that is not stated. ``incarnation``: which of those that
+    have the id; the next one starts from the table's rows, and may be defined otherwise. ``at``: its place in the file
+    that has it, for messages.
     """
 
     id: str
@@ -55,6 +56,7 @@ class ShapeDefinition:
     flush: FlushPolicy = FlushPolicy()
     keys_have_partitions: bool = False
     snapshot: bool | None = None
+    incarnation: int = 1
     at: DefinitionPlace | None = field(default=None, compare=False, repr=False)
 
     def subject(self, key: str = "") -> str:

@@ -76,7 +76,8 @@ class EventRouter:
         self._tables = RoutedTables(self._index_type, by_oid=by_oid)
         self.partitions = self._tables.partitions
         self._registered: dict[str, _Registered] = {}
-        self._removed: set[str] = set()
+        self._removed: dict[str, int] = {}
+        """The last incarnation of each removed shape."""
         self._open: OpenTransaction | None = None
         self._routed_up_to: LogOffset | None = None
         for definition in definitions:
@@ -123,17 +124,18 @@ class EventRouter:
         have routed. ``table_oid`` identifies its table in a router ``by_oid``.
 
         Raises:
-            ShapeError: its ``where`` is refused, its id is or was in use, or it lists other partitions than another
-                shape on its table.
+            ShapeError: its ``where`` is refused, its id is in use, or was by this or a later incarnation, or it lists
+                other partitions than another shape on its table.
         """
         shape_id = definition.id
-        if shape_id in self._registered or shape_id in self._removed:
+        if shape_id in self._registered or definition.incarnation <= self._removed.get(shape_id, 0):
             state = "belonged to a removed shape" if shape_id in self._removed else "is in use"
             raise ShapeError(f"shape {shape_id!r} cannot be added: its id {state}, and ids are never reused")
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
         registered = _Registered(Shape(definition), self._tables.key_of(definition, table_oid))
         self._registered[shape_id] = registered
+        self._removed.pop(shape_id, None)
         self._tables.add(registered.table, registered.shape, starts_after)
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
@@ -151,7 +153,7 @@ class EventRouter:
             state = "was already removed" if shape_id in self._removed else "was never added"
             raise ShapeError(f"shape {shape_id!r} cannot be removed: it {state}")
         self._tables.remove(registered.table, shape_id)
-        self._removed.add(shape_id)
+        self._removed[shape_id] = registered.shape.definition.incarnation
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed.add(shape_id)
         return self._routed_up_to
@@ -213,6 +215,7 @@ class EventRouter:
                 items=tuple(part.items),
                 change_count=part.change_count,
                 removed=shape_id in transaction.removed,
+                incarnation=self._incarnation_of(shape_id),
             )
             for shape_id, part in parts
         )
@@ -230,6 +233,10 @@ class EventRouter:
             if part.items and part.items[-1].offset.op_offset > fragment.last_log_offset.op_offset:
                 self._advance(part.items[-1].offset)
         return RoutedFragments(fragment, routed, rest)
+
+    def _incarnation_of(self, shape_id: str) -> int:
+        registered = self._registered.get(shape_id)
+        return 1 if registered is None else registered.shape.definition.incarnation
 
     def drop_partition(self, table: int, partition: int) -> None:
         """Route changes of a partition as the table's no longer."""
@@ -251,10 +258,11 @@ class EventRouter:
         expected = {(registered.table, shape_id) for shape_id, registered in self._registered.items()}
         if routed != expected:
             raise AssertionError(f"the tables have the shapes {routed}, expected {expected}")
-        if self._removed & self._registered.keys():
-            raise AssertionError(f"{sorted(self._removed & self._registered.keys())} are both removed and routed")
+        if both := self._removed.keys() & self._registered.keys():
+            raise AssertionError(f"{sorted(both)} are both removed and routed")
         current = self._open
-        if current is not None and current.removed != current.shapes & self._removed:
+        # A later incarnation gets nothing of the transaction in which the one before was removed.
+        if current is not None and not current.shapes & self._removed.keys() <= current.removed <= current.shapes:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
 
 

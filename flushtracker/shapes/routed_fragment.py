@@ -22,6 +22,7 @@ class RoutedFragment:
     items: tuple[LogItem, ...] = ()
     change_count: int = 0
     removed: bool = False
+    incarnation: int = 1
 
     @property
     def last_offset(self) -> LogOffset | None:

@@ -14,7 +14,7 @@ from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_source import SampleSource
-from tests.unit.test_registry_events import FULL, PARTITION, PLAIN, TABLE
+from tests.unit.test_registry_events import AGAIN, FULL, PARTITION, PLAIN, TABLE
 
 Samples = Callable[[Random], Iterator[tuple[str, str]]]
 """Events without end, each with the name of its stream."""
@@ -100,6 +100,7 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
             has_begin=rng.random() < 0.5,
             commit=rng.choice([None, Commit("2026-01-01T00:00:00.000000Z", lsn + 24)]),
             items=tuple(items),
+            incarnation=rng.choice([1, 1, 2, 10**17]),
         )
         yield "shape_changes", event.to_json()
 
@@ -109,6 +110,8 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     entries: list[RegistryEntry] = [
         FULL,
         FULL.condensed(),
+        AGAIN,
+        AGAIN.condensed(),
         PLAIN,
         TABLE,
         PARTITION,

@@ -225,7 +225,7 @@ def _item(value: Any) -> bool:
 
 
 _SHAPE_CHANGES: Final = _object(
-    v=_integer(1, 2),
+    v=_integer(1, 3),
     source=_name,
     shape_id=_name,
     xid=_integer(0),
@@ -244,10 +244,14 @@ def _is_linked(event: dict[str, Any]) -> bool:
     return (follows["tx_offset"], follows["op_offset"]) < (last["tx_offset"], last["op_offset"])
 
 
+def _has_incarnation(event: dict[str, Any]) -> bool:
+    return _integer(1)(event.get("incarnation", 1))
+
+
 _EVENT: Final[Mapping[str, _Check]] = {
     "fragments": lambda event: _FRAGMENT(event) and _is_consistent(event),
     "flushes": _FLUSH,
-    "shape_changes": lambda event: _SHAPE_CHANGES(event) and _is_linked(event),
+    "shape_changes": lambda event: _SHAPE_CHANGES(event) and _has_incarnation(event) and _is_linked(event),
 }
 
 

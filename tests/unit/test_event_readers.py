@@ -34,7 +34,7 @@ def expected_json(event: dict[str, Any], written: dict[str, Any]) -> dict[str, A
     """The event with just the keys of ``written``; an absent ``last_offset`` is null.
 
     A row has any columns, and is written whole. The version is 2 if version 1 lacks one of the operations, and
-    of a list part.
+    of a list part, and 3 of an incarnation after the first, which alone is written.
     """
     result: dict[str, Any] = {}
     for name, value in written.items():
@@ -53,7 +53,9 @@ def expected_json(event: dict[str, Any], written: dict[str, Any]) -> dict[str, A
         items = event.get("items", []) if "items" in written else []
         is_list_part = "shapes" in written and 2**58 <= event["last_log_offset"]["op_offset"] < 2**58 + 2**32
         is_second = is_list_part or any(item["operation"] == "truncate_partition" for item in items)
-        result["v"] = 2 if is_second else 1
+        is_third = "items" in written and event.get("incarnation", 1) > 1
+        assert is_third == ("incarnation" in written)
+        result["v"] = 3 if is_third else 2 if is_second else 1
     return result
 
 
@@ -99,6 +101,7 @@ def _compare_canonical_changes(data: bytes) -> bool:
     event = ShapeChangesEvent.from_json(data)
     assert changes[:3] == (event.source, event.shape_id, event.xid), data
     assert changes[3:7] == (event.follows, *event.last_log_offset, event.start), data
+    assert changes.incarnation == event.incarnation, data
     assert changes.commit_timestamp == (event.commit and event.commit.commit_timestamp), data
     rows = [item_row(item, 0, 0)[:6] for item in event.items]
     assert [*zip(*changes.items, strict=True)] == rows, data

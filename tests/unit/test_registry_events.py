@@ -44,6 +44,7 @@ FULL = ShapeEntry(
     evicted_at_ms=1_700_000_000_000,
     joined=((("public", "users_1"), 150),),
 )
+AGAIN = replace(FULL, definition=replace(FULL.definition, incarnation=3))
 PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users"), snapshot=False), 1, LogOffset.before_all())
 
 
@@ -96,6 +97,8 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
             FULL,
             FULL.condensed(),
             replace(PLAIN, removed_at=LogOffset(7, 0)).condensed(),
+            AGAIN,
+            AGAIN.condensed(),
             PLAIN,
             TABLE,
             LEAST,
@@ -139,7 +142,9 @@ def _changed(path: str, value: object) -> str:
         ("evicted_at_ms", -1, "evicted_at_ms is -1"),
         ("evicted_at_ms", "now", "evicted_at_ms has type str, expected int"),
         ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
-        ("v", 3, "registry entry has v 3, this program reads v 1 to 2"),
+        ("definition.incarnation", 0, "incarnation is 0"),
+        ("definition.incarnation", True, "incarnation has type bool, expected int"),
+        ("v", 4, "registry entry has v 4, this program reads v 1 to 3"),
     ],
 )
 def test_a_malformed_field_is_named(path: str, value: object, message: str) -> None:
