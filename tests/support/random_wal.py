@@ -58,6 +58,7 @@ def random_history(
 ) -> History:
     removals_left = rng.choice([0, 0, 1, 2])
     removed: dict[str, LogOffset] = {}
+    gone: set[str] = set()
     items: list[Txn | Keepalive] = []
     lsn = 1000
     for index in range(size):
@@ -66,13 +67,16 @@ def random_history(
             items.append(Keepalive(lsn))
             # The next commit record may start exactly at the keepalive's wal_end.
             lsn += rng.choice([1, 2, 30])
-        txn = Txn(lsn, 700 + index, tuple(_random_operations(rng, shapes, removed)))
+        # A resync: the shape's next incarnation starts above the transaction in which the last one ended.
+        gone -= {shape_id for shape_id in sorted(gone) if rng.random() < 0.3}
+        txn = Txn(lsn, 700 + index, tuple(_random_operations(rng, shapes, gone)))
         items.append(txn)
         if removals_left and rng.random() < 0.4:
             removals_left -= 1
             shape_id, at = rng.choice(shapes), rng.randrange(len(txn.operations))
             if shape_id not in removed:
                 removed[shape_id] = LogOffset(lsn, 2 * at)
+                gone.add(shape_id)
                 items[-1] = _without(txn, shape_id, after=at)
     if rng.random() < 0.3:
         items.append(Keepalive(lsn + 50))

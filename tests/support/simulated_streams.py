@@ -4,7 +4,7 @@ A source is one WAL with its slot, its capture process and its shapes' writers. 
 everything unconfirmed in other cuts; it may also lose or garble a record, which is noted as damage.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -73,10 +73,12 @@ class Streams:
                 found[key] = SourceRecords(*key, max(last_lsn, event.lsn), start)
         return list(found.values())
 
-    def delete_flushes(self, source: str, shape_ids: Collection[str]) -> None:
-        """Delete all flushes and removals of these shapes, read or not, as their tombstones do in the end."""
+    def delete_flushes(self, history: History, shape_ids: Set[str]) -> None:
+        """Delete what these shapes flushed up to their removals, read or not, as tombstones do in the end."""
         for number, flush in enumerate(self.flushes):
-            if isinstance(flush, FlushNotification) and flush.source == source and flush.shape_id in shape_ids:
+            if not isinstance(flush, FlushNotification) or flush.source != history.source:
+                continue
+            if flush.shape_id in shape_ids and history.is_removed(flush.shape_id, flush.offset):
                 self.flushes[number] = None
 
     def compact(self, above: Mapping[str, int]) -> None:
@@ -97,7 +99,7 @@ class Streams:
 class SimulatedSource:
     """One source. ``damages`` are the Kafka offsets at which its chain may break.
 
-    Of ``forgotten`` shapes, which were removed, nobody publishes flushes or removals any more.
+    Of ``forgotten`` shapes, nobody publishes the removal any more, nor flushes of what that completes.
     """
 
     history: History
@@ -175,15 +177,16 @@ class SimulatedSource:
     def flush(self, rng: Random) -> None:
         """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed."""
         written = self.history.written_offsets
-        shapes = sorted((written.keys() | self.history.removals.keys()) - self.forgotten)
+        shapes = sorted(written.keys() | self.history.removals.keys())
         if not shapes:
             return
         shape_id = rng.choice(shapes)
-        if shape_id in self.history.removals and rng.random() < 0.3:
+        if shape_id in self.history.removals.keys() - self.forgotten and rng.random() < 0.3:
             self.streams.flushes.append(self.history.removal(shape_id))
             return
         is_ahead = rng.random() < 0.1
-        offsets = [offset for offset in written.get(shape_id, []) if is_ahead or offset <= self.reached]
+        possible = [offset for offset in written.get(shape_id, []) if is_ahead or offset <= self.reached]
+        offsets = [offset for offset in possible if not self._is_forgotten(shape_id, offset)]
         if offsets:
             offset = rng.choice([max(offsets), rng.choice(offsets)])
             self.furthest[shape_id] = max(offset, self.furthest.get(shape_id, offset))
@@ -192,20 +195,24 @@ class SimulatedSource:
     def repeat_flushes(self, above: int = -1) -> None:
         """Each writer reports again what it holds, if that is ``above`` an ack."""
         for shape_id, offset in self.furthest.items():
-            if offset.tx_offset > above and shape_id not in self.forgotten:
+            if offset.tx_offset > above and not self._is_forgotten(shape_id, offset):
                 self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
 
     def forget_removed(self, acked: int) -> bool:
         """Capture deletes the flushes of removed shapes whose removals are acknowledged; whether there were any."""
         removals = self.history.removals
         gone = {shape_id for shape_id, offset in removals.items() if offset.tx_offset <= acked} - self.forgotten
-        self.streams.delete_flushes(self.name, gone)
+        self.streams.delete_flushes(self.history, gone)
         self.forgotten |= gone
         return bool(gone)
 
     def flush_all(self) -> None:
         """Each writer flushes everything that it is ever sent."""
-        self.streams.flushes += [each for each in self.history.last_flushes() if each.shape_id not in self.forgotten]
+        last = self.history.last_flushes()
+        self.streams.flushes += [each for each in last if not self._is_forgotten(each.shape_id, each.offset)]
+
+    def _is_forgotten(self, shape_id: str, offset: LogOffset) -> bool:
+        return shape_id in self.forgotten and self.history.is_removed(shape_id, offset)
 
     def _publish(self, fragment: FragmentEvent) -> None:
         self.streams.publish(self.partition, fragment)

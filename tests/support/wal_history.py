@@ -122,6 +122,8 @@ class Keepalive:
 class History:
     """The history of one source. ``removals``: shape → the offset after which nothing is routed to it.
 
+    A shape that is resynced gets later transactions again.
+
     ``bare_commits``: the producer sometimes sends a commit fragment that carries no change.
     """
 
@@ -149,13 +151,20 @@ class History:
         return FlushNotification(self.source, "removed", shape_id, self.removals[shape_id])
 
     def last_flushes(self) -> list[FlushNotification]:
-        """The notifications that leave nothing pending: each shape's last flush, or its removal."""
+        """The notifications that leave nothing pending: each shape's removal, and its last flush after that."""
         return [
-            self.removal(shape_id)
-            if shape_id in self.removals
-            else FlushNotification(self.source, "flushed", shape_id, max(offsets))
-            for shape_id, offsets in self.written_offsets.items()
+            *map(self.removal, self.removals),
+            *(
+                FlushNotification(self.source, "flushed", shape_id, max(offsets))
+                for shape_id, offsets in self.written_offsets.items()
+                if not self.is_removed(shape_id, max(offsets))
+            ),
         ]
+
+    def is_removed(self, shape_id: str, offset: LogOffset) -> bool:
+        """Whether the shape's removal completes what it has at the offset."""
+        removed_at = self.removals.get(shape_id)
+        return removed_at is not None and offset.tx_offset <= removed_at.tx_offset
 
 
 def commit_at(lsn: int) -> Commit:
