@@ -16,6 +16,12 @@ A **fold** is a snapshot that upkeep makes of the log itself: the rows after eve
 may lack some: PostgreSQL writes a commit to the WAL, from where it is delivered and folded, before the transaction
 becomes visible, and a commit that waits for a synchronous standby may stay so for any time. Their rows are deleted, so
 such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`).
+
+A shape that is resynced goes on in the same log, as its next **incarnation**, all of whose transactions commit above
+``starts_after``. A snapshot of it contains every transaction up to there, so all that the log has of the incarnation
+before is left out, by the same rule. Until there is one, a **mark** keeps the two apart: a row ``snapshot`` without
+rows and without a rule, which a writer has appended before the first changes of the incarnation. With it the shape
+cannot be read, by any reader.
 """
 
 import json
@@ -24,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.strict_json import dump_json, integer_field, integers_field
+from flushtracker.events.strict_json import MAX_BIGINT, dump_json, incarnation_field, integer_field, integers_field
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
@@ -45,7 +51,8 @@ class ShapeSnapshot:
 
     ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
     ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
-    ``folded_xid`` is that of a fold: the last xid of the transactions that it contains.
+    ``folded_xid`` is that of a fold: the last xid of the transactions that it contains. ``incarnation`` is the shape's;
+    of a later one than the first, ``starts_after`` is where it starts.
 
     >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
@@ -61,17 +68,34 @@ class ShapeSnapshot:
     lsn: int
     next_xid: int
     folded_xid: int | None = None
+    incarnation: int = 1
+    starts_after: int = -1
     contained: ContainedTransactions = field(init=False, repr=False, compare=False)
     """What readers in other programs compare with alone."""
 
     @classmethod
-    def fold(cls, attempt: int, horizon: int, folded_xid: int) -> "ShapeSnapshot":
-        """A fold of all transactions up to ``horizon``; ``folded_xid`` is the last xid among them, of 32 bits."""
-        return cls(attempt, _NO_RULE, horizon, _NO_RULE.xmax, folded_xid)
+    def fold(
+        cls, attempt: int, horizon: int, folded_xid: int, before: "ShapeSnapshot | None" = None
+    ) -> "ShapeSnapshot":
+        """A fold of all transactions up to ``horizon``, in place of the snapshot ``before``.
+
+        ``folded_xid`` is the last xid among the transactions, of 32 bits.
+        """
+        incarnation = () if before is None else (before.incarnation, before.starts_after)
+        return cls(attempt, _NO_RULE, horizon, _NO_RULE.xmax, folded_xid, *incarnation)
+
+    @classmethod
+    def mark(cls, attempt: int, incarnation: int) -> "ShapeSnapshot":
+        """The mark of a later incarnation, of which there is no snapshot yet."""
+        return cls(attempt, _NO_RULE, MAX_BIGINT, _NO_RULE.xmax, incarnation=incarnation, starts_after=MAX_BIGINT)
 
     @property
     def is_fold(self) -> bool:
         return self.folded_xid is not None
+
+    @property
+    def is_mark(self) -> bool:
+        return self.starts_after == MAX_BIGINT
 
     def may_replace(self, current: "ShapeSnapshot | None") -> bool:
         """Whether a snapshot that has been taken may follow ``current`` in the log, and so contains all of it.
@@ -82,6 +106,8 @@ class ShapeSnapshot:
         """
         if current is None:
             return True
+        if self.incarnation != current.incarnation:
+            return self.incarnation > current.incarnation and self.attempt > current.attempt
         if current.folded_xid is None:
             return self.attempt > current.attempt
         is_past = self.lsn >= current.lsn and self.visible.is_after(current.folded_xid)
@@ -103,10 +129,15 @@ class ShapeSnapshot:
 
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
+        if self.is_mark:
+            # Without what a snapshot has: a reader that does not know marks fails, rather than find no rows.
+            return dump_json({"lsn": self.lsn, "incarnation": self.incarnation})
         visible = self.visible
         fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
-        folded = {"folded": self.folded_xid} if self.is_fold else {}
-        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, "unseen": self.unseen, **folded})
+        more = {"folded": self.folded_xid} if self.is_fold else {}
+        if self.incarnation > 1:
+            more |= {"incarnation": self.incarnation, "starts_after": self.starts_after}
+        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, "unseen": self.unseen, **more})
 
     @classmethod
     def parse(cls, attempt: int, text: str | None) -> "ShapeSnapshot":
@@ -118,9 +149,14 @@ class ShapeSnapshot:
         if not isinstance(fields, dict):
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log is not a JSON object")
         try:
+            incarnation = incarnation_field(fields)
+            if incarnation > 1 and "xmin" not in fields:
+                return cls.mark(attempt, incarnation)
             xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
             folded = integer_field(fields, "folded", 0) if "folded" in fields else None
-            found = cls(attempt, MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0)), lsn, next_xid, folded)
+            starts_after = integer_field(fields, "starts_after", 0) if incarnation > 1 else -1
+            visible = MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0))
+            found = cls(attempt, visible, lsn, next_xid, folded, incarnation, starts_after)
             found._require_unseen(fields)
         except (DecodeError, ValueError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error

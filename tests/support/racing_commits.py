@@ -82,7 +82,7 @@ def snapshot(folder: Path, count: int) -> Iterator[str]:
     row_files = RowFiles("shape log", log, files.written)
     for number in range(count):
         written = row_files.write(_row(spark, number), f"snapshot-{uuid.uuid4().hex}", lambda: 1)
-        files.append_snapshot(written, [("7/1/s", "snapshot")], ShapeSnapshot(1, MvccSnapshot(1, 1), 0, 1))
+        files.append_snapshot(written, {("7/1/s", "snapshot"): ShapeSnapshot(1, MvccSnapshot(1, 1), 0, 1)})
         yield f"log {-1 - number}"
     spark.stop()
 

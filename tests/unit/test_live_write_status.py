@@ -136,8 +136,10 @@ def test_a_batch_is_what_its_shapes_are() -> None:
     }
 
 
-def entry(shape_id: str, source: str = "s", *, snapshot: bool = True, removed_at: int = 0) -> ShapeEntry:
-    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot)
+def entry(
+    shape_id: str, source: str = "s", *, snapshot: bool = True, removed_at: int = 0, incarnation: int = 1
+) -> ShapeEntry:
+    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot, incarnation=incarnation)
     found = ShapeEntry(source, definition, 1, LogOffset(900, 0))
     return replace(found, removed_at=LogOffset(removed_at, 0)) if removed_at else found
 
@@ -151,7 +153,7 @@ def test_shapes_are_counted_as_the_tables_have_them() -> None:
     ended = replace(entry("x", removed_at=7), ended_because="its column was dropped")
     found = count_shapes(
         registry(entry("b"), entry("a"), entry("c", snapshot=False), ended, entry("y", removed_at=9), entry("a", "t")),
-        {("s", "a"), ("s", "x")},
+        {("s", "a"): 1, ("s", "x"): 1},
     )
     assert found.keys() == {"s", "t"}
     shapes = found["s"]
@@ -168,7 +170,7 @@ def test_document_of_a_hundred_thousand_shapes_is_small(live: LiveWriteStatus) -
     count = 100_000
     entries = [entry(f"shape-{number}", removed_at=number % 2 * number) for number in range(count)]
     live.note_written({"s": WrittenBatch(1)})
-    live.note_shapes(count_shapes(registry(*entries), set()))
+    live.note_shapes(count_shapes(registry(*entries), {}))
     live.note_gaps({("s", f"shape-{number}"): "y" * 1_000 for number in range(0, count, 2)})
     source = only(live.read())
     assert source.shapes is not None
@@ -191,15 +193,15 @@ class Taken:
     """The query of the log for the shapes that have a snapshot."""
 
     def __init__(self) -> None:
-        self.keys: set[tuple[str, str]] = set()
-        self.new: list[set[tuple[str, str]]] = [set()]
+        self.incarnations: dict[tuple[str, str], int] = {}
+        self.new: list[dict[tuple[str, str], int]] = [{}]
         self.looks = 0
 
     def update(self) -> bool:
         self.looks += 1
         if not self.new:
             return False
-        self.keys |= self.new.pop(0)
+        self.incarnations |= self.new.pop(0)
         return True
 
 
@@ -217,14 +219,18 @@ def test_the_log_is_queried_only_while_a_shape_lacks_a_snapshot(live: LiveWriteS
     live.registry = registry(entry("a"), entry("b"))
     assert (lacking(), taken.looks) == (("a", "b"), 1)
     assert (lacking(), taken.looks) == (("a", "b"), 2)
-    taken.new = [{("s", "a")}, {("s", "b")}]
+    taken.new = [{("s", "a"): 1}, {("s", "b"): 1}]
     assert (lacking(), lacking(), taken.looks) == (("b",), (), 4)
-    taken.new = [set()]
+    taken.new = [{}]
     assert (lacking(), taken.looks) == ((), 4)
     live.registry = registry(entry("a"), entry("b"), entry("c"))
     assert (lacking(), taken.looks) == (("c",), 4)
-    taken.new = [{("s", "c")}]
+    taken.new = [{("s", "c"): 1}]
     assert (lacking(), taken.looks) == ((), 5)
+    live.registry = registry(entry("a"), entry("b"), entry("c", incarnation=2))
+    assert (lacking(), lacking(), taken.looks) == (("c",), ("c",), 6)
+    taken.new = [{("s", "c"): 2}]
+    assert (lacking(), lacking(), taken.looks) == ((), (), 7)
 
 
 def test_a_failure_is_told_with_its_time(clock: Clock, live: LiveWriteStatus) -> None:

@@ -26,6 +26,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import query_rows, table_rows
 from flushtracker.errors import ShapeEndedError
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
 from tests.support.waiting import wait_until
 from tests.unit.test_shape_log_reader import shape_entry, taken
@@ -229,7 +230,7 @@ def test_log_of_a_removed_shape_is_deleted_after_the_delay(log: str) -> None:
     """Whether it is merged or not; others stay, also one with the same id of another source."""
     registry = RegistryTable(f"{log}_shapes", create=True)
     shape_ids = names(10)
-    removed = shape_entry(shape_ids[3], removed_at=shape_entry().starts_after)
+    removed = shape_entry(shape_ids[3], removed_at=LogOffset(1900, 0))
     registry.append([shape_entry(shape_id).to_json() for shape_id in shape_ids], _NOW)
     for number in range(9):
         append_transactions(log, shape_ids, number)
@@ -253,6 +254,17 @@ def test_log_of_a_removed_shape_is_deleted_after_the_delay(log: str) -> None:
     again = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
     assert again.run(later).deleted_shapes == 0
     assert DeltaTable(log).version() == version
+
+
+def test_the_deletion_of_a_removed_shape_leaves_its_next_incarnation(log: str) -> None:
+    """Rows of that may be appended before the registry table has its entry, and they are notified: no one has them."""
+    registry = RegistryTable(f"{log}_shapes", create=True)
+    registry.append([shape_entry(removed_at=LogOffset(1100, 0)).to_json()], _NOW)
+    for number in range(3):
+        append_transactions(log, ["users"], number)
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
+    assert upkeep.run(_NOW + timedelta(hours=25)).deleted_shapes == 1
+    assert {tx for _, tx, _ in row_keys(log)} == {1200}
 
 
 def test_columns_of_a_newer_release_survive(log: str) -> None:
@@ -290,7 +302,7 @@ def test_log_of_a_removed_shape_is_deleted_with_its_snapshot(log: str) -> None:
     registry = RegistryTable(f"{log}_shapes", create=True)
     append(log, [*snapshot_rows(taken(1, "9:9:", 9), {"1": {"id": "1"}}), commit(10)])
     append(log, [*snapshot_rows(taken(2, "9:9:", 9), {"1": {"id": "1"}}), commit(10, shape_id="a")])
-    registry.append([shape_entry(removed_at=shape_entry().starts_after).to_json()], _NOW)
+    registry.append([shape_entry(removed_at=LogOffset(1900, 0)).to_json()], _NOW)
     upkeep = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
     assert upkeep.run(_NOW + timedelta(days=2)).deleted_shapes == 1
     assert [key[0] for key in row_keys(log)] == ["a"]

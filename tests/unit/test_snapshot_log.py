@@ -16,7 +16,7 @@ from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.retention import Retain, Retention
-from flushtracker.delta.log.snapshots import SnapshotsTaken, last_snapshots, snapshot_attempts
+from flushtracker.delta.log.snapshots import SnapshotsTaken, last_snapshots, snapshot_incarnations
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
@@ -242,7 +242,7 @@ def append_snapshot(log: str, snapshot: ShapeSnapshot, rows: Table) -> bool:
     files = LogFiles(DeltaTable(log), {})
     added = files.write(arrow(snapshot_rows(snapshot, rows)), None, is_change=True)
     try:
-        files.append_snapshot([WrittenFile(len(rows) + 1, added)], [(SOURCE, "users")], snapshot)
+        files.append_snapshot([WrittenFile(len(rows) + 1, added)], {(SOURCE, "users"): snapshot})
     except SinkError as error:
         assert "take the snapshot again" in str(error)  # noqa: PT017
         return False
@@ -254,12 +254,12 @@ def test_shapes_with_a_snapshot_are_read_again_only_after_a_commit_of_snapshots(
     log = str(tmp_path / "log")
     create_shape_log(log)
     taken = SnapshotsTaken(log, {})
-    assert (taken.update(), set(taken.keys)) == (False, set())
+    assert (taken.update(), taken.incarnations) == (False, {})
     append(log, [item((7, 1), "insert", "k", {"id": "1"})])
     assert taken.update() is False
     assert append_snapshot(log, ShapeSnapshot(1, MvccSnapshot(9, 9, ()), 9, 9), {})
-    assert (taken.update(), set(taken.keys)) == (True, {(SOURCE, "users")})
-    assert set(taken.keys) == snapshot_attempts(log, {}).keys()
+    assert (taken.update(), taken.incarnations) == (True, {(SOURCE, "users"): 1})
+    assert taken.incarnations == snapshot_incarnations(log, {})
     append(log, [item((8, 1), "insert", "l", {"id": "2"})])
     assert taken.update() is False
 

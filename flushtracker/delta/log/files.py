@@ -30,6 +30,9 @@ from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ATTEMPTS: Final = 5
 
+_Following = Callable[[Mapping[ShapeKey, ShapeSnapshot]], Sequence[AddAction]]
+"""The files to commit after these snapshots."""
+
 RunPart = tuple[int, int]
 """A run, and the number of a file in it: the rows of a run's files, in this order, are sorted."""
 
@@ -144,9 +147,9 @@ class LogFiles:
             raise unwritable(self._table.table_uri, error) from error
         return found
 
-    def write_ends(self, keys: Iterable[ShapeKey], snapshot: ShapeSnapshot, taken_at: datetime) -> WrittenFile:
-        """Write the rows that end the snapshots of these shapes, to be appended with the rest; raises ``SinkError``."""
-        rows = end_rows(keys, snapshot, taken_at)
+    def write_ends(self, ends: Mapping[ShapeKey, ShapeSnapshot], taken_at: datetime) -> WrittenFile:
+        """Write the rows that end the snapshots of shapes, to be appended with the rest; raises ``SinkError``."""
+        rows = end_rows(ends, taken_at)
         try:
             return WrittenFile(len(rows), self.write(rows, None, is_change=True))
         except (DeltaError, OSError) as error:
@@ -155,10 +158,8 @@ class LogFiles:
     def _schema(self) -> pa.Schema:
         return pa.schema(self._table.schema())
 
-    def append_snapshot(
-        self, files: Iterable[WrittenFile], keys: Collection[ShapeKey], snapshot: ShapeSnapshot
-    ) -> None:
-        """Add files with the rows of a snapshot of these shapes in one commit; durable when this returns.
+    def append_snapshot(self, files: Iterable[WrittenFile], ends: Mapping[ShapeKey, ShapeSnapshot]) -> None:
+        """Add files with the rows of the snapshots of shapes, ``ends``, in one commit; durable when this returns.
 
         This neither claims the log nor respects a claim, so it is not for the rows of transactions.
 
@@ -166,29 +167,57 @@ class LogFiles:
             SinkError: the table cannot be written, or the log of a shape was folded past the snapshot.
         """
         actions = [file.action for file in files]
+
+        def following(current: Mapping[ShapeKey, ShapeSnapshot]) -> Sequence[AddAction]:
+            for (source, shape_id), snapshot in ends.items():
+                if not snapshot.may_replace(current.get((source, shape_id))):
+                    raise SinkError(
+                        f"the log of shape {shape_id} of source {source} is folded up to transactions that the "
+                        "snapshot does not contain, because they became visible later, or were committed later, or the "
+                        "shape was begun again; take the snapshot again"
+                    )
+            return actions
+
+        self._append_after_snapshots(ends.keys(), following)
+
+    def mark_incarnations(self, begun: Mapping[ShapeKey, int], now: datetime) -> None:
+        """Mark that these incarnations have begun, unless the log knows already; durable when this returns.
+
+        Raises:
+            SinkError: the table cannot be written.
+        """
+
+        def following(current: Mapping[ShapeKey, ShapeSnapshot]) -> Sequence[AddAction]:
+            ends = dict[ShapeKey, ShapeSnapshot]()
+            for key, incarnation in begun.items():
+                last = current.get(key)
+                if last is None or last.incarnation < incarnation:
+                    ends[key] = ShapeSnapshot.mark(1 if last is None else last.attempt + 1, incarnation)
+            return [self.write_ends(ends, now).action] if ends else []
+
+        self._append_after_snapshots(begun.keys(), following)
+
+    def _append_after_snapshots(
+        self,
+        keys: Collection[ShapeKey],
+        following: _Following,
+    ) -> None:
+        """Commit what ``following`` makes of the last snapshots of these shapes, knowing that they are the last."""
+        shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in keys}))
         for left in reversed(range(_ATTEMPTS)):
-            refused = self._try_append(actions, keys, snapshot)
+            refused = self._try_append(f"shape_id IN ({shape_ids})", following)
             if refused is None:
                 return
             if not left:
                 raise unwritable(self._table.table_uri, refused) from refused
 
-    def _try_append(
-        self, actions: Sequence[AddAction], keys: Collection[ShapeKey], snapshot: ShapeSnapshot
-    ) -> CommitFailedError | None:
+    def _try_append(self, condition: str, following: _Following) -> CommitFailedError | None:
         """Commit once; returns the error if upkeep folds, or deletes the log of a removed shape, at that moment."""
         try:
             self._table.update_incremental()
-            shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in keys}))
-            current = last_snapshots(self._table, f"shape_id IN ({shape_ids})")
-            for source, shape_id in keys:
-                if not snapshot.may_replace(current.get((source, shape_id))):
-                    raise SinkError(
-                        f"the log of shape {shape_id} of source {source} is folded up to transactions that the "
-                        "snapshot does not contain, because they became visible later, or were committed later; "
-                        "take the snapshot again"
-                    )
-            self._commits.commit(self._table, actions, [self.next_snapshot()])
+            actions = following(last_snapshots(self._table, condition))
+            if actions:
+                self._commits.commit(self._table, actions, [self.next_snapshot()])
         except CommitFailedError as error:
             return error
         except (DeltaError, OSError) as error:

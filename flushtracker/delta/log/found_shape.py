@@ -106,6 +106,16 @@ class FoundShape:
                 "shapes, or leave out typed"
             )
 
+    def require_begun(self) -> None:
+        """Raise ``SnapshotMissingError`` if the shape was resynced, and the log lacks the snapshot that begins it."""
+        begun = 1 if self.entry is None else self.entry.definition.incarnation
+        found = 1 if self.snapshot is None else self.snapshot.incarnation
+        if begun > found or (self.snapshot is not None and self.snapshot.is_mark):
+            raise SnapshotMissingError(
+                f"{self.name} was begun again (incarnation {max(begun, found)}) and has no snapshot since; run "
+                "flushtracker snapshot"
+            )
+
     def require_snapshot(self) -> None:
         """Raise ``SnapshotMissingError`` if the log lacks the snapshot that the shape begins with."""
         if self.snapshot is None and self.wants_snapshot:
@@ -145,6 +155,11 @@ class FoundShape:
             )
         if self.snapshot is None or after.attempt == self.attempt:
             return
+        if self.snapshot.incarnation > 1 and after.tx_offset <= self.snapshot.starts_after:
+            raise PositionError(
+                f"{place} is from before {self.name} was begun again (incarnation {self.snapshot.incarnation}); "
+                f"{_BEGIN_AGAIN}"
+            )
         if self.snapshot.is_fold and after.tx_offset < self.snapshot.lsn:
             horizon = LogOffset.last_of(self.snapshot.lsn)
             raise PositionError(f"{place} is before {horizon}, the horizon of {self.name}; {_BEGIN_AGAIN}")

@@ -206,6 +206,7 @@ class ShapeLogReader:
         """The shape in the table's newest version, whose log can be read; raises as :func:`read_shape_log`."""
         if after is None:
             shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+            shape.require_begun()
             if not changes_only:
                 shape.require_snapshot()
             return shape
@@ -235,6 +236,7 @@ class ShapeLogReader:
     ) -> FoundShape:
         """The shape in the table's newest version, with its bound, at most ``at``; raises as :func:`read_shape`."""
         shape = self._find(shape_id, source, even_if_ended=even_if_ended)
+        shape.require_begun()
         shape.require_snapshot()
         if at is not None:
             shape.require_inside(at)

@@ -198,9 +198,8 @@ class Retention:
             self._keep(key, str(error))
             return None
         xids = self._xids(f"{shape.condition} AND operation = {literal(COMMIT)} AND tx_offset <= {old.horizon:d}")
-        end = ShapeSnapshot.fold(
-            attempt, old.horizon, last_xid(xids, None if snapshot is None else snapshot.folded_xid)
-        )
+        folded_xid = last_xid(xids, None if snapshot is None else snapshot.folded_xid)
+        end = ShapeSnapshot.fold(attempt, old.horizon, folded_xid, snapshot)
         new.add(_end_row(key, end))
         return _Fold(key, old.horizon, count + 1)
 

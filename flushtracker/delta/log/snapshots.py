@@ -5,8 +5,9 @@ from what it was when the last snapshot of each of its shapes was read. Delta re
 which then reads the snapshots again. So each is made knowing the one before it, though appends go on meanwhile.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping
 from datetime import datetime
+from operator import itemgetter
 from typing import Final
 
 import pyarrow as pa
@@ -21,9 +22,12 @@ from flushtracker.wal.log_offset import LogOffset
 _TX, _OP = LogOffset.last_before_real_offsets()
 _IS_END: Final = f"tx_offset = {_TX:d} AND op_offset = {_OP:d} AND operation = {literal(SNAPSHOT)}"
 """The condition for the row that ends a snapshot."""
+_IS_LATER: Final = "value LIKE '%\"incarnation\"%'"
+"""The condition for those of later incarnations, and their marks."""
 _ENDS: Final = f"SELECT source, shape_id, chunk, value FROM rows WHERE {_IS_END}"  # noqa: S608  no user's values
-_ATTEMPTS: Final = f"SELECT source, shape_id, MAX(chunk) AS attempt FROM rows WHERE {_IS_END} GROUP BY source, shape_id"  # noqa: S608  no user's values
-
+_OF_LATER: Final = f"{_ENDS} AND {_IS_LATER}"
+_OF_THE_FIRST: Final = f"SELECT DISTINCT source, shape_id FROM rows WHERE {_IS_END} AND NOT {_IS_LATER}"  # noqa: S608  no user's values
+_LAST_ATTEMPT: Final = f"SELECT MAX(chunk) AS attempt FROM rows WHERE {_IS_END}"  # noqa: S608  no user's values
 
 REPLACED_APP_ID: Final = "flushtracker: snapshots"
 """The app transaction whose version counts the commits of snapshots and folds. Persisted, so it cannot change."""
@@ -42,31 +46,48 @@ def last_snapshots(table: DeltaTable, condition: str = "TRUE") -> dict[ShapeKey,
     return found
 
 
-def snapshot_attempts(log: str, storage_options: Mapping[str, str]) -> dict[ShapeKey, int]:
-    """The last attempt of each shape that has a snapshot; raises ``SinkError``."""
-    return _attempts(open_shape_log(log, storage_options), log)
-
-
-def _attempts(table: DeltaTable, log: str) -> dict[ShapeKey, int]:
+def last_attempt(log: str, storage_options: Mapping[str, str]) -> int:
+    """The greatest attempt of any shape, marks included; 0 if there is none; raises ``SinkError``."""
     try:
-        found = query_rows(table, _ATTEMPTS).to_pylist()
+        (found,) = query_rows(open_shape_log(log, storage_options), _LAST_ATTEMPT).to_pylist()
     except (DeltaError, OSError) as error:
         raise unreadable(log, error) from error
-    return {(row["source"], row["shape_id"]): row["attempt"] for row in found}
+    return int(found["attempt"] or 0)
+
+
+def snapshot_incarnations(log: str, storage_options: Mapping[str, str]) -> dict[ShapeKey, int]:
+    """The incarnation of the last snapshot of each shape that has one; raises ``SinkError`` or ``DecodeError``."""
+    return _incarnations(open_shape_log(log, storage_options), log)
+
+
+def _incarnations(table: DeltaTable, log: str) -> dict[ShapeKey, int]:
+    try:
+        first, later = query_rows(table, _OF_THE_FIRST).to_pylist(), query_rows(table, _OF_LATER).to_pylist()
+    except (DeltaError, OSError) as error:
+        raise unreadable(log, error) from error
+    found = {(row["source"], row["shape_id"]): 1 for row in first}
+    for row in later:
+        snapshot, key = ShapeSnapshot.parse(row["chunk"], row["value"]), (row["source"], row["shape_id"])
+        if not snapshot.is_mark:
+            found[key] = max(snapshot.incarnation, found.get(key, 1))
+    return found
 
 
 class SnapshotsTaken:
-    """The shapes that had a snapshot at the last :meth:`update`; not thread-safe."""
+    """The ``incarnations`` of the snapshots that there were at the last :meth:`update`; not thread-safe."""
 
     def __init__(self, log: str, storage_options: Mapping[str, str]) -> None:
         """Open the log, without a query; raises ``SinkError``."""
-        self.keys: Set[ShapeKey] = frozenset()
+        self.incarnations: Mapping[ShapeKey, int] = {}
         self._log = log
         self._table = open_shape_log(log, storage_options)
         self._version: int | None = None
 
     def update(self) -> bool:
-        """Query the log if snapshots or folds were committed since, and return whether; raises ``SinkError``."""
+        """Query the log if snapshots or folds were committed since, and return whether.
+
+        Raises ``SinkError`` or ``DecodeError``.
+        """
         try:
             self._table.update_incremental()
             version = self._table.transaction_version(REPLACED_APP_ID)
@@ -74,21 +95,16 @@ class SnapshotsTaken:
             raise unreadable(self._log, error) from error
         if version == self._version:
             return False
-        self.keys = _attempts(self._table, self._log).keys()
+        self.incarnations = _incarnations(self._table, self._log)
         self._version = version
         return True
 
 
-def end_rows(keys: Iterable[ShapeKey], snapshot: ShapeSnapshot, taken_at: datetime) -> pa.Table:
-    """The rows that end the snapshots of these shapes."""
-    end = {
-        "tx_offset": _TX,
-        "op_offset": _OP,
-        "operation": SNAPSHOT,
-        "value": snapshot.to_json(),
-        "xid": 0,
-        "commit_timestamp": taken_at,
-        "chunk": snapshot.attempt,
-    }
-    rows = [{"source": source, "shape_id": shape_id, **end} for source, shape_id in sorted(keys)]
+def end_rows(ends: Mapping[ShapeKey, ShapeSnapshot], taken_at: datetime) -> pa.Table:
+    """The rows that end these snapshots."""
+    same = {"tx_offset": _TX, "op_offset": _OP, "operation": SNAPSHOT, "xid": 0, "commit_timestamp": taken_at}
+    rows = [
+        {"source": source, "shape_id": shape_id, "value": snapshot.to_json(), "chunk": snapshot.attempt, **same}
+        for (source, shape_id), snapshot in sorted(ends.items(), key=itemgetter(0))
+    ]
     return pa.Table.from_pylist(rows, SCHEMA)

@@ -8,10 +8,10 @@ version may take that long. For one thread at a time.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +53,13 @@ class UpkeepReport:
     folded_shapes: int = 0
     dropped_rows: int = 0
     vacuumed_files: int = 0
+
+
+class _Removed(NamedTuple):
+    """When the removal was written to the registry table, in µs since 1970, and up to where the shape was sent."""
+
+    written_us: int
+    removed_lsn: int
 
 
 class ShapeLogUpkeep:
@@ -108,24 +115,25 @@ class ShapeLogUpkeep:
         if self._registry is None or self._delete_after is None:
             return 0
         due_us = (now - self._delete_after - _EPOCH) // _MICROSECOND
+        # Before the registry is read: a snapshot of the next incarnation, which is not to be deleted, is only taken
+        # when the registry has that.
+        files = self._files.current()
         done_us = self._table.transaction_version(DELETED_APP_ID) or 0
         removed = {
-            key: written_us
-            for key, written_us in self._removed_us(self._registry).items()
-            if done_us < written_us <= due_us
+            key: each for key, each in self._removed(self._registry).items() if done_us < each.written_us <= due_us
         }
         if not removed:
             return 0
         shape_ids = {shape_id for _, shape_id in removed}
         replaced, added = list[LogFile](), list[AddAction]()
-        for file in self._files.current():
+        for file in files:
             if not file.may_have(shape_ids):
                 continue
-            kept = self._files.rewrite(file, lambda rows: _without(rows, removed.keys()))
+            kept = self._files.rewrite(file, lambda rows: _without(rows, removed))
             if kept is not None:
                 replaced.append(file)
                 added += kept
-        mark = Transaction(DELETED_APP_ID, max(removed.values()))
+        mark = Transaction(DELETED_APP_ID, max(each.written_us for each in removed.values()))
         if not self._files.replace(replaced, added, is_deletion=True, transaction=mark):
             logger.info("logs of removed shapes not deleted: another process was first uri=%s", self.uri)
             return 0
@@ -138,12 +146,12 @@ class ShapeLogUpkeep:
         return self._retention.run(now, self._registry.entries())
 
     @staticmethod
-    def _removed_us(registry: RegistryTable) -> dict[ShapeKey, int]:
-        """Every removed shape, with the time when its removal was written to the registry table, in µs since 1970."""
+    def _removed(registry: RegistryTable) -> dict[ShapeKey, _Removed]:
+        """Every removed shape."""
         return {
-            (source, shape_id): (written.written_at - _EPOCH) // _MICROSECOND
+            (source, shape_id): _Removed((written.written_at - _EPOCH) // _MICROSECOND, removed_at.tx_offset)
             for (source, _, shape_id), written in registry.written().items()
-            if isinstance(written.entry, ShapeEntry) and written.entry.removed_at is not None
+            if isinstance(written.entry, ShapeEntry) and (removed_at := written.entry.removed_at) is not None
         }
 
     def _vacuum(self) -> int:
@@ -156,10 +164,11 @@ class ShapeLogUpkeep:
         return deleted
 
 
-def _without(rows: pa.Table, keys: Collection[ShapeKey]) -> pa.Table:
-    """The rows of all other shapes."""
+def _without(rows: pa.Table, removed: Mapping[ShapeKey, _Removed]) -> pa.Table:
+    """The rows of all other shapes, and of transactions of a next incarnation."""
     kept = rows
-    for source, shape_id in keys:
+    for (source, shape_id), each in removed.items():
         is_its = pc.and_(pc.equal(kept["shape_id"], shape_id), pc.equal(kept["source"], source))
-        kept = kept.filter(pc.invert(is_its))
+        is_removed = pc.and_(is_its, pc.less_equal(kept["tx_offset"], each.removed_lsn))
+        kept = kept.filter(pc.invert(is_removed))
     return kept

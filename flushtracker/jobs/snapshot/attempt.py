@@ -5,6 +5,7 @@ commit leaves nothing behind. A shape that cannot be read is left out.
 """
 
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from threading import Event
 
@@ -12,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.snapshots import snapshot_attempts
+from flushtracker.delta.log.snapshots import last_attempt
 from flushtracker.delta.log.table import open_shape_log
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.snapshot.due_shapes import TableShapes
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.snapshot.progress import Progress
@@ -47,8 +49,7 @@ def take_snapshot(
         lock_timeout_s=postgres.lock_timeout_ms / 1000,
     ) as (connection, exported):
         # Read while no other export of the table is possible, so that this is the table's last attempt.
-        attempts = snapshot_attempts(sink.log, sink.storage_options).values()
-        attempt = max([exported.taken_us, *(number + 1 for number in attempts)])
+        attempt = max(exported.taken_us, last_attempt(sink.log, sink.storage_options) + 1)
         shapes = readable_shapes(group, exported, outcome.failed)
         plan = read_plan(postgres, connection, group.source, exported, attempt, shapes)
         reading = Reading(spark, files, plan, connection, Progress(connection, ".".join(group.table.table), live))
@@ -59,8 +60,19 @@ def take_snapshot(
             written = log.without(written, reading.incomplete)
             outcome.rows = sum(file.rows for file in written)
             snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid)
-            keys = [(group.source, shape_id) for shape_id in outcome.taken]
-            ends = log.write_ends(keys, snapshot, datetime.now(timezone.utc))
-            log.append_snapshot([*written, ends], keys, snapshot)
+            taken = set(outcome.taken)
+            ends = {
+                (group.source, entry.definition.id): _of_incarnation(snapshot, entry)
+                for entry in group.shapes
+                if entry.definition.id in taken
+            }
+            log.append_snapshot([*written, log.write_ends(ends, datetime.now(timezone.utc))], ends)
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _of_incarnation(snapshot: ShapeSnapshot, entry: ShapeEntry) -> ShapeSnapshot:
+    incarnation = entry.definition.incarnation
+    if incarnation == 1:
+        return snapshot
+    return replace(snapshot, incarnation=incarnation, starts_after=entry.starts_after.tx_offset)

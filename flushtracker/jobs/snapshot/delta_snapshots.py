@@ -6,7 +6,7 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
-from flushtracker.delta.log.snapshots import snapshot_attempts
+from flushtracker.delta.log.snapshots import snapshot_incarnations
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry import Registry
 from flushtracker.jobs.snapshot.attempt import take_snapshot
@@ -31,7 +31,7 @@ class DeltaSnapshots:
         return self._registry.entries()
 
     def taken(self) -> dict[ShapeKey, int]:
-        return snapshot_attempts(self._config.sink.log, self._config.sink.storage_options)
+        return snapshot_incarnations(self._config.sink.log, self._config.sink.storage_options)
 
     def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         return take_snapshot(self._spark, self._config, group, stop, live)

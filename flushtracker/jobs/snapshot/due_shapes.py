@@ -8,6 +8,7 @@ from typing import Final
 from flushtracker.errors import ConfigError, ShapeEndedError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.source_name import SourceName
 
@@ -51,19 +52,20 @@ class DueShapes:
 
 def due_shapes(
     registry: Registry,
-    taken: Collection[tuple[str, str]],
+    taken: Mapping[ShapeKey, int],
     server: str,
     shape_ids: Collection[str] = (),
     again: Collection[str] = (),
 ) -> DueShapes:
-    """The shapes of this server that have no snapshot, or should get another one ``again``.
+    """The shapes of this server whose incarnation has no snapshot, or should get another one ``again``.
 
     With ``shape_ids``, only these shapes.
     """
     tables, waiting = defaultdict[tuple[str, int], list[ShapeEntry]](list), list[str]()
     for entry in _shapes(registry, server):
         shape_id = entry.definition.id
-        if (shape_ids and shape_id not in shape_ids) or ((entry.source, shape_id) in taken and shape_id not in again):
+        has_one = taken.get((entry.source, shape_id), 0) >= entry.definition.incarnation
+        if (shape_ids and shape_id not in shape_ids) or (has_one and shape_id not in again):
             continue
         if entry.starts_visible and registry.has_table_of(entry):
             tables[entry.source, entry.table_oid].append(entry)

@@ -56,9 +56,9 @@ class KafkaSnapshots:
         self._ends = self._read_ends()
         return Registry.of(map(parse_registry_entry, self._reader.values(self._topics[SHAPES])))
 
-    def taken(self) -> set[ShapeKey]:
+    def taken(self) -> dict[ShapeKey, int]:
         events = map(SnapshotEvent.from_json, self._reader.values(self._topics[SNAPSHOTS_TAKEN]))
-        return {(event.source, event.shape_id) for event in events}
+        return {(event.source, event.shape_id): 1 for event in events}
 
     def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         """Publish the group's snapshots.

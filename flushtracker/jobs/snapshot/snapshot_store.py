@@ -1,6 +1,6 @@
 """``SnapshotStore``: where the snapshots of shapes go, and what is known there of the shapes."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
@@ -33,8 +33,8 @@ class SnapshotStore(Protocol):
         """What capture has registered."""
         ...
 
-    def taken(self) -> Collection[ShapeKey]:
-        """The shapes that have a snapshot."""
+    def taken(self) -> Mapping[ShapeKey, int]:
+        """The shapes that have a snapshot, and which incarnation the last one is of."""
         ...
 
     def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:

@@ -140,7 +140,7 @@ class ShapesThread(_PeriodicThread):
         self._taken = SnapshotsTaken(sink.log, sink.storage_options)
         self._counted: Registry | None = None
         self._is_one_lacking = True
-        """Whether a shape lacked a snapshot at the last look; no shape loses the one that it has."""
+        """Whether a shape lacked a snapshot at the last look. No incarnation loses the one that it has."""
 
     def run_once(self) -> None:
         """See :class:`_PeriodicThread`."""
@@ -157,7 +157,7 @@ class ShapesThread(_PeriodicThread):
         has_new = self._is_one_lacking and self._taken.update()
         if registry is self._counted and not has_new:
             return
-        counts = count_shapes(registry, self._taken.keys)
+        counts = count_shapes(registry, self._taken.incarnations)
         self._is_one_lacking = any(shapes.without_snapshot_count for shapes in counts.values())
         self._status.note_shapes(counts)
         self._counted = registry

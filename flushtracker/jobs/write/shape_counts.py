@@ -1,7 +1,7 @@
 """``count_shapes``: the shapes of each source, for the status: how many, which ended, which have no snapshot yet."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Mapping
 from heapq import nlargest, nsmallest
 
 from flushtracker.events.registry import Registry
@@ -14,20 +14,21 @@ from flushtracker.wal.log_offset import LogOffset
 _REMOVED = "its owner removed it"
 
 
-def count_shapes(registry: Registry, with_snapshot: Collection[ShapeKey]) -> dict[str, SourceShapes]:
-    """By source; ``with_snapshot`` are the shapes that have a snapshot. Takes time by their number."""
+def count_shapes(registry: Registry, snapshots: Mapping[ShapeKey, int]) -> dict[str, SourceShapes]:
+    """By source; ``snapshots`` has the incarnation of each shape's last snapshot. Takes time by their number."""
     live, ended = defaultdict[str, list[ShapeEntry]](list), defaultdict[str, list[ShapeEntry]](list)
     for entry in registry.entries.values():
         if isinstance(entry, ShapeEntry):
             (live if entry.removed_at is None else ended)[entry.source].append(entry)
-    return {source: _counted(live[source], ended[source], with_snapshot) for source in sorted({*live, *ended})}
+    return {source: _counted(live[source], ended[source], snapshots) for source in sorted({*live, *ended})}
 
 
-def _counted(live: list[ShapeEntry], ended: list[ShapeEntry], with_snapshot: Collection[ShapeKey]) -> SourceShapes:
+def _counted(live: list[ShapeEntry], ended: list[ShapeEntry], snapshots: Mapping[ShapeKey, int]) -> SourceShapes:
     lacking = [
         entry.definition.id
         for entry in live
-        if entry.definition.snapshot and (entry.source, entry.definition.id) not in with_snapshot
+        if entry.definition.snapshot
+        and snapshots.get((entry.source, entry.definition.id), 0) < entry.definition.incarnation
     ]
     last = nlargest(MOST_LISTED, ended, key=lambda entry: (_removed_at(entry), entry.definition.id))
     notes = (ShapeNote(entry.definition.id, bounded(entry.ended_because or _REMOVED)) for entry in last)

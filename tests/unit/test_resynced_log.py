@@ -1,0 +1,122 @@
+"""The log of a shape that begins again: no reader mixes its incarnations, and every follower is told."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from flushtracker.delta.log.reader import read_shape, read_shape_log
+from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
+from flushtracker.shape_log.fold import fold
+from flushtracker.shape_log.position import Position
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.foreign_readers import duckdb_rows, polars_rows
+from tests.support.resynced_log import ResyncedLog, State
+
+_STEPS = 40
+
+
+@dataclass
+class Follower:
+    """Reads the log alone, a position at a time, and begins again when it is told to."""
+
+    world: ResyncedLog
+    position: Position | None = None
+    begun: tuple[int, int] | None = None
+    """The incarnation that it reads, and the transaction up to which its snapshot goes."""
+    items: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+
+    def poll(self) -> State | None:
+        """The rows by all that was read; ``None`` if there is nothing to begin with."""
+        try:
+            read = read_shape_log(self.world.log, "users", self.position)
+        except PositionError as error:
+            assert "read the shape again from its beginning" in str(error)  # noqa: PT017
+            self.world.counts["told"] += 1
+            self.position, self.begun, self.items = None, None, []
+            return self.poll()
+        except SnapshotMissingError:
+            assert self.position is None
+            return None
+        self.position, self.begun = read.position, self.begun or self.world.read_from
+        self.items += [(row["operation"], row["key"], row["value"]) for row in read.rows.to_pylist()]
+        return fold(self.items)
+
+    def check(self) -> None:
+        """It has the rows of the last incarnation that the log has a snapshot of, as far as they are written."""
+        found, last = self.poll(), self.world.read_from
+        if last is None or self.begun is None:
+            assert (found, last) == (None, None)
+            return
+        assert self.begun[0] == last[0], "a follower was not told"
+        assert found == self.world.states[max(self.begun[1], self.world.written)]
+
+
+def rows_of(read: object) -> list[tuple[str, str]]:
+    return sorted((row["id"], row["n"]) for row in read.rows.to_pylist())  # type: ignore[attr-defined]
+
+
+def as_rows(state: State) -> list[tuple[str | None, str | None]]:
+    return sorted(((row["id"], row["n"]) for row in state.values()), key=repr)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_readers_and_followers_never_mix_incarnations(tmp_path: Path, seed: int) -> None:
+    """Whatever is written late, merged, folded, or snapshotted from before; readers in other programs fail or agree.
+
+    Each state that anybody reads is one that the table had, and the newest that the log has of one incarnation.
+    """
+    world = ResyncedLog(str(tmp_path / "log"), Random(seed))  # noqa: S311  reproducible
+    followers = [Follower(world) for _ in range(2)]
+    world.snapshot()
+    for follower in followers:
+        follower.check()
+    for action in [*[world.step] * _STEPS, world.begin, world.change, world.write_all, world.snapshot, world.upkeep]:
+        action()
+        for follower in followers:
+            if world.rng.random() < 0.4:
+                follower.check()
+        if world.rng.random() < 0.5:
+            check_readers(world)
+        if world.rng.random() < 0.15:
+            check_foreign(world)
+    for follower in followers:
+        follower.check()
+    check_foreign(world)
+    assert min(world.counts[each] for each in ("marks", "told", "snapshots", "merges")) > 0, world.counts
+
+
+def check_readers(world: ResyncedLog) -> None:
+    """A reader of the log alone, and one that knows the registry: it does not read what is to begin again."""
+    if world.expected is None:
+        with pytest.raises(SnapshotMissingError, match=r"was begun again \(incarnation [0-9]+\) and has no snapshot"):
+            read_shape(world.log, "users")
+    else:
+        assert rows_of(read_shape(world.log, "users")) == as_rows(world.expected)
+    is_begun = world.read_from is not None and world.read_from[0] == world.incarnation
+    if not world.is_live:
+        with pytest.raises(ShapeEndedError):
+            read_shape(world.log, "users", shapes=world.registry)
+    elif not is_begun:
+        with pytest.raises(SnapshotMissingError, match=f"incarnation {world.incarnation}"):
+            read_shape(world.log, "users", shapes=world.registry)
+    else:
+        assert rows_of(read_shape(world.log, "users", shapes=world.registry)) == as_rows(world.expected or {})
+        if world.incarnation > 1:
+            before = LogOffset(world.starts_after - 1, 0)
+            with pytest.raises(ConfigError, match="starts after"):
+                read_shape(world.log, "users", before, shapes=world.registry)
+
+
+def check_foreign(world: ResyncedLog) -> None:
+    """By the queries of the page, which know nothing of incarnations."""
+    version = DeltaTable(world.log).version()
+    for reader in (duckdb_rows, polars_rows):
+        if world.expected is not None:
+            assert reader(world.log, version, "users", "n") == as_rows(world.expected)
+        elif world.written:
+            with pytest.raises((duckdb.InvalidInputException, KeyError), match=r"run flushtracker snapshot|unseen"):
+                reader(world.log, version, "users", "n")
