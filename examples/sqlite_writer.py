@@ -26,8 +26,8 @@ def store(event: ft.ShapeChangesEvent) -> None:
     """Store what is new in the event, with the shape's cursor."""
     shape = event.source, event.shape_id
     position = ft.chain_position(event, cursors.get(shape))
-    if shape in removed or position == "gap":
-        print(f"ignored, removed or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
+    if shape in removed or position == "gap" or event.incarnation > 1:
+        print(f"ignored, removed, resynced or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
         return
     if position == "next":
         for item in ft.new_items(event, cursors.get(shape)):

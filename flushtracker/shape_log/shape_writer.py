@@ -24,11 +24,28 @@ class LogEnd(NamedTuple):
 
 @dataclass(slots=True)
 class ShapeWriter:
-    """The writer of one shape: its builder, its loop, and whether the shape has been removed."""
+    """The writer of one shape: its builder, its loop, its incarnation, and whether that has been removed.
+
+    The transactions of an incarnation are above all of the one before. So the cursor and the offsets go on, whatever is
+    resent or already in the log, and the first event that is next is a start.
+    """
 
     builder: TransactionBuilder
     loop: WriteLoop = field(default_factory=WriteLoop)
     is_removed: bool = False
+    incarnation: int = 1
+
+    def begin(self, incarnation: int) -> bool:
+        """Begin a later incarnation, unless it has begun; what is held back of the one before is dropped."""
+        if incarnation <= self.incarnation:
+            return False
+        self.incarnation, self.is_removed = incarnation, False
+        self._drop_held()
+        return True
+
+    def _drop_held(self) -> None:
+        self.builder.items = RowColumns.no_items()
+        self.loop.drop_buffer()
 
     def handle_changes(self, event: ChangeColumns, now_ms: int) -> tuple[ChainPosition, RowColumns]:
         """Take an event of a shape that is not removed; returns its position, and the rows that are now due.
@@ -53,11 +70,16 @@ class ShapeWriter:
         return cursor.op_offset < OP_INFINITY and cursor.tx_offset < event.last_log_offset.tx_offset
 
     def handle_entry(self, entry: ShapeEntry) -> None:
-        """Take the shape's registry entry: its limits, or its removal, which drops what is buffered."""
+        """Take the registry entry of the shape's incarnation: its limits, or its removal, which drops what is buffered.
+
+        A late entry of an earlier incarnation changes nothing.
+        """
+        if entry.definition.incarnation < self.incarnation:
+            return
         self.loop.limits = FlushLimits.of(entry.definition.flush)
         if entry.removed_at is not None:
             self.is_removed = True
-            self.builder.items, self.loop.buffer = RowColumns.no_items(), RowColumns.empty()
+            self._drop_held()
 
     def resume_at(self, end: LogEnd) -> None:
         """Drop what the log already has, which may be more than this writer knows of, but never less."""
@@ -86,7 +108,8 @@ class ShapeWriter:
                 loop.last_persisted_offset,
                 loop.last_persisted_txn_offset,
             ),
-            (loop.chunk, loop.chunk_bytes),
+            # Only a later incarnation has its number there.
+            (loop.chunk, loop.chunk_bytes, *([self.incarnation] if self.incarnation > 1 else [])),
             (limits.flush_bytes, limits.interval_ms, limits.chunk_bytes),
             int(self.is_removed),
         ]
@@ -101,7 +124,7 @@ class ShapeWriter:
     @classmethod
     def unpack(cls, packed: bytes, write_unit: WriteUnit) -> "ShapeWriter":
         """Read the output of :meth:`pack`."""
-        cursor, offsets, (chunk, chunk_bytes), limits, is_removed, *held = json.loads(packed)
+        cursor, offsets, (chunk, chunk_bytes, *incarnation), limits, is_removed, *held = json.loads(packed)
         items, rows, since_ms = held or ([], [], 0)
         kept = (
             (*offset, operation, key, row_json(value), row_json(old_value))
@@ -118,4 +141,4 @@ class ShapeWriter:
             *(FlushLimits(*limits), seen, seen_txn, persisted, persisted_txn),
             *(chunk, chunk_bytes, buffer, buffer.payload_bytes, since_ms),
         )
-        return cls(builder, loop, bool(is_removed))
+        return cls(builder, loop, bool(is_removed), *incarnation)

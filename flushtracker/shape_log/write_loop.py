@@ -131,6 +131,11 @@ class WriteLoop:
         if not len(self.buffer):
             self.buffered_since_ms = now_ms
 
+    def drop_buffer(self) -> None:
+        """Forget what is not persisted: nobody needs it."""
+        self.buffer, self.buffer_bytes = RowColumns.empty(), 0
+        self.last_seen_offset, self.last_seen_txn_offset = self.last_persisted_offset, self.last_persisted_txn_offset
+
     def advance(self, now_ms: int) -> RowColumns:
         """The rows of a flush that is due because its interval has passed."""
         is_due = len(self.buffer) and now_ms - self.buffered_since_ms >= self.limits.interval_ms

@@ -7,7 +7,7 @@ the end of the batch is one :class:`ShapeBatch` for each shape that an event rea
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
@@ -43,7 +43,8 @@ class WriterSettings:
 class ShapeBatch:
     """What a batch does to a shape's log: ``rows`` are appended, then ``notified`` is, if there is one.
 
-    ``gap`` describes the first event that comes after one.
+    ``gap`` describes the first event that comes after one. ``begun``: the later incarnation that has begun with the
+    batch, which is to be marked in the log before its first rows.
     """
 
     shape_id: str
@@ -51,6 +52,14 @@ class ShapeBatch:
     notified: LogOffset | None = None
     is_resend: bool = False
     gap: str | None = None
+    begun: int | None = None
+
+
+class Durable(NamedTuple):
+    """The last durable row of a shape, and whether the shape has been removed."""
+
+    offset: LogOffset
+    is_removed: bool
 
 
 class WriterGroup:
@@ -72,10 +81,13 @@ class WriterGroup:
         """Take a batch's events; ``now_ms`` is the batch's time."""
         batches: dict[str, ShapeBatch] = {}
         for entry in entries:
+            self._begin(entry.definition.id, entry.definition.incarnation, batches)
             self._writer(entry.definition.id).handle_entry(entry)
         for event in sorted(changes, key=_offset):
+            # An event may arrive before the entry that announces it.
+            self._begin(event.shape_id, event.incarnation, batches)
             writer = self._writer(event.shape_id)
-            if not writer.is_removed:
+            if not writer.is_removed and event.incarnation == writer.incarnation:
                 batch = batches.setdefault(event.shape_id, ShapeBatch(event.shape_id))
                 self._take(writer, event, batch, now_ms)
         if self._settings.hold:
@@ -88,6 +100,10 @@ class WriterGroup:
             if (len(batch.rows) or batch.is_resend) and persisted > LogOffset.before_all():
                 batch.notified = notifiable(persisted)
         return [batch for _, batch in sorted(batches.items())]
+
+    def _begin(self, shape_id: str, incarnation: int, batches: dict[str, ShapeBatch]) -> None:
+        if self._writer(shape_id).begin(incarnation):
+            batches.setdefault(shape_id, ShapeBatch(shape_id)).begun = incarnation
 
     def _take(self, writer: ShapeWriter, event: ChangeColumns, batch: ShapeBatch, now_ms: int) -> None:
         position, rows = writer.handle_changes(event, now_ms)
@@ -116,11 +132,11 @@ class WriterGroup:
         self._pack_all()
         return [shape_id for shape_id, record in self._records.items() if record[:1] == b"\x01"]
 
-    def durable(self) -> dict[str, LogOffset | None]:
-        """The last durable row of each shape; ``None`` for one that has been removed."""
+    def durable(self) -> dict[str, Durable]:
+        """How far each shape is durable."""
         writers = {shape_id: self._writer(shape_id) for shape_id in self._records}
         return {
-            shape_id: None if writer.is_removed else writer.loop.last_persisted_offset
+            shape_id: Durable(writer.loop.last_persisted_offset, writer.is_removed)
             for shape_id, writer in writers.items()
         }
 

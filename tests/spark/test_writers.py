@@ -242,6 +242,33 @@ def test_removed_shape_takes_nothing_more_and_its_entry_is_kept_for_readers(
     assert job.log_rows("a") == load.shapes["a"].expected_rows()
 
 
+def test_a_resynced_shape_is_marked_before_its_first_row(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events may be read before its entry. After a failure between mark and rows, each is there once."""
+    job, stream = WriteFolder(tmp_path / "job"), Transactions("b")
+    entry = ShapeEntry(SOURCE, ShapeDefinition("b", ("public", "t")), 1, LogOffset(900, 0))
+    stream.grow(2)
+    job.write(stream.events([*stream.items]), [entry])
+    job.write([], [replace(entry, removed_at=LogOffset(max(stream.items), 0), ended_because="its column was dropped")])
+    job.run(spark)
+    before = job.log_rows("b")
+    stream.begin_again()
+    stream.grow(2)
+    later = [*stream.items][2:]
+    job.write(stream.events(later))
+    with monkeypatch.context() as patched:
+        patched.setattr(LogClaim, "append", lambda *_: (_ for _ in ()).throw(SinkError("no space")))
+        with pytest.raises(SinkError, match="no space"):
+            job.run(spark)
+    mark = (*LogOffset.last_before_real_offsets(), "snapshot")
+    assert job.log_rows("b") == [mark, *before]
+    job.write([], [replace(entry, definition=replace(entry.definition, incarnation=2))])
+    job.run(spark)
+    assert job.log_rows("b") == [mark, *stream.expected_rows()]
+    assert job.notified()[-1]["b"] == LogOffset.last_of(later[-1])
+
+
 def test_whole_transactions_are_written_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """With ``write_unit: txn`` an open transaction waits in the state; the result is the same."""
     job, load = WriteFolder(tmp_path / "job"), Load()

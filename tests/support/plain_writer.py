@@ -31,6 +31,7 @@ class PlainBatch:
     notified: LogOffset | None = None
     is_resend: bool = False
     gap: str | None = None
+    begun: int | None = None
 
 
 class PlainWriter:
@@ -43,7 +44,7 @@ class PlainWriter:
         self.since_ms: int = since_ms
         self.cursor = None if cursor is None else LogOffset(*cursor)
         self.seen, self.seen_txn, self.persisted, self.persisted_txn = (LogOffset(*each) for each in offsets)
-        self.chunk, self.chunk_bytes = chunk
+        self.chunk, self.chunk_bytes, self.incarnation = [*chunk, 1][:3]
         self.limits = FlushLimits(*limits)
         self.is_removed = bool(removed)
         self.items = [LogItem(LogOffset(*offset), *rest) for offset, *rest in items]
@@ -55,7 +56,10 @@ class PlainWriter:
         limits = self.limits
         fields: list[Any] = [
             *(self.cursor, [self.seen, self.seen_txn, self.persisted, self.persisted_txn]),
-            *([self.chunk, self.chunk_bytes], [limits.flush_bytes, limits.interval_ms, limits.chunk_bytes]),
+            *(
+                [self.chunk, self.chunk_bytes, self.incarnation][: 2 + (self.incarnation > 1)],
+                [limits.flush_bytes, limits.interval_ms, limits.chunk_bytes],
+            ),
             int(self.is_removed),
         ]
         if self.buffer or self.items:
@@ -104,9 +108,23 @@ class PlainWriter:
         self.persisted, self.persisted_txn = self.seen, self.seen_txn
 
     def enter(self, entry: ShapeEntry) -> None:
+        if entry.definition.incarnation < self.incarnation:
+            return
         self.limits = FlushLimits.of(entry.definition.flush)
         if entry.removed_at is not None:
-            self.is_removed, self.items, self.buffer = True, [], []
+            self.is_removed = True
+            self.drop()
+
+    def begin(self, incarnation: int, batch: PlainBatch) -> bool:
+        if incarnation <= self.incarnation:
+            return False
+        self.is_removed, self.incarnation, batch.begun = False, incarnation, incarnation
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        self.items, self.buffer = [], []
+        self.seen, self.seen_txn = self.persisted, self.persisted_txn
 
     def resume(self, last: LogOffset, last_txn: LogOffset, chunk: int) -> None:
         if last <= self.persisted:
@@ -141,10 +159,12 @@ class PlainGroup:
         """As that of ``WriterGroup``."""
         batches: dict[str, PlainBatch] = {}
         for entry in entries:
+            self._begin(entry.definition.id, entry.definition.incarnation, batches)
             self._writer(entry.definition.id).enter(entry)
         for event in sorted(changes, key=lambda each: (each.last_log_offset, each.follows)):
+            self._begin(event.shape_id, event.incarnation, batches)
             writer = self._writer(event.shape_id)
-            if writer.is_removed:
+            if writer.is_removed or event.incarnation < writer.incarnation:
                 continue
             self._take(writer, event, batches.setdefault(event.shape_id, PlainBatch(event.shape_id)), now_ms)
         held = [shape_id for shape_id, writer in self.writers.items() if writer.buffer]
@@ -163,6 +183,11 @@ class PlainGroup:
                 inside = LogOffset(tx, op - 1) if op else LogOffset(tx - 1, 0)
                 batch.notified = LogOffset(tx, op) if op == OP_INFINITY or tx < 0 else inside
         return [batch for _, batch in sorted(batches.items())]
+
+    def _begin(self, shape_id: str, incarnation: int, batches: dict[str, PlainBatch]) -> None:
+        batch = PlainBatch(shape_id)
+        if self._writer(shape_id).begin(incarnation, batch):
+            batches.setdefault(shape_id, batch).begun = batch.begun
 
     def _take(self, writer: PlainWriter, event: ShapeChangesEvent, batch: PlainBatch, now_ms: int) -> None:
         position = writer.position(event)
@@ -191,7 +216,7 @@ class CheckedGroup(WriterGroup):
         events, entries = list(changes), list(entries)
         columns = [_columns(event) for event in events]
         found = [
-            PlainBatch(batch.shape_id, [*batch.rows], batch.notified, batch.is_resend, batch.gap)
+            PlainBatch(batch.shape_id, [*batch.rows], batch.notified, batch.is_resend, batch.gap, batch.begun)
             for batch in self.handle_batch(columns, entries, now_ms)
         ]
         assert found == self._plain.handle_batch(events, entries, now_ms)

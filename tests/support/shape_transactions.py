@@ -18,6 +18,7 @@ class Transactions:
 
     shape_id: str = "a"
     rng: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311  a test
+    incarnation: int = 1
     items: dict[int, tuple[LogItem, ...]] = field(default_factory=dict)
     _last: LogOffset | None = None
     _ending_elsewhere: set[int] = field(default_factory=set)
@@ -41,6 +42,11 @@ class Transactions:
         """The next event is a start, as after a start of capture."""
         self._last = None
 
+    def begin_again(self) -> None:
+        """What follows is of the next incarnation."""
+        self.incarnation += 1
+        self.restart()
+
     def events(self, lsns: list[int], *, until: int | None = None) -> Iterator[ShapeChangesEvent]:
         """The events of these transactions; only ``until`` of the last one's."""
         for lsn in lsns:
@@ -55,7 +61,7 @@ class Transactions:
                 last = LogOffset(lsn, end)
                 yield ShapeChangesEvent(
                     *(SOURCE, self.shape_id, lsn, self._last or LogOffset(900, 0), last),
-                    *(self._last is None, number == 0, commit, items),
+                    *(self._last is None, number == 0, commit, items, self.incarnation),
                 )
                 self._last, begin = last, end
 

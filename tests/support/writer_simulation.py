@@ -21,12 +21,12 @@ from flushtracker.delta.log.claim import LogClaim, LogRows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.jobs.write.log_ends import LogEnds, last_rows, unknown_ends
+from flushtracker.jobs.write.log_ends import LogEnds, known_ends, last_rows, unknown_ends
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
-from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.plain_writer import CheckedGroup
@@ -50,11 +50,14 @@ class Log:
 
     def __init__(self) -> None:
         self.rows: dict[str, list[LogRow]] = {shape_id: [] for shape_id in SHAPES}
+        self.marks: dict[str, int] = {}
+        """The last incarnation of each shape that was begun again."""
         self.version = 0
 
     def copy(self) -> "Log":
         log = Log()
         log.rows, log.version = {shape_id: list(rows) for shape_id, rows in self.rows.items()}, self.version
+        log.marks = dict(self.marks)
         return log
 
     def append(self, version: int, rows: dict[str, list[LogRow]]) -> None:
@@ -141,10 +144,10 @@ class Writers:
 
     def __init__(self, simulation: "WriterSimulation", checkpoint: Checkpoint, step: Callable[[], None]) -> None:
         self._simulation, self.checkpoint, self.log = simulation, checkpoint, simulation.log
-        durable: dict[Key, LogOffset | None] = {}
+        durable: dict[Key, Durable] = {}
         for packed in checkpoint.states[-1]:
             group = WriterGroup(SOURCE, simulation.settings, packed)
-            durable |= {(SOURCE, shape_id): offset for shape_id, offset in group.durable().items()}
+            durable |= {(SOURCE, shape_id): each for shape_id, each in group.durable().items()}
         step()
         self.claim = Claim(self.log)
         rows: LogRows = last_rows(durable)
@@ -156,9 +159,7 @@ class Writers:
         ends = unknown_ends(ends, durable)
         checkpoint.claim, checkpoint.ends = number, ends
         step()
-        last = durable | {key: end.last_offset for key, end in ends.items()}
-        known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
-        simulation.notify({key: notifiable(offset) for key, offset in known.items()})
+        simulation.notify({key: notifiable(offset) for key, offset in known_ends(ends, durable).items()})
         self.settings = replace(simulation.settings, ends=ends)
 
     def run_batch(self, until: int, now_ms: int, rng: Random, step: Callable[[], None]) -> None:
@@ -173,6 +174,7 @@ class Writers:
         states: list[bytes | None] = []
         rows: dict[str, list[LogRow]] = {}
         durable: dict[Key, LogOffset] = {}
+        begun: dict[str, int] = {}
         for number, packed in enumerate(checkpoint.states[-1]):
             mine = [record for record in records if _group(_shape_of(record)) == number]
             if not mine and not (self.settings.hold and packed):
@@ -183,11 +185,18 @@ class Writers:
             group = CheckedGroup(SOURCE, self.settings, packed)
             for batch in group.handle_events(rng.sample(changes, len(changes)), entries, now_ms):
                 rows[batch.shape_id] = batch.rows
+                if batch.begun is not None:
+                    begun[batch.shape_id] = batch.begun
                 if batch.notified is not None:
                     durable[SOURCE, batch.shape_id] = batch.notified
             states.append(group.pack())
         step()
+        if begun:
+            for shape_id, incarnation in begun.items():
+                self.log.marks[shape_id] = max(incarnation, self.log.marks.get(shape_id, 1))
+            step()
         if any(rows.values()):
+            self._simulation.require_marks(rows)
             version = self.claim.version_of(batch_id)
             self.log.append(version, rows)
             step()
@@ -218,8 +227,13 @@ class WriterSimulation:
         self.shapes = {shape_id: Transactions(shape_id, rng) for shape_id in SHAPES}
         self.removed: set[str] = set()
         self.notified: dict[str, LogOffset] = {}
-        self.counts = dict.fromkeys(("batches", "kills", "fenced", "restored", "refused", "gaps", "rows"), 0)
+        self.counts = dict.fromkeys(
+            ("batches", "kills", "fenced", "restored", "refused", "gaps", "resynced", "rows"), 0
+        )
         self._sent: dict[str, list[int]] = {shape_id: [] for shape_id in SHAPES}
+        """Of the shape's last incarnation."""
+        self._ended: dict[str, int] = dict.fromkeys(SHAPES, 0)
+        """The last transaction of the incarnations before."""
         self._now_ms = 0
         self._checkpoint = Checkpoint()
         self._backups: list[Checkpoint] = []
@@ -244,7 +258,11 @@ class WriterSimulation:
         if shape_id in self.removed:
             return
         stream.grow(self.rng.randint(1, 3))
-        self._send(shape_id, [lsn for lsn in stream.items if lsn not in self._sent[shape_id]])
+        self._send(shape_id, self._unsent(shape_id))
+
+    def _unsent(self, shape_id: str) -> list[int]:
+        items, sent, ended = self.shapes[shape_id].items, self._sent[shape_id], self._ended[shape_id]
+        return [lsn for lsn in items if lsn > ended and lsn not in sent]
 
     def _send(self, shape_id: str, lsns: list[int], *, lose: bool = False) -> None:
         """Send transactions; sometimes capture's connection ends in the last one, and it is sent again, cut anew."""
@@ -283,7 +301,7 @@ class WriterSimulation:
         stream = self.shapes[shape_id]
         if shape_id not in self.removed:
             stream.grow(2)
-            self._send(shape_id, [lsn for lsn in stream.items if lsn not in self._sent[shape_id]], lose=True)
+            self._send(shape_id, self._unsent(shape_id), lose=True)
 
     def _remove(self) -> None:
         shape_id = self.rng.choice(SHAPES)
@@ -291,9 +309,31 @@ class WriterSimulation:
             self.removed.add(shape_id)
             self.topic.append(self._entry(shape_id, FlushPolicy(), removed_at=LogOffset(10**6, 0)))
 
-    @staticmethod
-    def _entry(shape_id: str, limits: FlushPolicy, removed_at: LogOffset | None = None) -> ShapeEntry:
-        definition = ShapeDefinition(shape_id, ("public", "t"), flush=limits)
+    def _resync(self) -> None:
+        """A removed shape begins again; events of its incarnation may be read before its entries, old ones after."""
+        if not self.removed:
+            return
+        shape_id = self.rng.choice(sorted(self.removed))
+        self.removed.discard(shape_id)
+        self.shapes[shape_id].begin_again()
+        self._ended[shape_id] = max(self.shapes[shape_id].items, default=0)
+        self._sent[shape_id] = []
+        entry = self._entry(shape_id, FlushPolicy())
+        if self.rng.random() < 0.5:
+            self.topic.append(entry)
+        else:
+            # The two topics have no order: whatever is read of one, the other may be read earlier or later.
+            self.topic.insert(self.rng.randint(self._read(), len(self.topic)), entry)
+        self.counts["resynced"] += 1
+
+    def _read(self) -> int:
+        """How much of the topic any checkpoint has planned to read."""
+        current = [] if self._current is None else [self._current.checkpoint]
+        return max(each.plans[-1] for each in [self._checkpoint, *self._backups, *current])
+
+    def _entry(self, shape_id: str, limits: FlushPolicy, removed_at: LogOffset | None = None) -> ShapeEntry:
+        incarnation = self.shapes[shape_id].incarnation
+        definition = ShapeDefinition(shape_id, ("public", "t"), flush=limits, incarnation=incarnation)
         return ShapeEntry(SOURCE, definition, 1, LogOffset(900, 0), removed_at)
 
     # Processes and checkpoints
@@ -367,7 +407,7 @@ class WriterSimulation:
         """
         older = self.rng.choice([*self._older_logs, Log()])
         states = [WriterGroup(SOURCE, self.settings, packed).durable() for packed in self._checkpoint.states[-1]]
-        offsets = [(offset, shape) for state in states for shape, offset in state.items() if offset is not None]
+        offsets = [(each.offset, shape) for state in states for shape, each in state.items() if not each.is_removed]
         offset, shape_id = max(offsets, default=(LogOffset.before_all(), "a"))
         if offset.tx_offset < 0 or any(row[:2] >= offset for row in older.rows[shape_id]):
             return
@@ -378,6 +418,12 @@ class WriterSimulation:
         self.log = newer
 
     # Checks
+
+    def require_marks(self, rows: dict[str, list[LogRow]]) -> None:
+        """Where an incarnation begins is marked in the log before its first row."""
+        for shape_id, new in rows.items():
+            if any(row.tx_offset > self._ended[shape_id] for row in new):
+                assert self.log.marks.get(shape_id, 1) == self.shapes[shape_id].incarnation, shape_id
 
     def notify(self, durable: dict[Key, LogOffset]) -> None:
         for (_, shape_id), offset in durable.items():
@@ -400,6 +446,8 @@ class WriterSimulation:
         for shape_id in set(SHAPES) - self.removed:
             rows, stream = self.log.rows[shape_id], self.shapes[shape_id]
             sent = {lsn: stream.items[lsn] for lsn in self._sent[shape_id]}
+            # Of an incarnation that has ended, the log has what was written by then.
+            rows = [row for row in rows if row.tx_offset > self._ended[shape_id]]
             assert [row[:3] for row in rows] == replace(stream, items=sent).expected_rows(), shape_id
             if rows:
                 assert self.notified[shape_id] == rows[-1][:2], f"{shape_id} is notified up to {self.notified}"
@@ -415,7 +463,8 @@ _WEIGHTS: Final = {
     "restart_capture": 4,
     "repeat": 4,
     "lose": 2,
-    "remove": 1,
+    "remove": 2,
+    "resync": 4,
     "take_over": 6,
     "backup": 4,
     "restore": 3,

@@ -29,7 +29,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.shape_writer import LogEnd
-from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
@@ -173,7 +173,11 @@ def test_the_writers_state_is_read_and_written_unchanged() -> None:
     """What is held back is in no other place: capture is told of it only once it is durable."""
     group = CheckedGroup("s", WriterSettings("txn", hold=True), WRITERS)
     assert group.held_shapes() == ["ü"]
-    assert group.durable() == {"ü": LogOffset.before_all(), "gone": None}
+    nothing = LogOffset.before_all()
+    assert group.durable() == {
+        "ü": Durable(nothing, is_removed=False),
+        "gone": Durable(nothing, is_removed=True),
+    }
     assert group.pack() == WRITERS
     rows = [
         LogRow(1000, 0, "insert", '"k"/"1"', '{"id":"1","n":null}', None, 7, None, 0),

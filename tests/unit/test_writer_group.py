@@ -11,7 +11,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
-from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -144,7 +144,7 @@ def test_removed_shape_takes_nothing_more() -> None:
     assert group.handle_events([], [_entry(removed_at=LogOffset(first, 4))], 10) == []
     again = CheckedGroup(SOURCE, WriterSettings(hold=True), group.pack())
     assert again.handle_events(stream.events([second]), [], 5000) == []
-    assert again.durable() == {"a": None}
+    assert again.durable() == {"a": Durable(LogOffset.before_all(), is_removed=True)}
 
 
 def test_removed_shape_keeps_nothing_of_its_open_transaction() -> None:

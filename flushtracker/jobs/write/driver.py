@@ -1,5 +1,7 @@
 """The driver's side of the writers' micro-batch: rows appended in one commit, and only then the notifications.
 
+Where a shape has begun again, that is marked in the log before its first rows are appended.
+
 If anything fails, the batch is not committed. The next driver finds its rows in the log if they were appended
 (:mod:`flushtracker.delta.log.claim`), and the rerun of the batch notifies them.
 """
@@ -9,15 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.jobs.write.group_state import ENTRY, LOG_ROW, SHAPE
+from flushtracker.jobs.write.group_state import BEGUN, ENTRY, LOG_ROW, SHAPE
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
 from flushtracker.spark.batch_driver import BatchDriver
@@ -34,33 +37,32 @@ REMEDIES: Final = Remedies(
 )
 
 
+class LogTables(NamedTuple):
+    """Where a driver writes: rows by ``files``, in commits of ``claim``, marks to ``log``, entries to ``registry``."""
+
+    files: RowFiles
+    claim: LogClaim
+    log: LogFiles
+    registry: RegistryTable
+
+
 class WriteDriver(BatchDriver):
-    """Appends the rows of batches, written by ``files``, to the log of ``claim``, from ``first_batch_id`` on.
+    """Appends the rows of batches to the log, from ``first_batch_id`` on.
 
     ``status`` gets what is durable and notified.
     """
 
-    def __init__(
-        self,
-        files: RowFiles,
-        claim: LogClaim,
-        registry: RegistryTable,
-        notifier: Notifier,
-        first_batch_id: int,
-        status: LiveWriteStatus,
-    ) -> None:
+    def __init__(self, tables: LogTables, notifier: Notifier, first_batch_id: int, status: LiveWriteStatus) -> None:
         super().__init__(REMEDIES, status)
         self._status = status
         self.expected_batch_id = first_batch_id
-        self._files = files
-        self._claim = claim
-        self._registry = registry
+        self._tables = tables
         self._notifier = notifier
         self._gaps: dict[tuple[str, str], str] = {}
 
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another writer has claimed the log."""
-        self._claim.require()
+        self._tables.claim.require()
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Append what the groups return, then notify it; if a group returns an error, do neither."""
@@ -70,7 +72,10 @@ class WriteDriver(BatchDriver):
         shapes = [row for row in reports if row["kind"] == SHAPE]
         entries = [row["value"] for row in reports if row["kind"] == ENTRY]
         if entries:
-            self._registry.append(entries, datetime.now(timezone.utc))
+            self._tables.registry.append(entries, datetime.now(timezone.utc))
+        begun = {(row["source"], row["shape_id"]): int(row["value"]) for row in reports if row["kind"] == BEGUN}
+        if begun:
+            self._tables.log.mark_incarnations(begun, datetime.now(timezone.utc))
         rows = sum(row["rows"] for row in shapes)
         if rows:
             self.append(batch, batch_id, rows)
@@ -81,7 +86,7 @@ class WriteDriver(BatchDriver):
         self._status.note_gaps(self._gaps)
         if entries:
             # The next append would read them.
-            self._status.registry = self._registry.entries()
+            self._status.registry = self._tables.registry.entries()
         logger.log(
             # With `flush: hold` there are batches without events.
             logging.INFO if shapes or entries else logging.DEBUG,
@@ -92,11 +97,11 @@ class WriteDriver(BatchDriver):
 
     def append(self, batch: DataFrame, batch_id: int, rows: int) -> None:
         """Append the batch's rows; they are durable when this returns. Raises ``SinkError``."""
-        version = self._claim.version_of(batch_id)
+        version = self._tables.claim.version_of(batch_id)
         timestamp = F.to_timestamp("commit_timestamp").alias("commit_timestamp")
         columns = [timestamp if name == "commit_timestamp" else F.col(name) for name in SCHEMA.names]
         written = batch.where(F.col("kind") == LOG_ROW).select(*columns).coalesce(-(-rows // ROWS_PER_FILE))
-        self._claim.append(self._files.write(written, f"append-{version:020}", lambda: rows), version)
+        self._tables.claim.append(self._tables.files.write(written, f"append-{version:020}", lambda: rows), version)
 
     def notify(self, shapes: Iterable[Row]) -> int:
         """Notify what is durable now; returns the number of shapes. Raises ``BrokerError``."""

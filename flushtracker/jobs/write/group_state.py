@@ -24,6 +24,7 @@ LOG_ROW: Final = "log_row"
 # Of one shape: what is durable now (-1 if nothing is notified), the number of its rows, the time of its last commit.
 SHAPE: Final = "shape"
 ENTRY: Final = "entry"  # `value` is a registry entry
+BEGUN: Final = "begun"  # `value` is the later incarnation of a shape that has begun
 
 OUTPUT_SCHEMA: Final = T.StructType(
     [
@@ -90,6 +91,9 @@ def write_function(
             state.setTimeoutDuration(max(1, due_ms - now_ms))
         # After this, only frames are made: an error while the caller iterates would not be reported with its class.
         reports = [_shape_row(source, batch) for batch in batches]
+        reports += [
+            _row(BEGUN, source, batch.shape_id, value=str(batch.begun)) for batch in batches if batch.begun is not None
+        ]
         return chain(_log_frames(source, batches), _frames([*_entry_rows(source, entries), *reports]))
 
     return handle_group

@@ -15,6 +15,7 @@ from flushtracker.delta.log.claim import LogRows
 from flushtracker.errors import SinkError, StateError
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.shape_log.writer_group import Durable
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.wal.log_offset import LogOffset
@@ -54,23 +55,29 @@ def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
     }
 
 
-def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], LogOffset | None]) -> LogEnds:
-    """The ends past what the state knows to be durable, except those of removed shapes."""
-
-    def is_unknown(key: tuple[str, str], end: LogEnd) -> bool:
-        known = durable.get(key, LogOffset.before_all())
-        return known is not None and end.last_offset > known
-
-    return {key: end for key, end in ends.items() if is_unknown(key, end)}
+def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], Durable]) -> LogEnds:
+    """The ends past what the state knows to be durable; of a removed shape, too, as it may have begun again."""
+    nothing = Durable(LogOffset.before_all(), is_removed=False)
+    return {key: end for key, end in ends.items() if end.last_offset > durable.get(key, nothing).offset}
 
 
-def last_rows(durable: Mapping[tuple[str, str], LogOffset | None]) -> LogRows:
-    """For each source the last row that the state knows to be durable; an older copy of the log lacks it."""
+def last_rows(durable: Mapping[tuple[str, str], Durable]) -> LogRows:
+    """For each source the last row that the state knows to be durable; an older copy of the log lacks it.
+
+    Those of removed shapes may have been deleted.
+    """
     last: dict[str, tuple[LogOffset, str]] = {}
-    for (source, shape_id), offset in durable.items():
-        if offset is not None and offset > LogOffset.before_all():
+    for (source, shape_id), (offset, is_removed) in durable.items():
+        if not is_removed and offset > LogOffset.before_all():
             last[source] = max(last.get(source, (offset, shape_id)), (offset, shape_id))
     return [(source, shape_id, offset) for source, (offset, shape_id) in sorted(last.items())]
+
+
+def known_ends(ends: LogEnds, durable: Mapping[tuple[str, str], Durable]) -> dict[tuple[str, str], LogOffset]:
+    """How far each shape that is not removed, or whose log goes further than the state knows, is durable."""
+    known = {key: each.offset for key, each in durable.items() if not each.is_removed}
+    known |= {key: end.last_offset for key, end in ends.items()}
+    return {key: offset for key, offset in known.items() if offset.tx_offset >= 0}
 
 
 class KeptEnds:

@@ -18,15 +18,15 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, ShapesThread, SnapshotThread, UpkeepThread
-from flushtracker.jobs.write.driver import REMEDIES, WriteDriver
+from flushtracker.jobs.write.driver import REMEDIES, LogTables, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
-from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, last_rows, read_log_ends, unknown_ends
+from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, known_ends, last_rows, read_log_ends, unknown_ends
 from flushtracker.jobs.write.notifier import open_notifier
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
 from flushtracker.monitoring.status_server import serving
 from flushtracker.shape_log.write_loop import notifiable
-from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import read_state_rows
 from flushtracker.spark.event_streams import open_streams
@@ -90,14 +90,14 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
     with closing(open_notifier(config)) as notifier:
         # Notify again how far each shape is durable: the previous process may not have done so.
-        last = durable | {key: end.last_offset for key, end in ends.items()}
-        known = {key: offset for key, offset in last.items() if offset is not None and offset.tx_offset >= 0}
+        known = known_ends(ends, durable)
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
         status.note_written(_durable_now(known))
         if config.status is not None:
             status.registry = registry.entries()
-        files = RowFiles("shape log", log, LogFiles(table, dict(config.sink.storage_options)).written)
-        driver = WriteDriver(files, claim, registry, notifier, batch_id + 1, status)
+        log_files = LogFiles(table, dict(config.sink.storage_options))
+        files = RowFiles("shape log", log, log_files.written)
+        driver = WriteDriver(LogTables(files, claim, log_files, registry), notifier, batch_id + 1, status)
         settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(
@@ -150,15 +150,15 @@ def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus
 
 def _committed_writers(
     spark: SparkSession, checkpoint: str, config: WriteConfig
-) -> tuple[int, dict[tuple[str, str], LogOffset | None]]:
-    """The last committed batch, and how far each shape was durable then; ``None`` for a removed shape."""
+) -> tuple[int, dict[tuple[str, str], Durable]]:
+    """The last committed batch, and how far each shape was durable then."""
     batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, ["packed"], REMEDIES)
     settings = WriterSettings(config.write_unit)
-    durable: dict[tuple[str, str], LogOffset | None] = {}
+    durable: dict[tuple[str, str], Durable] = {}
     for row in rows:
         if row["shape_group"] != NO_SHAPE:
             group = WriterGroup(row["source"], settings, bytes(row["packed"]))
-            durable |= {(row["source"], shape_id): offset for shape_id, offset in group.durable().items()}
+            durable |= {(row["source"], shape_id): each for shape_id, each in group.durable().items()}
     return batch_id, durable
 
 
@@ -168,7 +168,7 @@ def _claim_log(
     log: str,
     claim: LogClaim,
     batch_id: int,
-    durable: dict[tuple[str, str], LogOffset | None],
+    durable: dict[tuple[str, str], Durable],
 ) -> LogEnds:
     """Claim the log; returns the ends of logs that go further than the state knows."""
     kept = KeptEnds(spark, checkpoint)
