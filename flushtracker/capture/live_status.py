@@ -121,6 +121,7 @@ def _with(connection: _Connection, status: CaptureStatus) -> CaptureStatus:
         reconnects=connection.number - 1,
         evictions=() if subscriptions is None else subscriptions.evictions,
         waiting=() if subscriptions is None else subscriptions.waiting,
+        ended=() if subscriptions is None else subscriptions.ended,
     )
 
 

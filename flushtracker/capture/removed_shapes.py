@@ -7,6 +7,7 @@ are deleted, and its entry is *condensed* to little more than its id.
 
 import logging
 from collections.abc import Set
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -46,6 +47,10 @@ class RemovedShapes:
         for entry in self._registry.removed:
             if entry.removed_at is not None and entry.removed_at.tx_offset >= confirmed_lsn and not entry.is_condensed:
                 self.publish(entry)
+        # Of a later incarnation, the entry has replaced that of the one before, with its end.
+        for entry in self._registry.live:
+            if entry.definition.incarnation > 1 and entry.starts_after.tx_offset >= confirmed_lsn:
+                self.publish(replace(entry, removed_at=entry.starts_after))
 
     def condense(self, confirmed_lsn: int) -> None:
         """Condense the shapes that were removed before ``confirmed_lsn``, up to before which everything is confirmed.

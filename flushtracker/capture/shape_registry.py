@@ -2,19 +2,24 @@
 
 ``SourceEntries`` is all that the topic has of one source, with which capture starts.
 
-An id stands for one definition permanently. Whatever decides which changes a shape gets cannot change under its id; its
-flush policy and its dependencies can.
+An incarnation of a shape stands for one definition permanently. Whatever decides which changes it gets cannot change;
+its flush policy and its dependencies can. A greater incarnation in the file begins the shape again, whether or not the
+one before is still live, and may be defined otherwise.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Final
 
 from flushtracker.errors import ShapeError, listed
 from flushtracker.events.registry_events import NO_TABLE, PartitionEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_cycle
-from flushtracker.status.capture_status import Eviction
+from flushtracker.status.capture_status import EndedShape, Eviction
 from flushtracker.wal.log_offset import LogOffset
+
+_MOST_ENDED: Final = 100
+"""So many ended shapes are shown; the registry has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,8 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
     """
     if entry.removed_at is None or entry.ended_because is not None or entry.definition.table is NO_TABLE:
         return entry
-    nothing = LogOffset.before_all()
-    return ShapeEntry(entry.source, ShapeDefinition(entry.definition.id, NO_TABLE), 0, nothing, entry.removed_at)
+    definition = ShapeDefinition(entry.definition.id, NO_TABLE, incarnation=entry.definition.incarnation)
+    return ShapeEntry(entry.source, definition, 0, LogOffset.before_all(), entry.removed_at)
 
 
 def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
@@ -60,12 +65,23 @@ def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
     return tuple(sorted(found, key=attrgetter("at_ms")))
 
 
+def ended_shapes(entries: Iterable[ShapeEntry], others: Iterable[EndedShape] = ()) -> tuple[EndedShape, ...]:
+    """The first by id of the shapes among the entries that have ended, and of ``others``."""
+    found = [
+        EndedShape(entry.definition.id, entry.definition.incarnation, entry.removed_at.tx_offset, entry.ended_because)
+        for entry in entries
+        if entry.removed_at is not None and entry.ended_because is not None
+    ]
+    return tuple(sorted([*found, *others], key=attrgetter("shape_id"))[:_MOST_ENDED])
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryDiff:
     """What to change so that the registry matches the definitions.
 
-    ``ended``: still defined, but capture has ended them, and they stay ended. ``refused``: definitions that contradict
-    the registry; live shapes of these ids stay as they are.
+    ``added`` are new shapes, and new incarnations; one before may still be live, and is to end then. ``ended``: still
+    defined, but capture has ended them, and they stay ended. ``refused``: definitions that contradict the registry;
+    live shapes of these ids stay as they are.
     """
 
     added: tuple[ShapeDefinition, ...]
@@ -105,6 +121,7 @@ class ShapeRegistry:
                 self._whole[shape_id] = None
             return
         self._removed.pop(shape_id, None)
+        self._whole.pop(shape_id, None)
         self._live[shape_id] = entry
         self._by_oid.setdefault(entry.table_oid, set()).add(shape_id)
         if entry.definition.depends_on:
@@ -122,6 +139,16 @@ class ShapeRegistry:
     def live_on(self, table_oid: int) -> tuple[ShapeEntry, ...]:
         """The live shapes on the table with this OID. O(those shapes)."""
         return tuple(self._live[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
+
+    def ended_at(self, shape_id: str) -> LogOffset | None:
+        """Where the shape's last incarnation has ended; ``None`` if it is live, or there was none."""
+        entry = self._removed.get(shape_id)
+        return None if entry is None else entry.removed_at
+
+    def has_begun(self, definition: ShapeDefinition) -> bool:
+        """Whether this incarnation of the shape, or a later one, is live."""
+        entry = self._live.get(definition.id)
+        return entry is not None and entry.definition.incarnation >= definition.incarnation
 
     def is_live(self, shape_id: str) -> bool:
         """Whether there is such a shape, to which changes are routed."""
@@ -181,7 +208,7 @@ class ShapeRegistry:
         defined = {definition.id: definition for definition in definitions}
         for shape_id, definition in defined.items():
             entry = self._live.get(shape_id) or self._removed.get(shape_id)
-            if entry is None:
+            if entry is None or definition.incarnation > entry.definition.incarnation:
                 added.append(definition)
             elif entry.is_condensed and entry.ended_because is not None:
                 ended.append(entry)
@@ -246,9 +273,15 @@ def _too_many(removed: Sequence[str], live: int) -> str:
 def _contradiction(entry: ShapeEntry, definition: ShapeDefinition) -> ShapeError | None:
     """Why an id cannot stand for this definition; ``None`` if it already does."""
     known = entry.definition
+    if definition.incarnation < known.incarnation:
+        return ShapeError(
+            f"{definition.subject('incarnation')} has incarnation {definition.incarnation}, but {known.incarnation} "
+            f"has begun; one that has ended does not return, so define incarnation {known.incarnation}"
+        )
     if entry.removed_at is not None and entry.ended_because is None:
         return ShapeError(
-            f"{definition.subject('id')} was removed at {entry.removed_at}; an id is never used twice, so use a new one"
+            f"{definition.subject('id')} was removed at {entry.removed_at}; an id is never used twice, so use a new "
+            "one, or begin the shape again with flushtracker resync"
         )
     # What the definition leaves out was filled in when it was registered, from the catalog or with a default.
     differs = [
@@ -262,5 +295,5 @@ def _contradiction(entry: ShapeEntry, definition: ShapeDefinition) -> ShapeError
         return None
     return ShapeError(
         f"{definition.subject(differs[0])} differs from its registered definition in {' and '.join(differs)}; a "
-        "changed definition needs a new id"
+        "changed definition needs a new id, or flushtracker resync, by which the shape begins again"
     )

@@ -9,6 +9,9 @@ knows it, and routes resent transactions to the same shapes as the first time.
   slot was created.
 - A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more
   (:mod:`flushtracker.capture.removed_shapes`).
+- A *later incarnation* of a shape starts as a new shape does, but never before the end of the one before. So its
+  transactions commit above all that was ever routed to the id, and a late flush of the one before, or its removal,
+  counts for none of them. If the one before is still live, it ends then.
 - Each table is recorded as it was when its shapes were bound to it, with its partitions
   (:mod:`flushtracker.capture.bound_tables`). A shape that a schema change makes impossible to keep is *ended*: removed,
   with a reason (:mod:`flushtracker.shapes.table_binding`).
@@ -35,7 +38,7 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.refused_shapes import Resolved
 from flushtracker.capture.removed_shapes import RemovedShapes
 from flushtracker.capture.shape_losses import ShapeLosses
-from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, evictions_of
+from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, ended_shapes, evictions_of
 from flushtracker.capture.start_visibility import StartVisibility
 from flushtracker.capture.table_changes import TableChanges
 from flushtracker.errors import SlotError, listed
@@ -43,11 +46,12 @@ from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
-from flushtracker.status.capture_status import WaitingShapes
+from flushtracker.status.capture_status import EndedShape, WaitingShapes
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 
+_RESYNCED: Final = "it was begun again, by a greater incarnation in the shapes file"
 _MOST_LOGGED: Final = 100
 """Of more shapes that are added or removed at once, only a few are logged; the registry has all."""
 
@@ -83,6 +87,8 @@ class Subscriptions:
         self.tables = TableChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
         self.evictions = evictions_of(entries.shapes)
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
+        self.ended: tuple[EndedShape, ...] = ()
+        """The first of the shapes that are defined and have ended, by id; for any thread."""
         self._delayed = DelayedShapes() if delayed is None else delayed
         self.refused = self._delayed.refused
         for entry in self._registry.live:
@@ -130,6 +136,7 @@ class Subscriptions:
         """
         defined = tuple(definitions)
         found = self._apply(defined, allow_removing, faults)
+        self.ended = ended_shapes(self._registry.compare(defined, len(self._registry.live)).ended)
         self.refused.set_faults((*faults, *found))
         ids = {definition.id for definition in defined} | {fault.shape_id for fault in faults}
         self.removed.defined = None if None in ids else frozenset(shape_id for shape_id in ids if shape_id is not None)
@@ -155,10 +162,16 @@ class Subscriptions:
                 # Without a snapshot, a shape must not get a part of a transaction that has ended.
                 self._server.flush_commits()
             wal_end = self._server.wal_end()
-            added = [self._entry(shape, LogOffset.just_before(wal_end)) for shape in new]
-            removed = [replace(self._registry[shape_id], removed_at=LogOffset(wal_end, 0)) for shape_id in diff.removed]
-            self._put([*removed, *diff.updated, *added])
+            removed_at = LogOffset(wal_end, 0)
+            removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
+            again = [shape.definition.id for shape in new if self._registry.is_live(shape.definition.id)]
+            removed += [
+                replace(self._registry[shape_id], removed_at=removed_at, ended_because=_RESYNCED) for shape_id in again
+            ]
+            self._put([*removed, *diff.updated])
             self._remove(removed)
+            added = [self._entry(shape, LogOffset.just_before(wal_end)) for shape in new]
+            self._put(added)
             for entry in added:
                 self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
             _log_changed("added", added)
@@ -187,7 +200,7 @@ class Subscriptions:
         What another process has changed since stays so.
         """
         live = [entry.definition for entry in self._registry.live]
-        waiting = (each for each in self._delayed.definitions if not self._registry.is_live(each.id))
+        waiting = (each for each in self._delayed.definitions if not self._registry.has_begun(each))
         self.refused.add_faults(self._apply([*live, *waiting]))
 
     def retract_tables(self) -> None:
@@ -229,7 +242,7 @@ class Subscriptions:
         removed_at = LogOffset(self._server.wal_end(), 0)
         entries = []
         for shape_id, reason in reasons.items():
-            logger.error("shape ended shape_id=%s reason=%s; define it again under a new id", shape_id, reason)
+            logger.error("shape ended shape_id=%s reason=%s; resync it, or define it under a new id", shape_id, reason)
             entry = self._registry[shape_id]
             entry = replace(entry, removed_at=removed_at, ended_because=reason, evicted_at_ms=evicted_at_ms)
             entries.append(entry)
@@ -272,6 +285,10 @@ class Subscriptions:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
         definition = replace(new.definition, snapshot=new.definition.snapshot is not False, at=None)
         starts_after = self._first_starts_after if new.starts_at_slot else now
+        ended_at = self._registry.ended_at(definition.id)
+        if ended_at is not None:
+            # The end may be the end of the WAL, and the next commit record may start there.
+            starts_after = max(starts_after, ended_at)
         return ShapeEntry(self._source, definition, new.table.oid, starts_after)
 
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
@@ -290,6 +307,10 @@ class Subscriptions:
         for entry in entries:
             self._registry.put(entry)
         self.evictions += evictions_of(entries)
+        ended = [entry for entry in entries if entry.ended_because is not None]
+        changed = {entry.definition.id for entry in entries}
+        if ended or any(each.shape_id in changed for each in self.ended):
+            self.ended = ended_shapes(ended, (each for each in self.ended if each.shape_id not in changed))
 
     def _arrange_layers(self) -> None:
         self._outbox.layers = dependency_layers(self._registry.dependencies)

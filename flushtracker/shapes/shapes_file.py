@@ -163,8 +163,18 @@ def _read(entry: YamlMapping) -> tuple[ShapeDefinition | None, Sequence[ConfigEr
 
 def _allow_keys(entry: YamlMapping) -> None:
     entry.allow(
-        *("id", "table", "columns", "where", "replica", "primary_key", "partitions", "depends_on", "flush", "snapshot")
+        *("id", "incarnation", "table", "columns", "where", "replica"),
+        *("primary_key", "partitions", "depends_on", "flush", "snapshot"),
     )
+
+
+def _incarnation(entry: YamlMapping) -> int:
+    incarnation = entry.integer("incarnation", default=1, at_least=1)
+    if incarnation > 1 and entry.optional_boolean("snapshot") is False:
+        raise entry.shape_error(
+            "incarnation", f"incarnation {incarnation} begins with a snapshot; leave snapshot out, or use a new id"
+        )
+    return incarnation
 
 
 def _where(entry: YamlMapping) -> str | None:
@@ -255,6 +265,7 @@ _READERS: Final[Mapping[str, Callable[[YamlMapping], object]]] = {
     "depends_on": _depends_on,
     "flush": lambda entry: _flush(entry.optional_mapping("flush")),
     "snapshot": lambda entry: entry.optional_boolean("snapshot"),
+    "incarnation": _incarnation,
 }
 """By the fields of a definition, how each is read; ``keys`` is none."""
 

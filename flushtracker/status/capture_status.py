@@ -118,13 +118,37 @@ class RefusedShape:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedShape:
+    """A shape that is still defined, and that capture has ended: why, and where. ``flushtracker resync`` begins it."""
+
+    shape_id: str
+    incarnation: int
+    removed_lsn: int
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape_id,
+            "incarnation": self.incarnation,
+            "removed_lsn": lsn_to_json(self.removed_lsn),
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "EndedShape":
+        lsn = lsn_from_json(fields["removed_lsn"]) or 0
+        return cls(fields["shape"], fields["incarnation"], lsn, fields["reason"])
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureStatus:
     """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
 
     ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
     ``evictions`` has all evictions of the source, also those before the start. ``waiting`` are the shapes that are not
     added yet; ``shapes_refused`` counts the entries of the shapes file that were not taken, and ``refused`` has the
-    first of them. Documents of earlier releases lack these.
+    first of them. ``ended`` are at most a hundred shapes that are still defined, but have ended. Documents of earlier
+    releases lack these.
     """
 
     at_ms: int
@@ -146,6 +170,7 @@ class CaptureStatus:
     waiting: tuple[WaitingShapes, ...] = ()
     shapes_refused: int = 0
     refused: tuple[RefusedShape, ...] = ()
+    ended: tuple[EndedShape, ...] = ()
 
     @property
     def not_ready_because(self) -> str | None:
@@ -177,6 +202,7 @@ class CaptureStatus:
             "waiting": [each.to_json() for each in self.waiting],
             "shapes_refused": self.shapes_refused,
             "refused": [refused.to_json() for refused in self.refused],
+            "ended": [each.to_json() for each in self.ended],
         }
 
     @classmethod
@@ -202,4 +228,5 @@ class CaptureStatus:
             waiting=tuple(map(WaitingShapes.from_json, fields.get("waiting", ()))),
             shapes_refused=fields.get("shapes_refused", 0),
             refused=tuple(map(RefusedShape.from_json, fields.get("refused", ()))),
+            ended=tuple(map(EndedShape.from_json, fields.get("ended", ()))),
         )

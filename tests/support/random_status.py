@@ -3,7 +3,14 @@
 from random import Random
 from typing import Final, TypeVar
 
-from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus, WaitingShapes
+from flushtracker.status.capture_status import (
+    CaptureStatus,
+    EndedShape,
+    Eviction,
+    RefusedShape,
+    SlotStatus,
+    WaitingShapes,
+)
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.snapshot_status import (
     AttemptStatus,
@@ -79,6 +86,7 @@ def random_capture(rng: Random) -> CaptureStatus:
         waiting=tuple(_waiting(rng) for _ in range(rng.randrange(3))),
         shapes_refused=rng.randrange(100),
         refused=tuple(RefusedShape(_maybe(rng, name), "no table") for name in rng.sample(NAMES, rng.randrange(3))),
+        ended=tuple(EndedShape(name, rng.randrange(1, 9), _lsn(rng), "its table was dropped") for name in _some(rng)),
     )
 
 
@@ -153,6 +161,10 @@ def _written(rng: Random, name: str) -> WrittenSource:
 
 def _counts(rng: Random, number: int) -> list[int]:
     return [rng.randrange(10**6) for _ in range(number)]
+
+
+def _some(rng: Random) -> list[str]:
+    return rng.sample(NAMES, rng.randrange(3))
 
 
 def _waiting(rng: Random) -> WaitingShapes:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus, WaitingShapes
+from flushtracker.status.capture_status import CaptureStatus, EndedShape, Eviction, SlotStatus, WaitingShapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 
 
@@ -41,11 +41,13 @@ def test_capture_status_is_read_as_it_was_written() -> None:
         9_000, 500, "7301/1/shapes", is_connected=True, slot=slot, received_lsn=0x200, evictions=(eviction,)
     )
     assert CaptureStatus.from_json(status.to_json()) == status
-    earlier = {name: value for name, value in status.to_json().items() if name != "waiting"}
+    earlier = {name: value for name, value in status.to_json().items() if name not in {"waiting", "ended"}}
     assert CaptureStatus.from_json(earlier) == status
     unpublished = WaitingShapes("public.orders", ("a", "b"), 12, "not the owner", "ALTER PUBLICATION …")
     delayed = WaitingShapes("public.users", ("c",), 1, "it waits for the end of transaction 7", None)
     waiting = replace(status, waiting=(unpublished, delayed))
     assert CaptureStatus.from_json(waiting.to_json()) == waiting
+    ended = replace(status, ended=(EndedShape("gone", 2, 0x300, "its table was dropped"),))
+    assert CaptureStatus.from_json(ended.to_json()) == ended
     first = CaptureStatus(1, 1, None, is_connected=False)
     assert CaptureStatus.from_json(first.to_json()) == first
