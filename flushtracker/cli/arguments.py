@@ -63,6 +63,13 @@ def add_remove_shape(parser: Parser) -> None:
     _add_edit(parser)
 
 
+def add_resync(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker resync``."""
+    parser.add_argument("shapes", type=_name, nargs="+", metavar="SHAPE", help="the ids of shapes")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation; required without a terminal")
+    _add_edit(parser)
+
+
 def add_add_shape(parser: Parser) -> None:
     """Add the arguments of ``flushtracker add-shape``."""
     parser.add_argument(

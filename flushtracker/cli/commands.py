@@ -17,6 +17,7 @@ from flushtracker.cli.arguments import (
     add_remove_shape,
     add_replay,
     add_report,
+    add_resync,
     add_snapshot,
     add_status,
     add_topics,
@@ -194,6 +195,27 @@ the arguments; 7 PostgreSQL
 """,
         add_check,
         check_check,
+    ),
+    Command(
+        "resync",
+        "flushtracker.operate.shapes.resync_program",
+        "capture",
+        """\
+Begin shapes again, each under its id, and wait until capture has registered
+that.
+
+For a shape that has ended, or that is doubted: it gets a new incarnation, which
+begins with a new snapshot, in the same log. Nothing of the one before counts
+any more, and readers are told to begin again. A live shape ends first. The
+shape's definition may have been changed. Comments and other shapes are kept.
+""",
+        """0 in the file, and capture has begun them again; 1 in the file, but
+capture has not begun them in time; or nothing was changed, because you said no;
+or unexpected error; 2 the arguments, the configuration or a shape: nothing was
+changed; 6 Kafka: if "has incarnation" is printed above, only the wait has
+failed
+""",
+        add_resync,
     ),
     Command(
         "topics",

@@ -5,7 +5,7 @@ import sys
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import yaml
 
@@ -38,7 +38,8 @@ class WholeLoop:
         self.server = LocalPostgres(folder / "server")
         self.broker = LocalBroker(folder / "broker")
         self.log = folder / "log"
-        self._writing = {"flush": flush, "write_unit": write_unit}
+        self.writing: dict[str, Any] = {"flush": flush, "write_unit": write_unit}
+        """Settings of the writers' job."""
         self._processes: dict[str, GuardedProcess] = {}
         self._open = ExitStack()
 
@@ -117,7 +118,7 @@ class WholeLoop:
                 "retain": {"shapes": dict.fromkeys(FOLDED, "2 seconds")},
             },
             "trigger": "200 ms",
-            **self._writing,
+            **self.writing,
         }
         for name, settings in (("tracker", tracker), ("writers", writers)):
             self._config(name).write_text(yaml.safe_dump(settings))

@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "add-shape",
     "remove-shape",
     "check",
+    "resync",
     "topics",
     "replay",
     "report",

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
@@ -57,6 +57,16 @@ class RegistryLook:
         """Wait until capture has registered new shapes; returns those that it did not in time."""
         return self._await(shape_ids, lambda entry: (entry.source, entry.definition.id) not in self._known, timeout_s)
 
+    def await_incarnations(self, wanted: Mapping[str, int], timeout_s: float) -> frozenset[str]:
+        """Wait until capture has begun these incarnations of shapes; returns those that it did not in time."""
+        known = {key: entry.definition.incarnation for key, entry in self._known.items()}
+
+        def has_begun(entry: ShapeEntry) -> bool:
+            incarnation, key = entry.definition.incarnation, (entry.source, entry.definition.id)
+            return incarnation >= wanted[entry.definition.id] and incarnation > known.get(key, 0)
+
+        return self._await(wanted.keys(), has_begun, timeout_s)
+
     def _await(
         self, shape_ids: Set[str], has_changed: Callable[[ShapeEntry], bool], timeout_s: float
     ) -> frozenset[str]:
@@ -70,7 +80,8 @@ class RegistryLook:
                 if len(names) == len(shape_ids):
                     values = [value for value in values if any(name in value for name in names)]
                 entries = self._of_slot(map(parse_registry_entry, values))
-                missing -= {entry.definition.id for entry in entries if has_changed(entry)}
+                mine = [entry for entry in entries if entry.definition.id in shape_ids]
+                missing -= {entry.definition.id for entry in mine if has_changed(entry)}
         return frozenset(missing)
 
     def _of_slot(self, entries: Iterable[RegistryEntry]) -> list[ShapeEntry]:

@@ -20,9 +20,13 @@ NOT_TAKEN = 1
 def run(arguments: argparse.Namespace) -> int:
     """Remove the shape from the file; then wait until the registry shows it removed."""
     config, shape_id = load_capture_config(arguments.config), arguments.shape
-    _require_known(config.shapes, shape_id, read_shapes(config.shapes).ids)
+    require_known(config.shapes, shape_id, read_shapes(config.shapes).ids)
     registry = RegistryLook(config.kafka, config.postgres.slot)
-    if not arguments.yes and not _is_confirmed(shape_id, config.shapes):
+    question = (
+        f"Removing {shape_id} from {config.shapes} is final: its id is never used again.",
+        "Its writer is sent nothing more, and what it has not flushed no longer holds back the slot.",
+    )
+    if not arguments.yes and not confirmed(question, "Remove it?", "removing a shape is final"):
         print("nothing was changed")
         return NOT_TAKEN
     with edited(config.shapes) as file:
@@ -49,7 +53,7 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set
             the file cannot be edited.
     """
     before, ids = file.shapes, file.shapes.ids
-    _require_known(file.path, shape_id, ids)
+    require_known(file.path, shape_id, ids)
     _require_readable(before)
     registered = tuple(live_ids)
     _require_allowed(file, lacking(registered, frozenset(ids)))
@@ -92,7 +96,8 @@ def _require_allowed(file: ShapesEdit, gone: Set[str]) -> None:
         )
 
 
-def _require_known(path: Path, shape_id: str, ids: Sequence[str | None]) -> None:
+def require_known(path: Path, shape_id: str, ids: Sequence[str | None]) -> None:
+    """Raise ``ConfigError`` if the file at ``path``, with these ``ids``, does not define the shape."""
     if shape_id not in ids:
         hint = did_you_mean(shape_id, [each for each in ids if each is not None])
         raise ConfigError(f"{path} has no shape {shape_id!r}{hint}")
@@ -107,12 +112,12 @@ def _require_readable(shapes: ShapesFile) -> None:
             )
 
 
-def _is_confirmed(shape_id: str, path: Path) -> bool:
+def confirmed(lines: Iterable[str], question: str, fact: str) -> bool:
+    """Print the lines, and ask; raises ``ConfigError``, which begins with the ``fact``, if there is no terminal."""
     if not sys.stdin.isatty():
-        raise ConfigError("removing a shape is final; without a terminal, confirm it with --yes")
-    print(f"Removing {shape_id} from {path} is final: its id is never used again.")
-    print("Its writer is sent nothing more, and what it has not flushed no longer holds back the slot.")
-    return input("Remove it? [y/N] ").strip().lower() in {"y", "yes"}
+        raise ConfigError(f"{fact}; without a terminal, confirm it with --yes")
+    print(*lines, sep="\n")
+    return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
 
 
 def _wait(registry: RegistryLook, shape_id: str, timeout_s: float) -> int:

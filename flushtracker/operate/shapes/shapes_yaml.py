@@ -137,6 +137,14 @@ class ShapesYaml:
         else:
             self._data.insert(list(self._data).index(_LIST), key, str(number))
 
+    def set_in_shape(self, index: int, key: str, number: int) -> None:
+        """Set ``key`` of the item ``index`` to ``number``, below its id if it does not have the key."""
+        shape = self._list()[index]
+        if key in shape:
+            shape[key] = str(number)
+        else:
+            shape.insert(list(shape).index("id") + 1, key, str(number))
+
     def _refuse(self, fact: str, cause: Exception | None = None) -> NoReturn:
         raise ConfigError(f"{self._place.file}: {fact}; edit the file by hand") from cause
 
