@@ -15,19 +15,27 @@ CREATE TABLE IF NOT EXISTS log (source, shape_id, tx, op, xid, operation, key, v
 CREATE TABLE IF NOT EXISTS cursors (source, shape_id, tx, op, PRIMARY KEY (source, shape_id));
 CREATE TABLE IF NOT EXISTS snapshot_rows (source, shape_id, attempt, key, value,
                                           PRIMARY KEY (source, shape_id, attempt, key));
-CREATE TABLE IF NOT EXISTS snapshots (source, shape_id, attempt, events, complete, PRIMARY KEY (source, shape_id));
+CREATE TABLE IF NOT EXISTS snapshots (source, shape_id, attempt, events, incarnation, complete,
+                                      PRIMARY KEY (source, shape_id));
 CREATE TABLE IF NOT EXISTS positions (topic, partition, kafka_offset, PRIMARY KEY (topic, partition));"""
+OTHERS = "DELETE FROM snapshot_rows WHERE source=? AND shape_id=? AND attempt NOT IN (SELECT value FROM json_each(?))"
 
-DELETE_OTHERS = """DELETE FROM snapshot_rows
-WHERE source = ? AND shape_id = ? AND attempt NOT IN (SELECT value FROM json_each(?))"""
+
+def counts(shape: tuple[str, str], incarnation: int) -> bool:
+    """Whether this is not of an earlier incarnation; a later one begins, without what is stored of the one before."""
+    if snapshots.begin(*shape, incarnation):
+        removed.discard(shape)
+        db.execute("DELETE FROM log WHERE source = ? AND shape_id = ?", shape)
+        db.execute("REPLACE INTO snapshots VALUES (?, ?, 0, 0, ?, NULL)", (*shape, incarnation))
+    return incarnation == snapshots.incarnation(*shape)
 
 
 def store(event: ft.ShapeChangesEvent) -> None:
     """Store what is new in the event, with the shape's cursor."""
     shape = event.source, event.shape_id
     position = ft.chain_position(event, cursors.get(shape))
-    if shape in removed or position == "gap" or event.incarnation > 1:
-        print(f"ignored, removed, resynced or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
+    if not counts(shape, event.incarnation) or shape in removed or position == "gap":
+        print(f"ignored, removed, begun again or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
         return
     if position == "next":
         for item in ft.new_items(event, cursors.get(shape)):
@@ -41,22 +49,21 @@ def store(event: ft.ShapeChangesEvent) -> None:
 def store_snapshot(event: ft.SnapshotEvent) -> None:
     """Store the rows of the event, with how far its attempt is taken, and what its end says."""
     shape = event.source, event.shape_id
-    position = snapshots.take(event)
-    if position == "ignored":
+    if not counts(shape, event.incarnation) or (position := snapshots.take(event)) == "ignored":
         return
-    for row in event.rows:
-        values = (*shape, event.attempt, row.key, json.dumps(row.value))
-        db.execute("INSERT INTO snapshot_rows VALUES (?, ?, ?, ?, ?)", values)
+    rows = [(*shape, event.attempt, row.key, json.dumps(row.value)) for row in event.rows]
+    db.executemany("INSERT INTO snapshot_rows VALUES (?, ?, ?, ?, ?)", rows)
     if position == "first" or event.end is not None:  # Rows of a torn attempt, or of the one that this replaces.
-        db.execute(DELETE_OTHERS, (*shape, json.dumps(sorted(snapshots.attempts(*shape)))))
+        db.execute(OTHERS, (*shape, json.dumps(sorted(snapshots.attempts(*shape)))))
     text = end.to_json() if (end := snapshots.complete(*shape)) else None
-    db.execute("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (*shape, event.attempt, event.number + 1, text))
+    values = (*shape, event.attempt, event.number + 1, event.incarnation, text)
+    db.execute("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
 config, db = ft.load_kafka_config(Path(sys.argv[1])), sqlite3.connect(sys.argv[2])
 db.executescript(TABLES)
 cursors = {(row[0], row[1]): ft.LogOffset(*row[2:]) for row in db.execute("SELECT * FROM cursors")}
-begun = {(row[0], row[1]): ft.SnapshotCursor(row[2], row[3]) for row in db.execute("SELECT * FROM snapshots")}
+begun = {(row[0], row[1]): ft.SnapshotCursor(*row[2:5]) for row in db.execute("SELECT * FROM snapshots")}
 ends = db.execute("SELECT complete FROM snapshots WHERE complete IS NOT NULL")
 snapshots = ft.SnapshotReader(begun, [ft.SnapshotEvent.from_json(text) for (text,) in ends])
 removed: set[tuple[str, str]] = set()
@@ -81,7 +88,7 @@ with ft.FlushNotifier(config) as notifier:
                 store_snapshot(ft.SnapshotEvent.from_json(value))
             elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry):
                 shape = entry.source, entry.definition.id
-                if entry.removed_at:
+                if counts(shape, entry.definition.incarnation) and entry.removed_at:
                     removed.add(shape)
                 elif entry.definition.snapshot and not snapshots.complete(*shape):
                     print(f"waits for its snapshot: {shape}", file=sys.stderr)

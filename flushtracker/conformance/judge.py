@@ -31,6 +31,7 @@ Rule: TypeAlias = Literal[
     "gap",
     "others",
     "heals",
+    "resync",
     "removal",
 ]
 RULES: Final[Mapping[Rule, str]] = {
@@ -47,6 +48,7 @@ RULES: Final[Mapping[Rule, str]] = {
     "gap": "it notifies nothing past a gap",
     "others": "the other shapes continue after a gap",
     "heals": "a start heals the gap",
+    "resync": "it takes the next incarnation of a shape that is begun again",
     "removal": "it continues after a shape is removed",
 }
 
@@ -136,13 +138,15 @@ class Judge:
         found = []
         for shape in self._items.keys() - self.removed - self._barriers.keys():
             last = max(self._items[shape], default=LogOffset.before_all())
-            if self.notified.get(shape, LogOffset.before_all()) < last:
+            has_ended = last.tx_offset <= self.rows.starts_after(shape)
+            if not has_ended and self.notified.get(shape, LogOffset.before_all()) < last:
                 found.append(f"{_name(shape)} was sent items up to {last}, {self._notified_text(shape)}")
         return sorted(found)
 
     def not_said_again(self) -> list[str]:
         """The shapes that were notified before the restart, and not since."""
-        missing = sorted(self.notified.keys() - self.said - self.removed)
+        silent = self.notified.keys() - self.said - self.removed
+        missing = sorted(each for each in silent if self.notified[each].tx_offset > self.rows.starts_after(each))
         return [f"{_name(shape)} was {self._notified_text(shape)} before" for shape in missing]
 
     def has_notified(self, last_items: Mapping[Shape, LogOffset]) -> bool:
@@ -174,6 +178,7 @@ class Judge:
         for shape, notified in self.notified.items():
             limit = min(notified, self._barriers.get(shape, notified))
             missing = {offset for offset in self._items.get(shape, {}) if offset <= limit} - {*stored.get(shape, ())}
+            missing = {offset for offset in missing if offset.tx_offset > self.rows.starts_after(shape)}
             if shape in with_rows:
                 missing = {offset for offset in missing if not self.rows.may_leave_out(shape, offset.tx_offset)}
             if missing and shape not in self.removed:

@@ -1,14 +1,17 @@
 """``RowsJudge``: compares the rows that a writer shows with those that shapes with a snapshot may have.
 
 By definition: the rows of a complete attempt, and after them the items of each transaction that it does not contain, in
-the order of their commits, up to any transaction that was sent.
+the order of their commits, up to any transaction that was sent. Of a shape that has begun again, these are of one
+incarnation: of the one before only as long as nothing of the later one is notified.
 """
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flushtracker.conformance.simulated_source import Incarnation
 from flushtracker.conformance.simulated_table import Rows, rows_after
 from flushtracker.errors import ConfigError
 from flushtracker.events.snapshot_events import SnapshotEvent
@@ -24,12 +27,14 @@ Shape = tuple[str, str]
 @dataclass(slots=True)
 class _Transaction:
     xid: int
+    incarnation: int
     is_committed: bool = False
     items: dict[LogOffset, LogItem] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Attempt:
+    incarnation: int
     rows: Rows = field(default_factory=dict)
     contained: ContainedTransactions | None = None
 
@@ -40,23 +45,31 @@ class RowsJudge:
     def __init__(self) -> None:
         self._transactions: dict[Shape, dict[int, _Transaction]] = {}
         self._attempts: dict[Shape, dict[int, _Attempt]] = {}
+        self._begun: dict[Shape, Incarnation] = {}
+
+    def begun(self, shape: Shape, incarnation: Incarnation) -> None:
+        """The shape begins again, so a writer may delete all that it has."""
+        self._begun[shape] = incarnation
 
     def sent(self, event: ShapeChangesEvent) -> None:
         """Changes have been published."""
         of_shape = self._transactions.setdefault((event.source, event.shape_id), {})
-        found = of_shape.setdefault(event.last_log_offset.tx_offset, _Transaction(event.xid))
+        found = of_shape.setdefault(event.last_log_offset.tx_offset, _Transaction(event.xid, event.incarnation))
         found.items.update({item.offset: item for item in event.items})
         found.is_committed |= event.commit is not None
 
     def snapshot_sent(self, event: SnapshotEvent) -> None:
         """An event of a snapshot has been published."""
-        found = self._attempts.setdefault((event.source, event.shape_id), {}).setdefault(event.attempt, _Attempt())
+        of_shape = self._attempts.setdefault((event.source, event.shape_id), {})
+        found = of_shape.setdefault(event.attempt, _Attempt(event.incarnation))
         found.rows |= {row.key: row.value for row in event.rows}
         if event.end is not None:
             found.contained = event.end.contained
 
     def may_leave_out(self, shape: Shape, lsn: int) -> bool:
-        """Whether a snapshot of the shape that is complete contains the transaction."""
+        """Whether a snapshot of the shape that is complete contains the transaction, or the shape has begun again."""
+        if lsn <= self.starts_after(shape):
+            return True
         transaction = self._transactions.get(shape, {}).get(lsn)
         contained = [attempt.contained for attempt in self._attempts.get(shape, {}).values()]
         return transaction is not None and any(each and each.contains(lsn, transaction.xid) for each in contained)
@@ -66,7 +79,10 @@ class RowsJudge:
         complete = {
             shape
             for shape, attempts in self._attempts.items()
-            if any(attempt.contained is not None for attempt in attempts.values())
+            if any(
+                attempt.contained is not None and attempt.incarnation == self._begun.get(shape, Incarnation()).number
+                for attempt in attempts.values()
+            )
         }
         hidden = sorted(complete - shown(lines).keys())
         return [f"shape {shape_id!r} of {source} has its snapshot, and shows no rows" for source, shape_id in hidden]
@@ -86,16 +102,20 @@ class RowsJudge:
     def _fault(self, shape: Shape, rows: Rows, notified: LogOffset | None, newest: bool) -> str | None:  # noqa: FBT001
         attempts = sorted(self._attempts[shape].items(), reverse=True)
         complete = [attempt for _, attempt in attempts if attempt.contained is not None]
-        if not complete:
-            return f"shows {len(rows)} rows, before a snapshot of it is complete"
         allowed = complete[:1] if newest else complete
         if any(rows == state for attempt in allowed for state in self._states(shape, attempt, notified)):
             return None
-        *_, expected = self._states(shape, complete[0], notified)
-        return f"shows rows that it has had at no time{_difference(rows, expected)}"
+        last = deque((state for attempt in allowed[:1] for state in self._states(shape, attempt, notified)), maxlen=1)
+        if not last:
+            return f"shows {len(rows)} rows, before a snapshot of it is complete"
+        return f"shows rows that it has had at no time{_difference(rows, last[0])}"
+
+    def starts_after(self, shape: Shape) -> int:
+        """What is at or below this LSN is of an incarnation that has ended."""
+        return self._begun.get(shape, Incarnation()).starts_after
 
     def _states(self, shape: Shape, attempt: _Attempt, notified: LogOffset | None) -> Iterator[Rows]:
-        """The rows after each transaction, from the last that is notified on."""
+        """The rows after each transaction of the attempt's incarnation, from the last that is notified on."""
         of_shape = self._transactions.get(shape, {})
         lsns = sorted(lsn for lsn, transaction in of_shape.items() if transaction.is_committed)
         reached = sum(notified is not None and LogOffset.last_of(lsn) <= notified for lsn in lsns)
@@ -104,6 +124,8 @@ class RowsJudge:
             yield rows
         for number, lsn in enumerate(lsns, start=1):
             transaction = of_shape[lsn]
+            if transaction.incarnation > attempt.incarnation:
+                return
             if attempt.contained is not None and not attempt.contained.contains(lsn, transaction.xid):
                 rows = rows_after(rows, [transaction.items[offset] for offset in sorted(transaction.items)])
             if number >= reached:

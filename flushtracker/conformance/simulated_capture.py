@@ -101,6 +101,20 @@ class SimulatedCapture:
         self._judge.healed(shape)
         self.reconnect(0)
 
+    def begin_a_shape_again(self) -> None:
+        """Begin a shape with rows again, while the writer may not have read all that is of the incarnation before.
+
+        An attempt at a snapshot of that ends only then.
+        """
+        snapshots = self._rng.choice(self._snapshots)
+        source, shape = snapshots.source, (snapshots.source.name, snapshots.shape_id)
+        *begin, end = snapshots.attempt(0)
+        self._send_snapshot(begin)
+        begun = source.begin_again(snapshots.shape_id)
+        self._judge.rows.begun(shape, begun)
+        self._publish(_entry(shape, LogOffset(begun.starts_after, 0), snapshot=True, incarnation=begun.number))
+        self._send_snapshot([end])
+
     def remove_a_shape(self) -> None:
         """Remove a shape of the second source while the writer may not have read some of its changes yet."""
         source, shape_id = self._sources[1], _SHAPES[-1]
@@ -159,8 +173,13 @@ class SimulatedCapture:
 
 
 def _entry(
-    shape: Shape, starts_after: LogOffset, removed_at: LogOffset | None = None, *, snapshot: bool = False
+    shape: Shape,
+    starts_after: LogOffset,
+    removed_at: LogOffset | None = None,
+    *,
+    snapshot: bool = False,
+    incarnation: int = 1,
 ) -> ShapeEntry:
     source, shape_id = shape
-    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot)
+    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot, incarnation=incarnation)
     return ShapeEntry(source, definition, 16_400, starts_after, removed_at)

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from flushtracker.conformance.simulated_source import SimulatedSource, Transaction
+from flushtracker.conformance.simulated_source import SimulatedSource
 from flushtracker.conformance.simulated_table import rows_after, snapshot_rows, touches
-from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent
-from flushtracker.wal.changes import LogItem
+from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
 from flushtracker.wal.contained_transactions import ContainedTransactions
 
 _AHEAD: Final = 4
@@ -20,8 +19,9 @@ class SimulatedSnapshots:
     """Of one shape of the source. A snapshot may contain transactions that have not been sent yet."""
 
     def __init__(self, source: SimulatedSource, shape_id: str, rng: Random) -> None:
-        self._source, self._shape_id, self._rng = source, shape_id, rng
+        self.source, self.shape_id, self._rng = source, shape_id, rng
         self._attempt = 0
+        self._incarnation = source.incarnations[shape_id]
         self._events: Iterator[SnapshotEvent] = iter(())
         self._late: list[SnapshotEvent] = []
 
@@ -38,15 +38,16 @@ class SimulatedSnapshots:
 
     def attempt(self, ahead: int) -> list[SnapshotEvent]:
         """All events of another attempt, after ``ahead`` further transactions; some that committed are unseen by it."""
-        source, rng = self._source, self._rng
+        source, rng = self.source, self._rng
         for _ in range(ahead):
             source.transaction(len(source.transactions))
         self._attempt += rng.randint(1, 1000)
+        self._incarnation = source.incarnations[self.shape_id]
         unseen = self._unseen()
-        rows = source.tables[self._shape_id].first_rows
+        rows = source.tables[self.shape_id].first_rows
         for transaction in source.transactions:
             if transaction.xid not in unseen:
-                rows = rows_after(rows, self._items(transaction))
+                rows = rows_after(rows, source.items_of(transaction, self.shape_id))
         contained = ContainedTransactions(
             source.next_lsn - rng.randint(1, 90), tuple((xid, xid) for xid in sorted(unseen))
         )
@@ -57,18 +58,17 @@ class SimulatedSnapshots:
             left, number = left[count:], number + 1
         return [*found, self._event(number, (), SnapshotEnd(len(rows), contained))]
 
-    def _event(self, number: int, *rows_and_end: object) -> SnapshotEvent:
-        return SnapshotEvent(self._source.name, self._shape_id, self._attempt, number, *rows_and_end)  # type: ignore[arg-type]
-
-    def _items(self, transaction: Transaction) -> list[LogItem]:
-        return [item for part in transaction.operations for item in part.get(self._shape_id, ())]
+    def _event(self, number: int, rows: tuple[SnapshotRow, ...], end: SnapshotEnd | None = None) -> SnapshotEvent:
+        incarnation = self._incarnation.number
+        return SnapshotEvent(self.source.name, self.shape_id, self._attempt, number, rows, end, incarnation)
 
     def _unseen(self) -> set[int]:
         """The xids of some of the last transactions, on whose rows no later one that is seen depends."""
         unseen, later = set[int](), set[str]()
-        for transaction in self._source.transactions[: -_UNSEEN_AMONG - 1 : -1]:
-            keys = touches(self._items(transaction))
-            if keys is None:
+        for transaction in self.source.transactions[: -_UNSEEN_AMONG - 1 : -1]:
+            keys = touches(self.source.items_of(transaction, self.shape_id))
+            # What the shape starts after is visible before its snapshot is taken.
+            if keys is None or transaction.lsn <= self._incarnation.starts_after:
                 break
             if keys.isdisjoint(later) and self._rng.random() < _UNSEEN_SHARE:
                 unseen.add(transaction.xid)

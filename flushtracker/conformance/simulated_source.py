@@ -16,6 +16,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 _FIRST_LSN: Final = 0x1_0000_0000
 _FIRST_XID: Final = 2**32 - 300
+_UNSENT: Final = 12
 _TEXTS: Final = ("", "7", "naïve 🙂", 'a "quote" and a \\', "two\nlines\x01", "x" * 2_000)
 _OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
 
@@ -29,6 +30,14 @@ class Transaction:
     operations: Sequence[Mapping[str, tuple[LogItem, ...]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """Of a shape: all transactions above ``starts_after`` are of this one."""
+
+    number: int = 1
+    starts_after: int = -1
+
+
 class SimulatedSource:
     """One source with its shapes and the transactions so far; a connection that reads on generates more.
 
@@ -40,6 +49,7 @@ class SimulatedSource:
         self.name = name
         self.shape_ids = list(shape_ids)
         self.tables = {shape_id: SimulatedTable(rng) for shape_id in with_rows}
+        self.incarnations = dict.fromkeys(shape_ids, Incarnation())
         self.transactions: list[Transaction] = []
         self.committed = 0
         """How many transactions were sent completely at least once."""
@@ -67,10 +77,23 @@ class SimulatedSource:
             self.transactions.append(Transaction(xid, lsn, operations))
         return self.transactions[index]
 
+    def begin_again(self, shape_id: str) -> Incarnation:
+        """Begin the next incarnation of a shape with rows, of which changes are missed that nothing sends."""
+        self.tables[shape_id].change_unsent(_UNSENT)
+        last = self.incarnations[shape_id]
+        self.incarnations[shape_id] = begun = Incarnation(last.number + 1, self.next_lsn - 50)
+        return begun
+
+    def items_of(self, transaction: Transaction, shape_id: str) -> list[LogItem]:
+        """The items of the transaction for the shape, if it is of the shape's incarnation."""
+        if transaction.lsn <= self.incarnations[shape_id].starts_after:
+            return []
+        return [item for part in transaction.operations for item in part.get(shape_id, ())]
+
     def last_items(self, index: int) -> dict[tuple[str, str], LogOffset]:
-        """The offset of each shape's last item in the transaction, by source and shape."""
-        operations = self.transactions[index].operations
-        return {(self.name, shape_id): items[-1].offset for part in operations for shape_id, items in part.items()}
+        """The offset of each shape's last item in the transaction, by source and shape, if its incarnation is live."""
+        items = {shape_id: self.items_of(self.transactions[index], shape_id) for shape_id in self.shape_ids}
+        return {(self.name, shape_id): each[-1].offset for shape_id, each in items.items() if each}
 
     def _items(self, shape_id: str, offset: LogOffset) -> tuple[LogItem, ...]:
         if shape_id in self.tables:
@@ -120,12 +143,14 @@ class SimulatedConnection:
     def _cut(self, transaction: Transaction) -> Iterator[tuple[TransactionFragment, list[RoutedFragment]]]:
         operations, often = transaction.operations, self._rng.choice([0.0, 0.2, 0.7])
         ends = [*(n for n in range(1, len(operations)) if self._rng.random() < often), len(operations)]
-        first, named = 0, set[str]()
+        first, named, incarnations = 0, set[str](), self._source.incarnations
+        begun = {shape_id for shape_id, each in incarnations.items() if transaction.lsn > each.starts_after}
         for end in ends:
             last = LogOffset(transaction.lsn, 2 * (end - 1))
             commit = Commit("2026-01-01T00:00:00.000000Z", transaction.lsn + 40) if end == ends[-1] else None
             parts = operations[first:end]
-            shape_ids = {shape_id for part in parts for shape_id in part} | (named if commit else set())
+            shape_ids = {shape_id for part in parts for shape_id in part if shape_id in begun}
+            shape_ids |= named if commit else set()
             routed = [
                 RoutedFragment(
                     shape_id=shape_id,
@@ -135,6 +160,7 @@ class SimulatedConnection:
                     has_begin=shape_id not in named,
                     commit=commit,
                     items=tuple(item for part in parts for item in part.get(shape_id, ())),
+                    incarnation=incarnations[shape_id].number,
                 )
                 for shape_id in sorted(shape_ids)
             ]

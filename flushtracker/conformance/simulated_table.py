@@ -18,13 +18,19 @@ Rows = dict[str, Row]
 
 
 class SimulatedTable:
-    """``first_rows`` are those before all changes, which nothing sends but a snapshot."""
+    """``first_rows`` are those before all changes that are sent; nothing sends them but a snapshot."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         keys = rng.sample(range(_KEYS), _FIRST_ROWS)
         self.first_rows = {_key(number): self._row(number) for number in keys}
         self._rows: Rows = dict(self.first_rows)
+
+    def change_unsent(self, changes: int) -> None:
+        """Make so many changes that nothing sends; ``first_rows`` are those after them."""
+        for number in range(changes):
+            self.items(LogOffset(0, 2 * number))
+        self.first_rows = dict(self._rows)
 
     def items(self, offset: LogOffset) -> tuple[LogItem, ...]:
         """The items of the next change, which is made."""

@@ -1,7 +1,8 @@
 """``Trial``: plays capture and the operator for a writer, and reports what happens to a judge.
 
 The first rounds send random changes, and each ends with a kill. Then follow a start without new changes, snapshots that
-are ahead of the changes, a gap in one shape, and a removed shape. At the end, everything must be notified and stored.
+are ahead of the changes, a shape that begins again, a gap in one shape, and a removed shape. At the end, everything
+must be notified and stored.
 """
 
 import time
@@ -74,6 +75,7 @@ class Trial:
                 self._start()
             self._check_start()
             self._check_snapshots()
+            self._check_resync()
             self._check_gap()
             self._check_removal()
             self._settle("live")
@@ -153,6 +155,21 @@ class Trial:
             self._capture.complete(self._timeout_s, leave=left)
             self._await("live", self._judge.behind)
             self._show("while changes arrive that its snapshots contain", newest=True)
+
+    def _check_resync(self) -> None:
+        """Begin a shape again. Its changes arrive before its snapshot, and a kill between the two."""
+        if not self._subject.has_rows:
+            return
+        self._capture.begin_a_shape_again()
+        for _ in range(_AFTER_A_GAP):
+            self._capture.send_fragment()
+        self._settle("resync")
+        self._kill()
+        self._start()
+        self._capture.send_torn_and_whole_snapshots(0)
+        self._await("snapshot", lambda: self._judge.rows.missing(self._subject.rows()))
+        self._await("rows", lambda: self._judge.row_faults(self._subject.rows(), newest=True))
+        self._settle("live")
 
     def _check_gap(self) -> None:
         """Lose one event of a shape. The other shapes must continue, also after a kill, until capture reconnects.

@@ -4,17 +4,23 @@ Of an **attempt** to read a shape's rows, the stream ``snapshots`` has the event
 The last one has the ``end``, and is published once all others are confirmed. An attempt without it counts for nothing:
 the program that made it was killed. A later attempt has a greater number.
 
+Those of an **incarnation** after the shape's first have version 3: an earlier writer would take them for the rows of
+the one before.
+
 Parsing is as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import row_field
 from flushtracker.events.strict_json import (
+    VERSION,
     dump_event,
     get_field,
+    incarnation_field,
+    incarnation_json,
     integer_field,
     load_event,
     name_field,
@@ -25,6 +31,8 @@ from flushtracker.events.strict_json import (
 from flushtracker.wal.changes import Row
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.value import value
+
+_INCARNATION_VERSION: Final = 3
 
 
 @value(frozen=True, slots=True)
@@ -48,7 +56,10 @@ class SnapshotEnd:
 
 @value(frozen=True, slots=True)
 class SnapshotEvent:
-    """Some rows of a shape: event ``number`` of an attempt, counted from 0. Only the last event has an ``end``."""
+    """Some rows of a shape: event ``number`` of an attempt, counted from 0. Only the last event has an ``end``.
+
+    ``incarnation``: of the shape, as it was when the attempt began.
+    """
 
     source: str
     shape_id: str
@@ -56,11 +67,14 @@ class SnapshotEvent:
     number: int
     rows: tuple[SnapshotRow, ...] = ()
     end: SnapshotEnd | None = None
+    incarnation: int = 1
 
     def to_json(self) -> str:
         return dump_event(
             self.source,
+            version=VERSION if self.incarnation == 1 else _INCARNATION_VERSION,
             shape_id=self.shape_id,
+            **incarnation_json(self.incarnation),
             attempt=self.attempt,
             number=self.number,
             rows=[{"key": row.key, "value": row.value} for row in self.rows],
@@ -70,7 +84,7 @@ class SnapshotEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "SnapshotEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "event of a snapshot")
+        fields = load_event(text, "event of a snapshot", _INCARNATION_VERSION)
         return cls(
             name_field(fields, "source"),
             name_field(fields, "shape_id"),
@@ -78,6 +92,7 @@ class SnapshotEvent:
             integer_field(fields, "number", 0),
             tuple(_row(row) for row in objects_field(fields, "rows")),
             None if get_field(fields, "end") is None else _end(typed_field(fields, "end", dict)),
+            incarnation_field(fields),
         )
 
 

@@ -12,6 +12,10 @@ An attempt is complete once its last event is taken. Not before then are its row
 that it does not contain, in their order. The rows of the complete attempt before are deleted then.
 
 Changes are stored, and notified, whether or not there is a snapshot yet: which of them it contains is known at its end.
+
+Whatever names a later **incarnation** of a shape first begins it (:meth:`SnapshotReader.begin`): an entry, a change or
+an event of a snapshot. From then on attempts of earlier ones are ignored, also one that is published until its end. A
+snapshot of the incarnation contains all transactions of those before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,10 +32,11 @@ _Shape = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotCursor:
-    """So many ``events`` of an attempt are taken."""
+    """So many ``events`` of an attempt are taken, of this incarnation of the shape; of no attempt yet if it is 0."""
 
     attempt: int
     events: int
+    incarnation: int = 1
 
 
 class SnapshotReader:
@@ -40,6 +45,10 @@ class SnapshotReader:
     ::
 
         reader = SnapshotReader(cursors, complete)
+        ...
+        if reader.begin(...):                      # an entry, a change or an event, before it is taken
+            delete_rows(...)                       # of all attempts
+            store_cursor(reader.cursor(...))
         ...
         position = reader.take(event)              # an event of the stream snapshots, in its order
         if position == "ignored":
@@ -58,14 +67,30 @@ class SnapshotReader:
         self._cursors = dict(cursors or {})
         self._complete = {(event.source, event.shape_id): event for event in complete}
 
+    def begin(self, source: str, shape_id: str, incarnation: int) -> bool:
+        """Begin the incarnation; false if it, or a later one, has begun.
+
+        The rows of all attempts must be deleted, in one storage transaction with the new :meth:`cursor`.
+        """
+        if incarnation <= self.incarnation(source, shape_id):
+            return False
+        self._cursors[source, shape_id] = SnapshotCursor(0, 0, incarnation)
+        self._complete.pop((source, shape_id), None)
+        return True
+
+    def incarnation(self, source: str, shape_id: str) -> int:
+        """The last incarnation that has begun. Entries, changes and events of earlier ones count for nothing."""
+        return self._cursors.get((source, shape_id), SnapshotCursor(0, 0)).incarnation
+
     def take(self, event: SnapshotEvent) -> SnapshotPosition:
         """Take an event of ``snapshots``; its rows must be stored, unless it is ignored."""
         shape = event.source, event.shape_id
+        self.begin(*shape, event.incarnation)
         cursor = self._cursors.get(shape, SnapshotCursor(0, 0))
-        is_first = event.number == 0 and event.attempt > cursor.attempt
-        if not is_first and cursor != SnapshotCursor(event.attempt, event.number):
+        is_first = event.number == 0 and event.attempt > cursor.attempt and event.incarnation == cursor.incarnation
+        if not is_first and cursor != SnapshotCursor(event.attempt, event.number, event.incarnation):
             return "ignored"
-        self._cursors[shape] = SnapshotCursor(event.attempt, event.number + 1)
+        self._cursors[shape] = SnapshotCursor(event.attempt, event.number + 1, event.incarnation)
         if event.end is not None:
             self._complete[shape] = replace(event, rows=())
         return "first" if is_first else "next"
@@ -81,7 +106,7 @@ class SnapshotReader:
     def attempts(self, source: str, shape_id: str) -> frozenset[int]:
         """The attempts whose rows must be kept: the complete one, and the one that has begun since."""
         kept = self._cursors.get((source, shape_id)), self._complete.get((source, shape_id))
-        return frozenset(each.attempt for each in kept if each is not None)
+        return frozenset(each.attempt for each in kept if each is not None and each.attempt)
 
     def contains(self, event: ShapeChangesEvent) -> bool:
         """Whether the complete snapshot has the effects of the event's transaction, which is to be left out then."""

@@ -137,6 +137,7 @@ def sample_snapshots(rng: Random) -> Iterator[tuple[str, str]]:
                 number=rng.choice([0, 4]),
                 rows=tuple(rng.sample(rows, rng.choice([0, 1, 2]))),
                 end=rng.choice([None, end]),
+                incarnation=rng.choice([1, 1, 2, 2**62]),
             ).to_json(),
         )
 

@@ -15,7 +15,7 @@ _PRIMARY_KEY: Final = ",\n                                PRIMARY KEY (source, s
 _COMMIT: Final = "        db.commit()  # First durable,\n"
 _FLUSH: Final = "        notifier.flush()  # then said.\n"
 _NEXT: Final = '    if position == "next":\n'
-_IGNORES: Final = '    if shape in removed or position == "gap":\n'
+_IGNORES: Final = '    if not counts(shape, event.incarnation) or shape in removed or position == "gap":\n'
 _CURSOR: Final = 'db.execute("REPLACE INTO cursors VALUES (?, ?, ?, ?)", (*shape, *cursors[shape]))'
 _NOTED: Final = "    notifier.flushed(*shape, cursors[shape])"
 _REMOVED: Final = "                    removed.add(shape)\n"
@@ -125,6 +125,15 @@ PLAIN: Final = (
         {},
         rows="sh -c 'sed s/end.contained.contains/min/ "
         f"{ROOT}/examples/dump_sqlite.py | {sys.executable} - {{data}}/shapes.db --rows'",
+    ),
+    FaultyWriter(
+        "it goes on where a shape begins again",
+        "rows",
+        {
+            "snapshots.begin(*shape, incarnation)": "snapshots.begin(*shape, 1)",
+            "return incarnation == snapshots.incarnation(*shape)": "return True",
+        },
+        rows=ROWS,
     ),
     FaultyWriter(
         "it takes a gap for nothing",

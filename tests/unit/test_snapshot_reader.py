@@ -24,36 +24,52 @@ SHAPE: Final = ("7301/1/shapes", "users")
 NOTHING: Final = ContainedTransactions(0, ())
 
 
-def attempt_events(rng: random.Random, attempt: int) -> list[SnapshotEvent]:
+Read = SnapshotEvent | int
+"""An event, or the incarnation that an entry or a change names, which are in other topics."""
+
+
+def attempt_events(rng: random.Random, attempt: int, incarnation: int) -> list[SnapshotEvent]:
     """All events of an attempt with some rows."""
     count = rng.randint(0, 4)
     rows = [(SnapshotRow(f"{attempt}.{number}", {"id": "1"}),) for number in range(count)]
-    events = [SnapshotEvent(*SHAPE, attempt, number, row) for number, row in enumerate(rows)]
+    events = [SnapshotEvent(*SHAPE, attempt, number, row, None, incarnation) for number, row in enumerate(rows)]
     end = SnapshotEnd(count, ContainedTransactions(attempt, ()))
-    return [*events, SnapshotEvent(*SHAPE, attempt, count, (), end)]
+    return [*events, SnapshotEvent(*SHAPE, attempt, count, (), end, incarnation)]
 
 
-def partition(rng: random.Random) -> list[SnapshotEvent]:
-    """What a partition has: attempts, some torn, some of a process that was frozen while the next ones were made."""
-    found, late = list[SnapshotEvent](), list[SnapshotEvent]()
+def partition(rng: random.Random) -> list[Read]:
+    """What is read: attempts, some torn, some of a process that was frozen while the next ones were made.
+
+    The shape begins again now and then, perhaps within an attempt.
+    """
+    found, late, incarnation = list[Read](), list[SnapshotEvent](), 1
     for attempt in range(1, rng.randint(2, 7)):
-        events = attempt_events(rng, attempt)
+        events = attempt_events(rng, attempt, incarnation)
         done = rng.choice([len(events), len(events), rng.randrange(len(events))])
         for event in events[:done]:
             found.append(event)
             if late and rng.random() < 0.4:
                 found.append(late.pop(0))
+            if rng.random() < 0.1:
+                incarnation += 1
+                found += [incarnation] * rng.randint(0, 1)
         late = [*late, *events[done:]] if rng.random() < 0.5 else []
     return found
 
 
-def expected(read: list[SnapshotEvent]) -> tuple[int, set[str]] | None:
-    """By definition: of the attempts whose events are all there, in order, none behind the begin of a later one."""
-    best = None
-    for end in (event for event in read if event.end is not None):
-        before = read[: read.index(end)]
+def expected(read: list[Read]) -> tuple[int, set[str]] | None:
+    """By definition: of the attempts whose events are all there, in order, none behind the begin of a later one.
+
+    Of the last incarnation that anything has named.
+    """
+    best, events = None, [event for event in read if isinstance(event, SnapshotEvent)]
+    last = max((each if isinstance(each, int) else each.incarnation for each in read), default=1)
+    for end in (event for event in events if event.end is not None and event.incarnation == last):
+        before = events[: events.index(end)]
         own = [event for event in before if event.attempt == end.attempt]
-        is_overtaken = any(event.number == 0 and event.attempt > end.attempt for event in before)
+        is_overtaken = any(
+            event.number == 0 and event.attempt > end.attempt and event.incarnation == last for event in before
+        )
         if [event.number for event in own] == list(range(end.number)) and not is_overtaken:
             best = end.attempt, {row.key for event in own for row in event.rows}
     return best
@@ -74,11 +90,13 @@ class Storage:
         complete = [] if self.complete is None else [SnapshotEvent.from_json(self.complete.to_json())]
         return SnapshotReader(cursors, complete)
 
-    def after(self, reader: SnapshotReader, events: list[SnapshotEvent]) -> "Storage":
+    def after(self, reader: SnapshotReader, events: list[Read]) -> "Storage":
         """What it is once these are taken, in one transaction."""
         rows = {attempt: set(keys) for attempt, keys in self.rows.items()}
         for event in events:
-            if reader.take(event) == "ignored":
+            if reader.begin(*SHAPE, event if isinstance(event, int) else event.incarnation):
+                rows = {}
+            if isinstance(event, int) or reader.take(event) == "ignored":
                 continue
             rows.setdefault(event.attempt, set()).update(row.key for row in event.rows)
             rows = {attempt: keys for attempt, keys in rows.items() if attempt in reader.attempts(*SHAPE)}
@@ -103,10 +121,12 @@ def test_readers_have_the_last_complete_attempt_and_no_row_of_another(seed: int)
             storage.position = rng.randint(0, storage.position)  # It reads again from an earlier one.
         wanted = expected(log[: storage.position])
         if storage.complete is None or wanted is None:
-            # A position that went back has less to show than is stored.
-            assert wanted is None
+            # A position that went back has less to show than is stored, and may not know of a later incarnation.
+            begun = 1 if storage.cursor is None else storage.cursor.incarnation
+            assert wanted is None or begun > incarnation_of(log, wanted[0])
         else:
             assert storage.complete.attempt >= wanted[0]
+            assert storage.complete.incarnation == reader.incarnation(*SHAPE)
             assert storage.rows.get(storage.complete.attempt, set()) == expected_rows(log, storage.complete.attempt)
         assert len(storage.rows) <= 2
     final = expected(log)
@@ -114,8 +134,34 @@ def test_readers_have_the_last_complete_attempt_and_no_row_of_another(seed: int)
     assert found == (None if final is None else final[0])
 
 
-def expected_rows(log: list[SnapshotEvent], attempt: int) -> set[str]:
-    return {row.key for event in log if event.attempt == attempt for row in event.rows}
+def events_of(log: list[Read], attempt: int) -> list[SnapshotEvent]:
+    return [event for event in log if isinstance(event, SnapshotEvent) and event.attempt == attempt]
+
+
+def incarnation_of(log: list[Read], attempt: int) -> int:
+    return events_of(log, attempt)[0].incarnation
+
+
+def expected_rows(log: list[Read], attempt: int) -> set[str]:
+    return {row.key for event in events_of(log, attempt) for row in event.rows}
+
+
+def test_an_attempt_that_was_begun_before_its_shape_began_again_never_counts() -> None:
+    """The job is slow, or was frozen: it publishes the end of its attempt after the resync, and after the next attempt.
+
+    The writer may know of the resync by an entry, a change, or the new attempt.
+    """
+    end = SnapshotEnd(0, NOTHING)
+    old = [SnapshotEvent(*SHAPE, 5, number, (), end if number else None) for number in range(2)]
+    new = [SnapshotEvent(*SHAPE, 6, number, (), end if number else None, 2) for number in range(2)]
+    reader = SnapshotReader()
+    assert [reader.take(old[0]), reader.begin(*SHAPE, 2), reader.begin(*SHAPE, 2)] == ["first", True, False]
+    assert (reader.take(old[1]), reader.complete(*SHAPE), reader.attempts(*SHAPE)) == ("ignored", None, frozenset())
+    reader = SnapshotReader()
+    assert [reader.take(event) for event in [old[0], new[0], old[1], new[1]]] == ["first", "first", "ignored", "next"]
+    assert reader.complete(*SHAPE) == new[1]
+    reader = SnapshotReader({SHAPE: SnapshotCursor(5, 2)}, [old[1]])
+    assert [reader.take(event) for event in [*new, *old]] == ["first", "next", "ignored", "ignored"]
 
 
 def test_an_attempt_of_which_events_were_deleted_by_age_is_never_complete() -> None:
@@ -150,7 +196,7 @@ def published(rows: Mapping[str, Mapping[str, str | None]], contained: Contained
     """What is published for these rows, in events of at most so many bytes."""
     publisher = Recorded()
     attempt = PublishedAttempt(publisher, {"snapshots": "s", "snapshots_taken": "t"}, most, SHAPE[0], 7)
-    attempt.begin([SHAPE[1]])
+    attempt.begin({SHAPE[1]: 1})
     attempt.add([{"shape_id": SHAPE[1], "key": key, "value": json.dumps(row)} for key, row in rows.items()])
 
     def wait() -> None:

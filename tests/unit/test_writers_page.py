@@ -22,7 +22,7 @@ ARCHITECTURE: Final = (ROOT / "docs" / "architecture.md").read_text()
 JSON: Final = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["chain_position", "SnapshotReader"])
+@pytest.mark.parametrize("name", ["chain_position(", "reader.take(", "reader.begin("])
 def test_the_chain_and_the_snapshot_are_as_the_page_shows(name: str) -> None:
     """Each block runs, and prints what the comments beside each ``print`` show."""
     (block,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if name in block]

@@ -58,7 +58,7 @@ class KafkaSnapshots:
 
     def taken(self) -> dict[ShapeKey, int]:
         events = map(SnapshotEvent.from_json, self._reader.values(self._topics[SNAPSHOTS_TAKEN]))
-        return {(event.source, event.shape_id): 1 for event in events}
+        return {(event.source, event.shape_id): event.incarnation for event in events}
 
     def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         """Publish the group's snapshots.
@@ -97,7 +97,9 @@ class KafkaSnapshots:
             progress = Progress(connection, ".".join(group.table.table), live)
             if shapes:
                 reading = _Reading(plan, published, connection, progress, stop, postgres.max_attempt_ms / 1000)
-                reading.run(ContainedTransactions.of(exported.visible, exported.lsn, exported.next_xid))
+                incarnations = {entry.definition.id: entry.definition.incarnation for entry in group.shapes}
+                contained = ContainedTransactions.of(exported.visible, exported.lsn, exported.next_xid)
+                reading.run({shape.shape_id: incarnations[shape.shape_id] for shape in shapes}, contained)
             outcome.taken, outcome.rows = [shape.shape_id for shape in shapes], published.rows
 
     def _read_ends(self) -> tuple[Mapping[int, int], ...]:
@@ -123,10 +125,10 @@ class _Reading:
         self._progress, self._stop, self._most_s = progress, stop, most_s
         self._done = 0
 
-    def run(self, contained: ContainedTransactions) -> None:
-        """Publish everything, and at last that the attempt is complete."""
-        shape_ids, ranges = [shape.shape_id for shape in self._plan.shapes], len(self._plan.ranges)
-        self._published.begin(shape_ids)
+    def run(self, incarnations: Mapping[str, int], contained: ContainedTransactions) -> None:
+        """Publish everything, and at last that the attempt is complete; ``incarnations`` are those of its shapes."""
+        ranges = len(self._plan.ranges)
+        self._published.begin(incarnations)
         while self._done < ranges:
             self._progress.step_done(self._plan, self._done, self._published.rows)
             numbers = next_step(self._done, ranges, self._progress.seconds, connections=1)
@@ -136,7 +138,7 @@ class _Reading:
                     self._check()
             self._done = numbers.stop
             require_fitting(self._plan, self._done, self._progress.seconds, self._most_s)
-        self._published.end(shape_ids, contained, self._check)
+        self._published.end(incarnations, contained, self._check)
 
     def _check(self) -> None:
         """Raise what ends the attempt early. While the transaction is open, no other attempt can have begun."""

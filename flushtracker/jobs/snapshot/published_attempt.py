@@ -44,6 +44,7 @@ class PublishedAttempt:
         self._topics = topics
         self._max_event_bytes = max_event_bytes
         self._source, self._attempt = source, attempt
+        self._incarnations: Mapping[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._rows: dict[str, int] = {}
 
@@ -52,9 +53,10 @@ class PublishedAttempt:
         """How many rows were published."""
         return sum(self._rows.values())
 
-    def begin(self, shape_ids: Iterable[str]) -> None:
+    def begin(self, incarnations: Mapping[str, int]) -> None:
         """Publish the first event of each shape, without rows, so that readers delete what they have of others."""
-        for shape_id in shape_ids:
+        self._incarnations = incarnations
+        for shape_id in incarnations:
             self._publish(shape_id, ())
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -114,5 +116,5 @@ class PublishedAttempt:
         self._rows[shape_id] = self._rows.get(shape_id, 0) + len(rows)
 
     def _event(self, shape_id: str, rows: Sequence[SnapshotRow], end: SnapshotEnd | None = None) -> SnapshotEvent:
-        number = self._numbers.get(shape_id, 0)
-        return SnapshotEvent(self._source, shape_id, self._attempt, number, tuple(rows), end)
+        number, incarnation = self._numbers.get(shape_id, 0), self._incarnations[shape_id]
+        return SnapshotEvent(self._source, shape_id, self._attempt, number, tuple(rows), end, incarnation)
