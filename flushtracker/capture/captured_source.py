@@ -25,7 +25,7 @@ from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 
-_RESTORE = "its topic was lost or replaced. Restore the topic, or start with --new-epoch and new shapes"
+_RESTORE = "its topic was lost or replaced. Restore the topic, or start with --new-epoch: all shapes begin again"
 
 
 class CapturedSource:

@@ -12,8 +12,7 @@ from flushtracker.errors import SlotError
 from flushtracker.wal.lsn import format_lsn
 
 _NEW_EPOCH = (
-    "start with --new-epoch to continue from the slot's position under a new source; the shapes would then mix two "
-    "histories, so define them again under new ids"
+    "start with --new-epoch to continue from the slot's position under a new source, with which all shapes begin again"
 )
 
 

@@ -97,7 +97,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
     if not found:
         raise PostgresError(
             f"there is no replication slot {slot}; --create creates it. If it existed before, the shapes miss what "
-            "was written since it was dropped: define them again under new ids"
+            "was written since it was dropped: add --new-epoch, with which all of them begin again"
         )
     ((facts, database),) = found
     if facts["plugin"] != PLUGIN or facts["database"] != database:
@@ -108,8 +108,9 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
     if facts.get("wal_status") == "lost" or facts.get("invalidation_reason") is not None:
         cause = facts.get("invalidation_reason") or "its WAL was removed"
         raise LostSlotError(
-            f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, start with "
-            "--create --new-epoch, and define the shapes again under new ids; a larger max_slot_wal_keep_size helps"
+            f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, and start "
+            "with --create --new-epoch: all shapes begin again, with new snapshots. A larger max_slot_wal_keep_size "
+            "helps"
         )
     return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), facts["active_pid"])
 

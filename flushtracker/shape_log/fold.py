@@ -30,7 +30,7 @@ TRUNCATE_PARTITION: Final = "truncate_partition"
 
 UPDATE_WITHOUT_INSERT: Final = (
     "update of a row that the log has not inserted: the table had rows before the shape started, and the shape has no "
-    "snapshot of them; add it under a new id with snapshot: true, or read the log instead of the rows"
+    "snapshot of them; set snapshot: true and resync it, or read the log instead of the rows"
 )
 
 

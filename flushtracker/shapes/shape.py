@@ -110,8 +110,8 @@ class BoundShape:
             return tuple([row[column] for column in self.key_columns])
         except KeyError as error:
             raise DecodeError(
-                f"{self._subject(change)} lacks its key column {error.args[0]}; remove the shape, set REPLICA IDENTITY "
-                "FULL on the table, and add the shape under a new id"
+                f"{self._subject(change)} lacks its key column {error.args[0]}; set REPLICA IDENTITY FULL on the "
+                "table, and resync the shape"
             ) from error
 
     def require_whole(self, update: Update, new: Row) -> None:
@@ -123,8 +123,8 @@ class BoundShape:
         if absent:
             raise DecodeError(
                 f"{self._subject(update)} does not include {', '.join(absent)}, a large value that it left unchanged, "
-                "and no earlier row of the shape has it; set REPLICA IDENTITY FULL on the table, and add the shape "
-                "under a new id"
+                "and no earlier row of the shape has it; set REPLICA IDENTITY FULL on the table, and resync the "
+                "shape"
             )
 
     def require_labels(self, change: Change) -> None:
@@ -135,7 +135,7 @@ class BoundShape:
         if column := _unknown_label(self.enums, change):
             raise DecodeError(
                 f"{self._subject(change)} has a label in column {column} that its type no longer has: it was renamed; "
-                "add the shape under a new id"
+                "resync the shape"
             )
 
     def _subject(self, change: Change) -> str:

@@ -55,7 +55,7 @@ def slot_problems(slot: SlotStatus) -> Iterator[Problem]:
             "postgres",
             "slot_lost",
             "the slot is lost: the server has removed WAL that was not confirmed",
-            "drop the slot, start capture with --create --new-epoch, and define the shapes again under new ids; a "
+            "drop the slot, start capture with --create --new-epoch: all shapes begin again, with new snapshots; a "
             "larger max_slot_wal_keep_size helps",
             _WRONG,
         )

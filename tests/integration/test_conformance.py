@@ -48,7 +48,7 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     """
     done = conformance(WRITER, tmp_path, "--power-loss", "--kills", "9", "--seeds", "2", "--timeout", "30", rows=ROWS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.match(r"15 kills, [\d,]+ events, \d+ s, last seed 2\n", done.stdout)
+    assert re.match(r"17 kills, [\d,]+ events, \d+ s, last seed 2\n", done.stdout)
     rules = re.findall(r"^pass  (\w+)", done.stdout, re.MULTILINE)
     assert rules == [*RULES]
     assert "FAIL" not in done.stdout

@@ -166,7 +166,7 @@ def test_shapes_that_cannot_have_a_snapshot_are_refused_by_name(rig: SnapshotRig
     assert without.definition.snapshot is False
     with pytest.raises(ConfigError, match="the registry has no shape nobody of server "):
         take(spark, rig, "nobody")
-    with pytest.raises(ConfigError, match="shape without has snapshot: false; define it under a new id"):
+    with pytest.raises(ConfigError, match="shape without has snapshot: false; set snapshot: true, and run"):
         take(spark, rig, "without")
     with pytest.raises(ShapeEndedError, match=r"shape ended of source .* ended: column x was dropped"):
         take(spark, rig, "ended")

@@ -127,15 +127,6 @@ PLAIN: Final = (
         f"{ROOT}/examples/dump_sqlite.py | {sys.executable} - {{data}}/shapes.db --rows'",
     ),
     FaultyWriter(
-        "it goes on where a shape begins again",
-        "rows",
-        {
-            "snapshots.begin(*shape, incarnation)": "snapshots.begin(*shape, 1)",
-            "return incarnation == snapshots.incarnation(*shape)": "return True",
-        },
-        rows=ROWS,
-    ),
-    FaultyWriter(
         "it takes a gap for nothing",
         "gap",
         {_IGNORES: '    position = "next" if position == "gap" else position\n    if shape in removed:\n'},
@@ -188,6 +179,13 @@ SLOW: Final = (
             _IGNORES: '    if position == "gap":\n        removed.add(shape)\n    if shape in removed:\n',
         },
         also=frozenset({"removal", "live"}),
+    ),
+    FaultyWriter(
+        "it ignores a shape that begins again",
+        "resync",
+        {"    if snapshots.begin(": "    if incarnation > 1:\n        return False\n    if snapshots.begin("},
+        also=frozenset({"live", "others", "heals", "removal", "snapshot", "rows"}),
+        rows=ROWS,
     ),
     FaultyWriter(
         "it waits for ever once a shape is removed",

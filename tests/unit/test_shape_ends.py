@@ -157,8 +157,10 @@ def test_ends_that_are_followed_are_those_of_a_naive_look(log: str, seed: int, m
         for shape_id, source in [("a", SOURCE), ("it's", None), ("z", SOURCE), ("users", _OTHER), ("users", None)]:
             if happening.rng.random() < 0.7:
                 expected = {key: end for key, end in naive[shape_id].items() if source in {None, key}}
-                read_tx = expected.get(source, (None, None))[0] if source is not None else None
-                found = ends.of(shape_id, source, read_tx if happening.rng.random() < 0.5 else None)
+                read_of = source or happening.rng.choice([SOURCE, _OTHER])
+                read_tx = expected.get(read_of, (None, None))[0]
+                read = None if read_tx is None or happening.rng.random() < 0.5 else Position(read_of, read_tx, 0)
+                found = ends.of(shape_id, source, read)
                 got = {key: (end.last_commit, end.snapshot and end.snapshot.attempt) for key, end in found.items()}
                 assert got == expected
                 asked += 1

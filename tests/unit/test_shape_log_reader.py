@@ -230,6 +230,23 @@ def test_a_position_is_of_one_log_and_one_source(log: str) -> None:
             read_shape_log(log, "users", ahead)
 
 
+def test_a_shape_goes_on_under_the_source_that_follows_a_lost_slot(log: str) -> None:
+    """Under the same id. Readers that name no source read that one, once it has a snapshot; followers begin again."""
+    append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
+    position = read_shape_log(log, "users").position
+    again = f"{SOURCE}/1"
+    # Its LSNs are those of a restored server, and lower.
+    append(log, [item((7, 0), "insert", "2", {"id": "2"}, source=again), commit(7, source=again)])
+    with pytest.raises(SnapshotMissingError, match=f"shape users of source {again} has no snapshot yet"):
+        read_shape(log, "users")
+    append(log, [row | {"source": again} for row in snapshot_rows(taken(2, "3:3:", 3), {"3": {"id": "3"}})])
+    assert sorted(read_shape(log, "users").rows["id"].to_pylist()) == ["2", "3"]
+    with pytest.raises(PositionError, match=f"begun again under source {again}; read the shape again from its begin"):
+        read_shape_log(log, "users", position)
+    assert read_shape(log, "users", source=SOURCE).rows["id"].to_pylist() == ["1"]
+    assert read_shape_log(log, "users", position, SOURCE).position == position
+
+
 def test_a_follower_may_begin_before_the_first_transaction(log: str) -> None:
     """It has part of a transaction at first, and then all of it."""
     append(log, [item((10, 0), "insert", "1", {"id": "1"})])

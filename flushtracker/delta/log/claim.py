@@ -55,7 +55,7 @@ class LogClaim:
             raise SinkError(
                 f"shape log {self._table.table_uri} is older than the checkpoint, which has written to a later "
                 "state of it; restore the newer log. The missing changes were confirmed and are not resent: without it "
-                "define the shapes under new ids, with a new log and a new checkpoint"
+                "begin all shapes again (flushtracker resync), with a new log and a new checkpoint"
             )
         self._claim = (last >> _BATCH_BITS) // 2 * 2 + 2
         try:

@@ -30,6 +30,8 @@ class FoundShape:
     snapshot: ShapeSnapshot | None
     entry: ShapeEntry | None
     table: TableBinding | None
+    had_snapshot: bool = False
+    """Whether it had a snapshot under a source that this one has replaced."""
 
     @property
     def name(self) -> str:
@@ -126,8 +128,8 @@ class FoundShape:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the registry knows that the shape begins with a snapshot."""
-        return self.entry is not None and bool(self.entry.definition.snapshot)
+        """Whether the shape begins with a snapshot, by the registry, or without that by the source before."""
+        return self.had_snapshot if self.entry is None else bool(self.entry.definition.snapshot)
 
     def require_inside(self, at: LogOffset) -> None:
         """Raise ``ConfigError`` if the log does not reach ``at``, or starts after it."""

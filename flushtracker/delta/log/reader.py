@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from flushtracker.delta.log.chosen_source import chosen_source
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.fold_items import ROW_ORDER
 from flushtracker.delta.log.folded_shape import folded_rows
@@ -212,7 +213,7 @@ class ShapeLogReader:
             return shape
         if source not in {None, after.source}:
             raise ConfigError(f"source is {source}, but position {after} is of source {after.source}; leave out source")
-        shape = self._find(shape_id, after.source, after.tx_offset, even_if_ended=even_if_ended)
+        shape = self._find(shape_id, source, after, even_if_ended=even_if_ended)
         shape.require_followed(after)
         if shape.has_more(after):
             self._require_complete(shape, after)
@@ -248,31 +249,28 @@ class ShapeLogReader:
         return shape
 
     def _find(
-        self, shape_id: str, source: str | None, read_tx: int | None = None, *, even_if_ended: bool
+        self, shape_id: str, source: str | None, after: Position | None = None, *, even_if_ended: bool
     ) -> FoundShape:
         self._refresh()
         registry = Registry() if self._registry is None else self._registry.entries()
         self._version_read = self._table.version()
         try:
-            ends = self._ends.of(shape_id, source, read_tx)
+            ends = self._ends.of(shape_id, source, after)
         except (DeltaError, OSError) as error:
             raise unreadable(self._uri, error) from error
         known = ends.keys() | (registry.sources_of(shape_id) if source is None else set[str]())
         if source is not None and registry.shape(source, shape_id) is not None:
             known.add(source)
-        if not known:
-            of = "" if source is None else f" of source {source}"
-            raise ConfigError(
-                f"shape log {self._uri} has no shape {shape_id}{of}; check its id, and whether it is written"
-            )
-        if len(known) > 1:
-            raise ConfigError(f"shape {shape_id} has the sources {', '.join(sorted(known))}; name one as source")
-        (source,) = known
+        source = chosen_source(self._uri, shape_id, source, known, after)
         entry = registry.shape(source, shape_id)
         if entry is not None and entry.removed_at is not None:
             require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
         table = None if entry is None else registry.table_of(entry)
-        return FoundShape(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table)
+        had_snapshot = any(end.snapshot is not None for name, end in ends.items() if name != source)
+        return FoundShape(
+            *(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table),
+            had_snapshot=had_snapshot,
+        )
 
     def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
         """The last transaction all of whose items are at or before ``at``."""

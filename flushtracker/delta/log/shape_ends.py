@@ -23,6 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
 from flushtracker.wal.log_offset import OP_INFINITY
 
@@ -57,27 +58,29 @@ class ShapeEnds:
         self._known: dict[_Asked, dict[str, ShapeEnd]] = {}
         self._snapshots: dict[ShapeKey, ShapeSnapshot] = {}
 
-    def of(self, shape_id: str, source: str | None, read_tx: int | None = None) -> dict[str, ShapeEnd]:
+    def of(self, shape_id: str, source: str | None, read: Position | None = None) -> dict[str, ShapeEnd]:
         """By source, in the table's open version; only sources that have rows of the shape.
 
-        ``read_tx``: the log of the ``source`` has been read up to this transaction, so it has its ``commit`` row.
+        ``read``: the log of its source has been read up to there, so it has the ``commit`` row.
         """
         version, of_all = self._table.version(), (shape_id, None)
         if version != self._version:
             self._follow(version)
         asked: _Asked = of_all if of_all in self._known else (shape_id, source)
         if asked not in self._known:
-            self._known[asked] = self._look(shape_id, source, read_tx)
+            self._known[asked] = self._look(shape_id, source, read)
         return {name: end for name, end in self._known[asked].items() if source in {None, name}}
 
-    def _look(self, shape_id: str, source: str | None, read_tx: int | None) -> dict[str, ShapeEnd]:
+    def _look(self, shape_id: str, source: str | None, read: Position | None) -> dict[str, ShapeEnd]:
         condition = f"shape_id = {literal(shape_id)}"
         if source is not None:
             condition += f" AND source = {literal(source)}"
-        if read_tx is None:
+        if read is None:
             return self._found(shape_id, condition)
-        found = self._found(shape_id, f"{condition} AND (tx_offset >= {max(read_tx, 1):d} OR {_SNAPSHOT_END})")
-        has_read = found and (read_tx == 0 or all(end.last_commit is not None for end in found.values()))
+        not_read = f"tx_offset >= {max(read.tx_offset, 1):d} OR {_SNAPSHOT_END} OR source <> {literal(read.source)}"
+        found = self._found(shape_id, f"{condition} AND ({not_read})")
+        end = found.get(read.source)
+        has_read = end is not None and (read.tx_offset == 0 or end.last_commit is not None)
         return found if has_read else self._found(shape_id, condition)
 
     def _found(self, shape_id: str, condition: str) -> dict[str, ShapeEnd]:

@@ -95,7 +95,7 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
             if entry.removed_at is not None:
                 how = "was removed by its owner" if entry.ended_because is None else f"ended: {entry.ended_because}"
                 raise ShapeEndedError(f"shape {shape_id} of source {entry.source} {how}, so it needs no snapshot")
-        raise ConfigError(f"shape {shape_id} has snapshot: false; define it under a new id, with snapshot: true")
+        raise ConfigError(f"shape {shape_id} has snapshot: false; set snapshot: true, and run flushtracker resync")
 
 
 def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:

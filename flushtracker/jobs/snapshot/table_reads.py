@@ -36,7 +36,9 @@ def shape_reads(entry: ShapeEntry, bound: TableBinding, exported: ExportedTable)
         shape.used_columns, bound, exported.binding, key, shape.filtered_columns, can_lose_partitions=can_lose
     )
     if reason is not None:
-        raise ShapeError(f"shape {entry.definition.id!r}: {reason}; capture ends it, so define it under a new id")
+        raise ShapeError(
+            f"shape {entry.definition.id!r}: {reason}; capture ends it, and then flushtracker resync begins it again"
+        )
     layouts: dict[Hashable, tuple[BoundShape, str | None]] = {}
     tables = list[TableReads]()
     for relation in (leaf.relation for leaf in exported.leaves):

@@ -75,7 +75,7 @@ def _slot_problems(overview: Overview) -> Iterator[Problem]:
             "slot_missing",
             f"there is no replication slot {overview.slot_name} on {overview.server}",
             "flushtracker capture --create creates it; if it existed before, the shapes miss what was written since it "
-            "was dropped: define them again under new ids",
+            "was dropped: add --new-epoch, with which all of them begin again",
             PostgresError.exit_code,
         )
         return

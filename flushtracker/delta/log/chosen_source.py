@@ -1,0 +1,31 @@
+"""Which source's log of a shape is read: several have one after a failover, or after the slot was lost."""
+
+from collections.abc import Set
+
+from flushtracker.errors import ConfigError, PositionError
+from flushtracker.shape_log.position import Position
+from flushtracker.wal.source_name import successors
+
+
+def chosen_source(log: str, shape_id: str, named: str | None, known: Set[str], after: Position | None) -> str:
+    """The source among those that have the shape: the ``named`` one, else the one that no other has replaced.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+        PositionError: the source of ``after`` was replaced.
+    """
+    replaced = {} if named is not None else successors(known)
+    if after is not None:
+        if after.source in replaced:
+            raise PositionError(
+                f"position {after} is of source {after.source}, and shape {shape_id} was begun again under source "
+                f"{replaced[after.source]}; read the shape again from its beginning"
+            )
+        named = after.source
+    current = sorted(known - replaced.keys() if named is None else known & {named})
+    if not current:
+        of = "" if named is None else f" of source {named}"
+        raise ConfigError(f"shape log {log} has no shape {shape_id}{of}; check its id, and whether it is written")
+    if len(current) > 1:
+        raise ConfigError(f"shape {shape_id} has the sources {', '.join(current)}; name one as source")
+    return current[0]
