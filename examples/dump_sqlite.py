@@ -33,6 +33,7 @@ def print_log(query: str) -> None:
 
 def print_rows() -> None:
     """Print the rows of each complete snapshot, with all changes that it does not contain."""
+    db.execute("BEGIN")  # All of one state of the database, which the writer changes meanwhile.
     for (text,) in db.execute("SELECT complete FROM snapshots WHERE complete IS NOT NULL").fetchall():
         snapshot = ft.SnapshotEvent.from_json(text)
         shape, end = (snapshot.source, snapshot.shape_id), snapshot.end

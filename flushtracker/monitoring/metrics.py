@@ -181,6 +181,7 @@ def _capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     waiting = sum(each.count for each in status.waiting)
     yield gauge("shapes_waiting", "Shapes that are defined, but not added yet.", waiting)
     yield gauge("shapes_refused", "Entries of the shapes file that capture has not taken.", status.shapes_refused)
+    yield gauge("shapes_ended", "Shapes that are defined and have ended, at most 100.", len(status.ended))
     yield counter(
         "changes",
         "Changes since capture's start, by whether they concerned a shape.",

@@ -1,4 +1,4 @@
-"""``conclusions``: what the document of the writers' or of the snapshots' job says is wrong, in words, and what to do.
+"""``conclusions``: what the document of a program says is wrong, in words, and what to do.
 
 The page and ``flushtracker status`` show them. Ages are as of the document, by the job's own clock.
 """
@@ -9,6 +9,7 @@ from typing import Final
 
 from flushtracker.config.units import seconds_text
 from flushtracker.errors import listed
+from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
@@ -25,6 +26,7 @@ _LONG_BATCH: Final = (
 )
 _NAMED: Final = 3
 _STUCK: Final = "flushtrackerwriterstuck"
+_ENDED: Final = "a-shape-has-ended"
 _FAILING: Final = "flushtrackersnapshotfailing"
 
 
@@ -45,8 +47,10 @@ class Conclusion:
 
 
 def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
-    """Those of one document; of the tracking job and of capture there are none here."""
-    if isinstance(status, WriteStatus):
+    """Those of one document; of the tracking job there are none here."""
+    if isinstance(status, CaptureStatus):
+        yield from _ended(status)
+    elif isinstance(status, WriteStatus):
         yield from _writing(status)
         for source in status.sources:
             yield from _gaps(source)
@@ -55,6 +59,19 @@ def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
             yield from _snapshots(status.snapshots)
     elif isinstance(status, SnapshotStatus):
         yield from _snapshots(status)
+
+
+def _ended(status: CaptureStatus) -> Iterator[Conclusion]:
+    """Shapes that are defined and have ended, with the first reason."""
+    if not status.ended:
+        return
+    first, names = status.ended[0], listed([each.shape_id for each in status.ended], _NAMED)
+    yield Conclusion(
+        "shapes_ended",
+        f"{names} {'has' if len(status.ended) == 1 else 'have'} ended, {first.shape_id} because {first.reason}",
+        "correct the definition if the table no longer fits it, then flushtracker resync begins it again",
+        _ENDED,
+    )
 
 
 def _writing(status: WriteStatus) -> Iterator[Conclusion]:

@@ -1,18 +1,18 @@
 """What is concluded from the documents of the writers' and the snapshots' job, and what the command says."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 
 from flushtracker.errors import StatusError
+from flushtracker.monitoring.runbook import RUNBOOK
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
+from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
@@ -25,12 +25,6 @@ from tests.support.status_pages import ACK, HOLDER, NOW_MS, SEEN, SOURCE
 WRITERS: Final = "http://127.0.0.1:9466"
 SNAPSHOTS: Final = "http://127.0.0.1:9467"
 UNREAD: Final = "records of their topics are not read yet"
-SECTIONS: Final = {
-    title.lower()
-    for title in re.findall(
-        r"^### (\w+)$", (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(), re.MULTILINE
-    )
-}
 SILENT: Final = "does not answer (connection refused)"
 
 
@@ -100,6 +94,13 @@ def test_each_conclusion_names_the_fact_and_its_age(status: ProgramStatus, expec
     assert texts(status) == expected
 
 
+def test_ended_shapes_are_told_with_the_first_reason() -> None:
+    ended = [EndedShape(shape_id, 1, 900, f"column {shape_id} was dropped") for shape_id in "abcd"]
+    one, all_ = (replace(CaptureStatus(0, 0, "s", is_connected=True), ended=tuple(ended[:most])) for most in (1, 4))
+    assert texts(one) == {"shapes_ended": "a has ended, a because column a was dropped"}
+    assert texts(all_) == {"shapes_ended": "a, b, c and 1 more have ended, a because column a was dropped"}
+
+
 def test_failed_snapshots_are_told_with_the_first_reason() -> None:
     failure = replace(random_failure(Random(1), "orders"), tries=4, reason="permission denied for table orders")  # noqa: S311
     expected = "3 shapes have no snapshot: orders has failed 4 times: permission denied for table orders"
@@ -110,15 +111,15 @@ def test_failed_snapshots_are_told_with_the_first_reason() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_any_document_has_conclusions(seed: int) -> None:
-    """Whatever is unknown in it, and whatever names it has; those of a job and of capture are drawn elsewhere."""
+    """Whatever is unknown in it, and whatever names it has; of a tracking job there are none here."""
     rng = Random(seed)  # noqa: S311  repeatable
-    for status in (random_write(rng), random_snapshot(rng)):
+    for status in (random_write(rng), random_snapshot(rng), random_capture(rng)):
         found = list(conclusions(status))
         assert len({each.kind for each in found}) <= len(found)
         assert all(each.text and each.remedy for each in found)
-        assert {each.section for each in found} <= SECTIONS
+        assert {each.section for each in found} <= RUNBOOK.keys()
         assert all(line.isprintable() for line in lines(asked((WRITERS, status))))
-    assert [*conclusions(random_job(rng)), *conclusions(random_capture(rng))] == []
+    assert [*conclusions(random_job(rng))] == []
 
 
 def asked(*others: tuple[str, ProgramStatus | None], **parts: Any) -> Overview:

@@ -12,7 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from flushtracker import __version__
 from flushtracker.monitoring.metrics import metrics
-from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus, WaitingShapes
+from flushtracker.status.capture_status import (
+    CaptureStatus,
+    EndedShape,
+    Eviction,
+    RefusedShape,
+    SlotStatus,
+    WaitingShapes,
+)
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus, program_of
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus
@@ -87,6 +94,7 @@ CAPTURE: Final = CaptureStatus(
         WaitingShapes("public.b", ("y",), 1, "it waits for the end of transaction 7", None),
     ),
     shapes_refused=2,
+    ended=(EndedShape("old", 2, 900, "its table was dropped"),),
     refused=(RefusedShape("users", "no such table"), RefusedShape(None, "shapes[3].id is missing")),
 )
 
@@ -188,6 +196,7 @@ def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
         ("shapes", {(): 12}),
         ("shapes_waiting", {(): 12}),
         ("shapes_refused", {(): 2}),
+        ("shapes_ended", {(): 1}),
         ("ack_read_timestamp_seconds", {(): 1_800_000_099.75}),
         ("evictions_total", {(): 1}),
         ("ready", {(): 1}),
