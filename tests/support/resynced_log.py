@@ -70,7 +70,7 @@ class ResyncedLog:
         """The incarnation of the last snapshot in the log, and its last transaction; ``None`` for a mark."""
         self.written = 0
         self._register()
-        retain = Retain(timedelta(seconds=60), least_dropped=1)
+        retain = Retain(timedelta(seconds=15), least_dropped=1)
         self._upkeep = ShapeLogUpkeep(self.log, self.registry, settings=_MERGES, retain=retain)
 
     def step(self) -> None:
@@ -83,7 +83,7 @@ class ResyncedLog:
             self.append_kept: 3,
             self.end: 1,
             self.begin: 8,
-            self.upkeep: 8,
+            self.upkeep: 12,
         }
         (action,) = self.rng.choices(list(actions), list(actions.values()))
         action()

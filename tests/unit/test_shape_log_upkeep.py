@@ -24,7 +24,7 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import query_rows, table_rows
-from flushtracker.errors import ShapeEndedError
+from flushtracker.errors import ShapeEndedError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
@@ -265,6 +265,18 @@ def test_the_deletion_of_a_removed_shape_leaves_its_next_incarnation(log: str) -
     upkeep = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(days=1))
     assert upkeep.run(_NOW + timedelta(hours=25)).deleted_shapes == 1
     assert {tx for _, tx, _ in row_keys(log)} == {1200}
+
+
+def test_the_deletion_of_a_removed_shape_leaves_the_mark_of_its_next_incarnation(log: str) -> None:
+    """Without it, a reader that has no registry table would take the changes alone for all of the shape's rows."""
+    registry = RegistryTable(f"{log}.registry", create=True)
+    registry.append([shape_entry(removed_at=LogOffset(1100, 0)).to_json()], _NOW)
+    append(log, [*snapshot_rows(taken(1, "9:9:", 9), {"1": {"id": "1"}}), commit(10)])
+    LogFiles(DeltaTable(log), {}).mark_incarnations({(SOURCE, "users"): 2}, _NOW)
+    append(log, [item((1200, 0), "insert", "2", {"id": "2"}), commit(1200)])
+    ShapeLogUpkeep(log, f"{log}.registry", delete_after=timedelta(days=1)).run(_NOW + timedelta(hours=25))
+    with pytest.raises(SnapshotMissingError, match="was begun again"):
+        read_shape(log, "users")
 
 
 def test_columns_of_a_newer_release_survive(log: str) -> None:

@@ -22,9 +22,10 @@ from deltalake.transaction import AddAction
 from flushtracker.delta.log.files import LogFile, LogFiles
 from flushtracker.delta.log.retention import Retain, Retention
 from flushtracker.delta.log.runs import Merged, Runs
+from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import create_shape_log, shape_log_folder
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import literal, storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import MergeSettings
@@ -60,6 +61,7 @@ class _Removed(NamedTuple):
 
     written_us: int
     removed_lsn: int
+    incarnation: int
 
 
 class ShapeLogUpkeep:
@@ -122,6 +124,8 @@ class ShapeLogUpkeep:
         removed = {
             key: each for key, each in self._removed(self._registry).items() if done_us < each.written_us <= due_us
         }
+        if removed:
+            removed = self._not_begun_again(removed)
         if not removed:
             return 0
         shape_ids = {shape_id for _, shape_id in removed}
@@ -139,6 +143,14 @@ class ShapeLogUpkeep:
             return 0
         return len(removed)
 
+    def _not_begun_again(self, removed: Mapping[ShapeKey, _Removed]) -> dict[ShapeKey, _Removed]:
+        """The shapes of which the log has no later incarnation, which the registry table may not have yet."""
+        shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in removed}))
+        last = last_snapshots(self._table, f"shape_id IN ({shape_ids})")
+        return {
+            key: each for key, each in removed.items() if key not in last or last[key].incarnation <= each.incarnation
+        }
+
     def _fold(self, now: datetime) -> tuple[int, int]:
         """Fold what is due; returns the number of shapes, and by how many rows their logs are shorter."""
         if self._retention is None or self._registry is None:
@@ -149,9 +161,11 @@ class ShapeLogUpkeep:
     def _removed(registry: RegistryTable) -> dict[ShapeKey, _Removed]:
         """Every removed shape."""
         return {
-            (source, shape_id): _Removed((written.written_at - _EPOCH) // _MICROSECOND, removed_at.tx_offset)
+            (source, shape_id): _Removed(
+                (written.written_at - _EPOCH) // _MICROSECOND, removed_at.tx_offset, entry.definition.incarnation
+            )
             for (source, _, shape_id), written in registry.written().items()
-            if isinstance(written.entry, ShapeEntry) and (removed_at := written.entry.removed_at) is not None
+            if isinstance(entry := written.entry, ShapeEntry) and (removed_at := entry.removed_at) is not None
         }
 
     def _vacuum(self) -> int:
