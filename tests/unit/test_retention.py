@@ -228,6 +228,29 @@ def test_a_fold_during_the_commit_of_a_snapshot_is_noticed(log: str) -> None:
     assert len(read_shape(log, "users").rows) == 10
 
 
+def test_a_fold_of_a_shape_that_began_again_keeps_its_incarnation(log: str) -> None:
+    """A mark is not folded. A follower from before is told, and a snapshot from before does not follow the fold."""
+    register(log, shape_entry())
+    append(log, changes(1, 100, 10))
+    position = read_shape_log(log, "users").position
+    LogFiles(DeltaTable(log), {}).mark_incarnations({("7301/1/shapes", "users"): 2}, _EPOCH)
+    append(log, changes(201, 100, 10))
+    assert folded(log, 0, 400) == 0
+    begun = ShapeSnapshot(9, MvccSnapshot(201, 201), 200, 201, incarnation=2, starts_after=150)
+    assert append_snapshot(log, begun, {str(key): {"id": str(key), "n": "0"} for key in range(10)})
+    rows = read_shape_rows(log, LogOffset.last_of(300))
+    assert folded(log, 0, 400) == 1
+    (current,) = last_snapshots(DeltaTable(log)).values()
+    assert (current.is_fold, current.incarnation, current.starts_after) == (True, 2, 150)
+    assert read_shape_rows(log, LogOffset.last_of(300)) == rows
+    with pytest.raises(PositionError, match=r"from before shape users .* was begun again \(incarnation 2\)"):
+        read_shape_log(log, "users", position)
+    assert not append_snapshot(log, ShapeSnapshot(99, MvccSnapshot(900, 900), 900, 900), {})
+    assert append_snapshot(
+        log, ShapeSnapshot(99, MvccSnapshot(900, 900), 900, 900, incarnation=3, starts_after=800), {}
+    )
+
+
 def read_shape_rows(log: str, at: LogOffset) -> dict[str, dict[str, str | None]]:
     return {str(row["id"]): row for row in read_shape(log, "users", at).rows.to_pylist()}
 
