@@ -37,8 +37,13 @@ def define(publishing: PublishingRig, *shapes: dict[str, Any]) -> None:
 
     def are_visible() -> bool:
         registry = rig.registry()
-        found = [registry.get(each["id"]) for each in shapes]
-        return all(each is not None and (each.starts_visible or not each.definition.snapshot) for each in found)
+        found = [(registry.get(each["id"]), each.get("incarnation", 1)) for each in shapes]
+        return all(
+            each is not None
+            and each.definition.incarnation == incarnation
+            and (each.starts_visible or not each.definition.snapshot)
+            for each, incarnation in found
+        )
 
     rig.wait(are_visible, "the shapes to be registered, with visible starts")
 
@@ -80,6 +85,14 @@ def test_the_rows_of_each_shape_are_published_once(publishing: PublishingRig, mo
     assert first is not None
     assert last is not None
     assert last.attempt > first.attempt
+    assert publishing.rows("all") == everyone[:1]
+
+    # One that begins again needs a snapshot of its incarnation, once.
+    define(publishing, shapes[0] | {"incarnation": 2}, *shapes[1:])
+    publishing.take("all")
+    publishing.take("all")
+    ends = [event for event in publishing.events() if event.shape_id == "all" and event.end is not None]
+    assert [event.incarnation for event in ends] == [1, 1, 2]
     assert publishing.rows("all") == everyone[:1]
 
 

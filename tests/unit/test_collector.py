@@ -172,7 +172,7 @@ def test_a_row_over_the_topics_limit_ends_its_shapes_and_the_others_continue(
             rf"shape ended shape_id={shape_id} reason=shape '{shape_id}': the insert of public\.users at 0/3E8\+4, in "
             r"transaction 742 at 0/3E8, makes an event of \d{8,9} bytes or more, over the limit of 67104768 "
             r"\(max_event_bytes, 67108864, less the key\); it needs fewer columns, or a where that "
-            r"excludes such rows; define it again under a new id",
+            r"excludes such rows; resync it, or define it under a new id",
             message,
         )
 
