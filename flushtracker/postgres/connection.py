@@ -89,7 +89,10 @@ _SNAPSHOT_SETTINGS: Final = {
     # Compiling hundreds of conditions for each range would take longer than evaluating them.
     "jit": "off",
 }
-_TRANSACTION_TIMEOUT_SINCE: Final = 170_000
+# What ends a session or its transaction, and the version of PostgreSQL that has it first. The stream sends each
+# transaction inside one of its own: where a role or a database limits these, the server would end the stream in the
+# middle of a large transaction, each time again.
+_UNLIMITED: Final = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}
 
 
 def connect(options: Mapping[str, str]) -> Connection:
@@ -116,8 +119,7 @@ def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
     """
     connection = _connect(options, Connection)
     connection.autocommit = True
-    has_timeout = connection.server_version >= _TRANSACTION_TIMEOUT_SINCE
-    return _with_settings(connection, _SNAPSHOT_SETTINGS | ({"transaction_timeout": "0"} if has_timeout else {}))
+    return _with_settings(connection, _SNAPSHOT_SETTINGS)
 
 
 def limit_statements(connection: Connection, *, statement_timeout_s: float, lock_timeout_s: float) -> None:
@@ -262,10 +264,11 @@ def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connectio
     return connection
 
 
-def _with_settings(connection: Connection, settings: Mapping[str, str]) -> Connection:
+def _with_settings(connection: Connection, settings: dict[str, str]) -> Connection:
+    unlimited = {name: "0" for name, since in _UNLIMITED.items() if connection.server_version >= since}
     try:
         rows(connection, _SEARCH_PATH)
-        _set(connection, settings)
+        _set(connection, settings | unlimited)
     except PostgresError:
         connection.close()
         raise

@@ -41,6 +41,10 @@ ROWS: Final = (
     '12:00+00', '-00:00:01', '', '', '(,)')""",
     """UPDATE public."café" SET "größe" = "größe" || '§' WHERE id = 1""",
 )
+_IS_SHORT: Final = """
+SELECT FROM pg_stat_activity JOIN pg_stat_replication USING (pid)
+WHERE clock_timestamp() - coalesce(pg_stat_activity.xact_start, clock_timestamp()) < '1 s'
+"""
 WHERES: Final = {
     "float": "d = 0.30000000000000004",
     "real": "f = '0.1'",
@@ -124,6 +128,28 @@ def test_other_options_of_the_user_are_kept(postgres: LocalPostgres) -> None:
     with closing(connect(options)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('work_mem'), current_setting('timezone')")
         assert cursor.fetchall() == [("5MB", "UTC")]
+
+
+def test_a_role_may_limit_its_transactions_and_a_large_one_is_sent_all_the_same(postgres: LocalPostgres) -> None:
+    """The server sends a transaction inside one of its own, which lasts as long as the reader takes."""
+    postgres.execute(
+        "CREATE ROLE limited LOGIN SUPERUSER",
+        *[f"ALTER ROLE limited SET {name} = '500ms'" for name in ("transaction_timeout", "idle_session_timeout")],
+    )
+    with slot_in(postgres):
+        postgres.execute("CREATE TABLE large AS SELECT repeat('x', 10000) AS v FROM generate_series(1, 4000)")
+        with closing(ReplicationStream({**postgres.options, "user": "limited"})) as stream:
+            stream.start("shapes", "shapes")
+            wait_until(lambda: not postgres.execute(_IS_SHORT), "a transaction that takes longer", timeout_s=30)
+            kinds: list[bytes] = []
+
+            def read() -> bool:
+                stream.wait(0.1)
+                kinds.extend(frame.data[:1] for frame in stream.read() if isinstance(frame, WalData))
+                return b"C" in kinds
+
+            wait_until(read, "the commit", timeout_s=60, pause_s=0)
+            assert kinds.count(b"I") == 4_000
 
 
 def test_text_that_is_not_utf8_ends_the_stream_with_the_servers_reason(postgres: LocalPostgres) -> None:
