@@ -16,6 +16,7 @@ from flushtracker.shapes.where.leaves import folded
 from flushtracker.wal.changes import Relation
 
 _NAMES: Final = frozenset([TokenType.VAR, TokenType.IDENTIFIER])
+_END: Final = TokenType.SEMICOLON
 _BEFORE_TYPE: Final = frozenset([TokenType.DCOLON, TokenType.ALIAS])
 
 
@@ -24,10 +25,16 @@ def server_text(where: str, relation: Relation) -> str:
 
     A name without a schema is that of a column's type (:meth:`~.operands.Operands.enum`), which may be in any.
     """
-    text = where
+    text = where = _without_end(where)
     for start, end, name in sorted([*_columns(where), *_enums(where, relation)], reverse=True):
         text = f"{text[:start]}{name}{text[end + 1 :]}"
     return text
+
+
+def _without_end(where: str) -> str:
+    """The condition without a semicolon at its end."""
+    ends = (token.start for token in sqlglot.tokenize(where, dialect="postgres") if token.token_type is _END)
+    return where[: next(ends, len(where))]
 
 
 def _columns(where: str) -> Iterator[tuple[int, int, str]]:

@@ -48,6 +48,13 @@ _TYPES = frozenset(
      "FLOAT", "FLOAT4", "FLOAT8", "INT", "INT2", "INT4", "INT8", "INTEGER", "INTERVAL", "NUMERIC", "REAL", "SMALLINT",
      "TEXT", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "VARCHAR"]
 )  # fmt: skip
+# In quotes, only the names that the catalog has: "integer", for example, is no type.
+_CATALOG_TYPES = frozenset(
+    ["bool", "date", "float4", "float8", "int2", "int4", "int8", "interval", "numeric", "text", "time", "timestamp",
+     "timestamptz", "uuid", "varchar"]
+)  # fmt: skip
+# PostgreSQL reads these and a sign right after them as one operator.
+_ABSORBING = re.compile(r"[!@%&|]")
 _BEFORE_TYPE = (TokenType.DCOLON, TokenType.ALIAS)
 _MAX_PARENTHESES = 20
 
@@ -85,6 +92,8 @@ def check_tokens(tokens: list[Token]) -> None:
     depth = prefixes = 0
     for before, token, following in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
         _check_token(before, token, following)
+        if following is not None:
+            _check_spacing(token, following)
         depth += {"(": 1, ")": -1}.get(_symbol(token), 0)
         prefixes = prefixes + 1 if token.text.upper() in ("NOT", "-", "+") else 0
         if depth > _MAX_PARENTHESES or prefixes > _MAX_PARENTHESES:
@@ -98,6 +107,19 @@ def _symbol(token: Token) -> str:
 
 def _may_precede_parenthesis(token: Token) -> bool:
     return token.token_type is not TokenType.IDENTIFIER and token.text.upper() in _BEFORE_PARENTHESIS
+
+
+def _check_spacing(token: Token, following: Token) -> None:
+    """Refuse what PostgreSQL reads as other tokens, or as none."""
+    pair = f"{token.text}{following.text}"
+    if _symbol(token) == "," and _symbol(following) == ")":
+        raise refused("a comma without a value after it", "leave it out")
+    if token.end + 1 != following.start:
+        return
+    if token.token_type is TokenType.NUMBER and _WORD.match(_symbol(following)):
+        raise refused(shorten(pair), "put a space after the number")
+    if _symbol(following) in ("+", "-") and _ABSORBING.search(_symbol(token)):
+        raise refused(f"the operator {pair}", "put a space before the sign")
 
 
 def _check_token(before: Token | None, token: Token, following: Token | None) -> None:
@@ -131,11 +153,16 @@ def _check_type(before: Token | None, token: Token, following: Token | None) -> 
         raise refused("ARRAY without [...]", "write an array type as in ::int[]")
     if _symbol(token) == "]" and after is TokenType.STRING:
         raise refused("an array type before its literal", "write the type after the literal, as in '{1,2}'::int[]")
+    is_cast = before is not None and before.token_type in _BEFORE_TYPE
+    if token.token_type is TokenType.IDENTIFIER and is_cast and token.text.upper() in _TYPES:
+        if token.text not in _CATALOG_TYPES:
+            raise refused(f'a cast to "{token.text}"', "write the type's name without quotes")
+        return
     if token.token_type not in Postgres.Parser.TYPE_TOKENS:
         return
     if after is TokenType.NUMBER:
         raise refused(f"{token.text.upper()} before a number", "write the type after the number, as in 1::int")
-    is_type = after is TokenType.STRING or (before is not None and before.token_type in _BEFORE_TYPE)
+    is_type = after is TokenType.STRING or is_cast
     if is_type and " ".join(token.text.upper().split()) not in _TYPES:
         raise refused(
             f"a cast to {token.text.upper()}", "use PostgreSQL's name of a type; a type of your own needs quotes"
