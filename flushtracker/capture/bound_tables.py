@@ -48,7 +48,10 @@ class Tables(Transactions, PublishableTables, Protocol):
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
 
     def empty_at(self, oid: int) -> int | None:
-        """The end of the WAL, flushed or not, at a moment when the table was empty; ``None``: it has or had rows."""
+        """The end of the WAL, flushed or not, at a moment when the table was empty.
+
+        ``None``: it has or had rows, or had some before it was published and the stream may not send new ones.
+        """
 
     def emit_transaction(self) -> None:
         """Have the server send a transaction that commits from now on; a standby may do nothing."""

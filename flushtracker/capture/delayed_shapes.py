@@ -1,8 +1,9 @@
 """``DelayedShapes``: decides which new shapes can be added now, and which are delayed.
 
-A shape is delayed while its table is not in the publication, where capture may not add it; and while a transaction is
-open of which the server may not send all changes of its table (:mod:`flushtracker.capture.partly_sent`). Once it is
-added, all of these are visible to every snapshot, and it starts after their commits.
+A shape is delayed while its table is not in the publication, where capture may not add it; while a transaction is open
+of which the server may not send all changes of its table; and while the connection is one that may not send all of
+them (:mod:`flushtracker.capture.partly_sent`). Once it is added, all of these are visible to every snapshot, and it
+starts after their commits.
 """
 
 import logging
@@ -21,6 +22,11 @@ from flushtracker.status.capture_status import WaitingShapes
 
 logger = logging.getLogger(__name__)
 
+_UNNOTICED: Final = Unpublished(
+    "PostgreSQL may not send all of its changes, because a partition was published after the slot's position; capture "
+    "connects again once the slot is past that",
+    None,
+)
 _TAKEN_OUT: Final = Unpublished("it has just been taken out of the publication", None)
 _MOST_LISTED: Final = 10
 
@@ -101,6 +107,9 @@ class DelayedShapes:
         """
         oids = {binding.oid for _, binding in resolved if not is_unpublished(binding)}
         at_slot = self._partly_sent.published_before_slot(oids) if is_new_source else frozenset()
+        unnoticed = self._partly_sent.unnoticed(oids - at_slot)
+        unpublished = {**unpublished, **dict.fromkeys(unnoticed, _UNNOTICED)}
+        oids -= unnoticed
         waits = self._partly_sent.transactions(oids)
         new, delays = list[NewShape](), dict[str, _Delay]()
         for definition, binding in resolved:
@@ -144,17 +153,21 @@ class DelayedShapes:
             yield WaitingShapes(table, tuple(ids[:_MOST_LISTED]), len(ids), cause.reason, cause.statement)
 
     def log_slow(self, now_s: float) -> None:
-        """Log once which shapes have been delayed by transactions for long; ``now_s`` is a monotonic time."""
-        slow: dict[frozenset[int], list[str]] = {}
+        """Log once which shapes have been delayed for long, although published; ``now_s`` is a monotonic time."""
+        slow: dict[str, list[str]] = {}
         for shape_id, delay in sorted(self._delays.items()):
-            if delay.unpublished is None and delay.slow.is_due(now_s):
-                slow.setdefault(delay.xids, []).append(shape_id)
-        for xids, shape_ids in slow.items():
-            logger.warning(
-                "shapes not added yet shape_ids=%s reason=the server may not send all changes of table %s by %s; "
-                "they are added once it has ended",
-                *(listed(shape_ids), dotted(self._delays[shape_ids[0]].table.table), _named(xids)),
-            )
+            if delay.unpublished in (None, _UNNOTICED) and delay.slow.is_due(now_s):
+                slow.setdefault(_slow_reason(delay), []).append(shape_id)
+        for reason, shape_ids in slow.items():
+            logger.warning("shapes not added yet shape_ids=%s reason=%s", listed(shape_ids), reason)
+
+
+def _slow_reason(delay: _Delay) -> str:
+    table = dotted(delay.table.table)
+    if delay.unpublished is not None:
+        return f"table {table}: {delay.unpublished.reason}"
+    fact = f"the server may not send all changes of table {table} by {_named(delay.xids)}"
+    return f"{fact}; they are added once it has ended"
 
 
 def _named(xids: Collection[int]) -> str:

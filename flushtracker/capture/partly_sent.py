@@ -10,6 +10,10 @@ and the transactions that were open then. A row was committed before a horizon i
 xid, or if it was seen before; a transaction that was not open at a horizon has begun after it. The first horizon is the
 beginning of the connection. Another one is added when a row is found that was not committed before the last one.
 
+A session of the server also decides once whether a table is published, and does not notice some rows of the catalog
+that publish it later (:meth:`PublishedTables.unnoticed_rows`): after a change from before, it sends none at all. So
+these rows must have been committed before everything that this connection sends.
+
 A standby shows neither the transactions of its primary nor their locks, only a lower bound of their xids. There,
 whatever may have been open at the horizon counts as partly sent.
 """
@@ -19,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from flushtracker.errors import PostgresUnavailableError
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
 MAX_HORIZONS: Final = 64
@@ -46,6 +51,13 @@ class PublishedTables(Protocol):
     def publication_rows(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]:
         """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
 
+    def unnoticed_rows(self, oids: Iterable[int]) -> Mapping[int, frozenset[int]]:
+        """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.
+
+        Only those that a stream does not notice: having seen a change of such a table from before, it sends no later
+        one.
+        """
+
     def writers(self, oids: Iterable[int]) -> Mapping[int, frozenset[int]]:
         """The open transactions that may have changed tables or their partitions, by the tables' OIDs.
 
@@ -53,7 +65,10 @@ class PublishedTables(Protocol):
         """
 
     def slot_xmin(self) -> int | None:
-        """The slot's ``catalog_xmin``: while it is new, all transactions with a lower xid ended before its creation."""
+        """The slot's ``catalog_xmin``: all transactions with a lower xid ended before what the slot has yet to send."""
+
+    def held_xmin(self) -> int | None:
+        """The same at the beginning of the connection: it sends nothing from before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +91,7 @@ class PartlySent:
     def __init__(self, server: PublishedTables) -> None:
         self._server = server
         self._is_standby = server.is_standby()
+        self._held_xmin = server.held_xmin()
         self._horizons: deque[_Horizon] = deque(maxlen=MAX_HORIZONS)
         self._add_horizon(frozenset())
 
@@ -102,6 +118,24 @@ class PartlySent:
         writers = self._server.writers(oids)
         partly = {oid: writers.get(oid, frozenset()) & horizon.open for oid, horizon in horizons.items()}
         return {oid: xids for oid, xids in partly.items() if xids}
+
+    def unnoticed(self, oids: Collection[int]) -> frozenset[int]:
+        """Those of the tables of which this connection may not send all changes, however long it lasts.
+
+        Raises:
+            PostgresUnavailableError: a new connection would send the changes of one.
+        """
+        xids = self._server.unnoticed_rows(oids) if oids else {}
+        if not xids:
+            return frozenset()
+        next_xid, xmin = self._server.next_xid(), self._server.slot_xmin()
+        found = frozenset(oid for oid in xids if _is_any_since(self._held_xmin, next_xid, xids[oid]))
+        for oid in found:
+            if not _is_any_since(xmin, next_xid, xids[oid]):
+                raise PostgresUnavailableError(
+                    f"the stream began before table {oid}, or a partition of it, was published; connect again"
+                )
+        return found
 
     def published_before_slot(self, oids: Collection[int]) -> frozenset[int]:
         """Those of the tables that were published before the slot was created, which has not been read yet.
@@ -132,3 +166,11 @@ class PartlySent:
         in_progress = frozenset(self._server.in_progress())
         known = self._horizons[-1].rows if self._horizons else frozenset()
         self._horizons.append(_Horizon(snapshot, in_progress, self._server.next_xid(), known | rows))
+
+
+def _is_any_since(xmin: int | None, next_xid: int, xids: Iterable[int]) -> bool:
+    """Whether one of the xids, of 32 bits, was assigned since ``xmin``; if that is not known, it may have been.
+
+    One that is far older looks as if it was in the future.
+    """
+    return xmin is None or any((xid - xmin) % _XIDS < (next_xid - xmin) % _XIDS for xid in xids)

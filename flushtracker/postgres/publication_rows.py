@@ -11,15 +11,18 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.inheritance import EVER_BELOW
 from flushtracker.wal.mvcc_snapshot import CatalogRow
 
-# A partition is published by what its ancestors are published by. If all tables are published, only the publication's
-# own row decides. A table that is moved into a published schema gets another row of pg_depend.
-_ROWS: Final = """
-WITH RECURSIVE {below}, above AS (
+_RELATED: Final = f"""
+WITH RECURSIVE {EVER_BELOW}, above AS (
   SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
   UNION ALL SELECT a.root, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid
 ), related AS (
   SELECT root, relid FROM below UNION SELECT root, relid FROM above
-), publication AS (
+)
+"""  # noqa: S608  a constant
+# A partition is published by what its ancestors are published by. If all tables are published, only the publication's
+# own row decides. A table that is moved into a published schema gets another row of pg_depend.
+_ROWS: Final = """
+{related}, publication AS (
   SELECT oid, xmin, puballtables FROM pg_publication WHERE pubname = %(publication)s
 ), found AS (
   SELECT w.oid AS root, 'publication ' || p.oid AS name, p.xmin AS version
@@ -47,6 +50,30 @@ _SCHEMAS: Final = """
   AND d.refclassid = 'pg_namespace'::regclass
   JOIN pg_publication_namespace s ON s.pnnspid = d.refobjid JOIN publication p ON p.oid = s.pnpubid
 """
+# A session of the server decides once for each table whether it is published. It does not look again when one of these
+# rows is written, unless by the creation of the table: before PostgreSQL 15, a link to a published table; and where a
+# partitioned table was moved into a published schema, for its partitions.
+_UNNOTICED_LINKS: Final = f"""
+{_RELATED}
+SELECT r.root::bigint, i.xmin::text::bigint
+FROM related r JOIN pg_inherits i ON i.inhrelid = r.relid
+JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
+JOIN pg_publication p ON p.pubname = %(publication)s AND NOT p.puballtables
+WHERE i.xmin::text <> a.xmin::text OR NOT EXISTS (
+  SELECT FROM pg_attribute c
+  WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
+)
+"""  # noqa: S608  a constant
+_UNNOTICED_MOVES: Final = f"""
+{_RELATED}
+SELECT r.root::bigint, d.xmin::text::bigint
+FROM related r JOIN pg_class t ON t.oid = r.relid AND t.relkind = 'p'
+JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = -1
+JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = t.oid AND d.objsubid = 0
+  AND d.refclassid = 'pg_namespace'::regclass AND d.xmin::text <> a.xmin::text
+JOIN pg_publication p ON p.pubname = %(publication)s
+JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = d.refobjid
+"""  # noqa: S608  a constant
 # What changes rows keeps its lock until its transaction ends, also when that is prepared. Every transaction with an xid
 # has that xid locked, and those of its subtransactions. The view is read once: twice, it would not be the same.
 _WRITERS: Final = """
@@ -68,11 +95,23 @@ def read_publication_rows(
 ) -> dict[int, frozenset[CatalogRow]]:
     """The rows because of which these tables and their partitions are published, by the tables' OIDs."""
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
-    statement = _ROWS.format(below=EVER_BELOW, schemas=_SCHEMAS if has_schemas else "")
+    statement = _ROWS.format(related=_RELATED, schemas=_SCHEMAS if has_schemas else "")
     found = defaultdict[int, set[CatalogRow]](set)
     for oid, name, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
         found[oid].add(CatalogRow(name, xid))
     return {oid: frozenset(named) for oid, named in found.items()}
+
+
+def read_unnoticed_rows(connection: Connection, publication: str, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+    """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.
+
+    A session of the server that has seen a change of such a table from before sends no later one.
+    """
+    statement = _UNNOTICED_MOVES if connection.server_version >= _SCHEMAS_SINCE else _UNNOTICED_LINKS
+    found = defaultdict[int, set[int]](set)
+    for oid, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
+        found[oid].add(xid)
+    return {oid: frozenset(xids) for oid, xids in found.items()}
 
 
 def read_writers(connection: Connection, oids: Iterable[int]) -> dict[int, frozenset[int]]:

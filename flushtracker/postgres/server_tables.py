@@ -8,7 +8,7 @@ from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
 from flushtracker.postgres.publication import Publication
-from flushtracker.postgres.publication_rows import read_publication_rows, read_writers
+from flushtracker.postgres.publication_rows import read_publication_rows, read_unnoticed_rows, read_writers
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
@@ -21,7 +21,20 @@ from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 _INSERT_LSN: Final = """
 CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
 """
-_EMPTY_AT: Final = f"SELECT coalesce(pg_relation_size(%s::oid::regclass), 1), {_INSERT_LSN}"
+_EMPTY_AT: Final = f"SELECT coalesce(pg_relation_size(%(oid)s::oid::regclass), 1), {_INSERT_LSN}"
+# Before PostgreSQL 15, a stream that has seen changes of a table from before it was published sends no later ones, if
+# it is published only as a partition. A table whose file is its first, and was never vacuumed, has always been empty.
+_NEVER_FILLED_AT: Final = f"""
+SELECT CASE WHEN pg_relation_size(w.oid::regclass) = 0 AND (
+  pg_relation_filenode(w.oid::regclass) = w.oid AND c.reltuples < 0 OR EXISTS (
+    SELECT FROM pg_publication p WHERE p.pubname = %(publication)s AND (
+      p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = w.oid)
+    )
+  )
+) THEN 0 ELSE 1 END, {_INSERT_LSN}
+FROM (SELECT %(oid)s::oid AS oid) w LEFT JOIN pg_class c ON c.oid = w.oid
+"""  # noqa: S608  a constant
+_NOTICES_LINKS_SINCE: Final = 150_000
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
@@ -80,6 +93,7 @@ class ServerTables:
         self._catalog = Catalog(connection, publication)
         self._name = publication
         self._slot = slot
+        self._held_xmin: int | None = None
         self._publication = Publication(connection, publication, slot)
 
     def wal_end(self) -> int:
@@ -144,6 +158,13 @@ class ServerTables:
         """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
         return read_publication_rows(self._connection, self._name, oids)
 
+    def unnoticed_rows(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.
+
+        A stream that has seen a change of such a table from before sends no later one.
+        """
+        return read_unnoticed_rows(self._connection, self._name, oids)
+
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         """The open transactions that may have changed tables or their partitions, by the tables' OIDs."""
         return read_writers(self._connection, oids)
@@ -158,6 +179,10 @@ class ServerTables:
         found = rows(self._connection, _SLOT_XMIN, (self._slot,))
         return None if not found or found[0][0] is None else int(found[0][0])
 
+    def held_xmin(self) -> int | None:
+        """The slot's ``catalog_xmin`` when the stream had acquired it, and nothing was confirmed over that yet."""
+        return self._held_xmin
+
     def flush_commits(self) -> None:
         """Flush the WAL of all that is visible by now, and wait for that; a standby shows nothing else."""
         rows(self._connection, _FLUSH_COMMITS)
@@ -171,7 +196,8 @@ class ServerTables:
         require_open(self._connection)
 
     def hold_slot(self, stream_pid: int) -> None:
-        """The slot is read by the stream of this process, the server's process ``stream_pid``."""
+        """The server's process ``stream_pid`` sends the slot's stream; nothing is confirmed over it yet."""
+        self._held_xmin = self.slot_xmin()
         self._publication.hold(stream_pid)
 
     def warn_of_refused_changes(self) -> None:
@@ -205,9 +231,12 @@ class ServerTables:
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table's file had nothing in it; else ``None``.
 
-        This locks the table, in the weakest mode.
+        ``None``, too, if the server's stream may not have noticed that the table is published now. This locks the
+        table, in the weakest mode.
         """
-        ((size, wal_end),) = rows(self._connection, _EMPTY_AT, (oid,))
+        notices_links = self._connection.server_version >= _NOTICES_LINKS_SINCE
+        statement = _EMPTY_AT if notices_links else _NEVER_FILLED_AT
+        ((size, wal_end),) = rows(self._connection, statement, {"oid": oid, "publication": self._name})
         return None if size else parse_lsn(wal_end)
 
     def emit_transaction(self) -> None:

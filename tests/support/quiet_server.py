@@ -35,6 +35,9 @@ class QuietServer(UnmanagedPublication):
     def next_xid(self) -> int:
         return 1_000_000
 
+    def held_xmin(self) -> int:
+        return self.slot_xmin()
+
     def slot_xmin(self) -> int:
         return 600
 
@@ -46,6 +49,9 @@ class QuietServer(UnmanagedPublication):
 
     def insert_lsn(self) -> int:
         return self.wal_end()
+
+    def unnoticed_rows(self, _oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return {}
 
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return dict.fromkeys(oids, frozenset())

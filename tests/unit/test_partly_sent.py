@@ -103,6 +103,9 @@ class Server(UnmanagedPublication):
         self.between()
         return {oid: frozenset({self.published[oid]}) for oid in oids if oid in self.published}
 
+    def unnoticed_rows(self, _oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return {}
+
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         self.between()
         if self.standby:
@@ -114,6 +117,9 @@ class Server(UnmanagedPublication):
     def next_xid(self) -> int:
         self.between()
         return self.next
+
+    def held_xmin(self) -> int | None:
+        return self.slot_xmin()
 
     def slot_xmin(self) -> int | None:
         return self.oldest

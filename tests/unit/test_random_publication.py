@@ -101,6 +101,9 @@ class Catalog(QuietServer):
         self.next += 1
         return self.next - 1
 
+    def unnoticed_rows(self, _oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return {}
+
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return {oid: frozenset(xid for xid, table in self.open.items() if table == oid) for oid in oids}
 

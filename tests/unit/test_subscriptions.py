@@ -122,6 +122,9 @@ class ScriptedTables(QuietServer):
     def in_progress(self) -> dict[int, bool]:
         return dict.fromkeys(self.open, False)
 
+    def unnoticed_rows(self, _oids: Iterable[int]) -> dict[int, frozenset[int]]:
+        return {}
+
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return {oid: self.written[oid] for oid in oids if oid in self.written}
 
