@@ -10,7 +10,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.wal.source_name import SourceName
+from flushtracker.wal.source_name import SourceName, successors
 
 SHAPES_PER_ATTEMPT: Final = 500
 """Beyond that, one pass over the table instead of two saves little: each row is compared with all their conditions."""
@@ -99,9 +99,13 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
 
 
 def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
-    """The live shapes of the server that have, or will have, a snapshot."""
+    """The live shapes of the server that have, or will have, a snapshot; not of a source that another has replaced.
+
+    The logs of such a source are history: rows of today would not be those that its changes lead to.
+    """
+    replaced = successors({source for source, _, _ in registry.entries})
     for entry in registry.entries.values():
-        if not isinstance(entry, ShapeEntry) or entry.removed_at is not None:
+        if not isinstance(entry, ShapeEntry) or entry.removed_at is not None or entry.source in replaced:
             continue
         if entry.definition.snapshot and _server_of(entry) == server:
             yield entry
