@@ -8,13 +8,15 @@ from flushtracker.wal.source_name import successors
 
 
 def chosen_source(log: str, shape_id: str, named: str | None, known: Set[str], after: Position | None) -> str:
-    """The source among those that have the shape: the ``named`` one, else the one that no other has replaced.
+    """The source among those that have the shape, ``known``, that no other has replaced; if ``named``, that one.
+
+    Of a named source, ``known`` has no other.
 
     Raises:
         ConfigError: there is none, or there are several.
         PositionError: the source of ``after`` was replaced.
     """
-    replaced = {} if named is not None else successors(known)
+    replaced = successors(known)
     if after is not None:
         if after.source in replaced:
             raise PositionError(
