@@ -247,6 +247,15 @@ def test_a_shape_goes_on_under_the_source_that_follows_a_lost_slot(log: str) -> 
     assert read_shape_log(log, "users", position, SOURCE).position == position
 
 
+def test_a_follower_without_a_snapshot_continues_past_a_fold(log: str) -> None:
+    """Also without a registry table: the fold is no snapshot of the table, of which the follower would lack rows."""
+    append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10), commit(12)])
+    position = read_shape_log(log, "users").position
+    append(log, snapshot_rows(ShapeSnapshot.fold(1, 10, 7), {"1": {"id": "1"}}))
+    append(log, [item((14, 0), "insert", "2", {"id": "2"}), commit(14)])
+    assert offsets(log, position) == [(14, 0), (14, OP_INFINITY)]
+
+
 def test_a_follower_may_begin_before_the_first_transaction(log: str) -> None:
     """It has part of a transaction at first, and then all of it."""
     append(log, [item((10, 0), "insert", "1", {"id": "1"})])
