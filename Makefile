@@ -15,7 +15,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants bench bench-long check format jars brokerjars serverjars classes dist warmup clean distclean python java verifytools
+.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars classes dist warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -67,6 +67,9 @@ unit: $(READY) ## run the fast tests, which need no Java
 
 mutants: $(READY) ## change the code in a thousand ways, one at a time, and list the changes that no fast test notices
 	$(BIN)/python -m tests.mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(FILES)
+
+model: java $(READY) ## search all states of the models in docs/model, and check that each of their mutants is found; takes minutes
+	$(BIN)/python -m tests.model
 
 bench: java $(READY) jars brokerjars warmup ## run the benchmarks; ONLY=name runs one, BASE=commit compares it with that commit
 ifdef BASE

