@@ -16,7 +16,9 @@ import flushtracker
 
 PACKAGE: Final = Path(flushtracker.__file__).parent
 CHECKOUT: Final = PACKAGE.parent
-DATA: Final = frozenset({".yaml", ".yml", ".toml", ".sql", ".json", ".xml", ".html", ".properties", ".sh"})
+DATA: Final = frozenset(
+    {".tla", ".cfg", ".yaml", ".yml", ".toml", ".sql", ".json", ".xml", ".html", ".properties", ".sh"}
+)
 NOT_OURS: Final = frozenset({".git", ".venv", ".jars", "data", "build", "dist", "mutants"})
 
 FOREIGN: Final = frozenset(
