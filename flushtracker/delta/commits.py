@@ -2,7 +2,7 @@
 
 A version is added by a call that fails if the version exists: on a disk deltalake links the commit to its name, on an
 object store it writes on the condition that there is no such object. Spark's own log store looks first, then renames,
-and so replaces what another process has committed in between. So Spark writes only data files.
+and so replaces what another process has committed in between. So Spark commits nothing.
 
 deltalake syncs nothing. On a disk of this machine, what a commit names is synced before the commit, and the commit and
 its name after it, with the commits of others that it follows. So a version whose commit has returned is there after a

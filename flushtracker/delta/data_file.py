@@ -1,4 +1,4 @@
-"""The Parquet files of a table: written and read in blocks of Arrow's rows, or described once Spark has written them.
+"""The Parquet files of a table: written and read in blocks of Arrow's rows.
 
 A block has at most ``BLOCK_BYTES`` of rows as they are in memory, or one row. A Parquet file may be a thousand times
 smaller than its rows, and its footer does not say how large they are: where texts are repeated, it has the size of
@@ -9,10 +9,9 @@ A file that is written is not part of the table before a commit adds it (:mod:`f
 
 import io
 import json
-import struct
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -26,16 +25,29 @@ _BATCH_ROWS: Final = 64
 _WHOLE_BYTES: Final = 32 << 20
 """A file up to this size is requested at once, a larger one column by column."""
 _BUFFER_BYTES: Final = 1 << 20
-_FOOTER_END: Final = 8
-"""Bytes at a Parquet file's end: the length of its footer, and a mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is not part of the table yet, and the action that adds it."""
+    """A file that is not part of the table yet, by the action that adds it; as text it goes from process to process.
 
-    rows: int
+    >>> file = WrittenFile(AddAction("a.parquet", 9, {}, 0, data_change=True, stats='{"numRecords": 3}'))
+    >>> file.rows, WrittenFile.parse(str(file)) == file
+    (3, True)
+    """
+
     action: AddAction
+
+    @classmethod
+    def parse(cls, text: str) -> "WrittenFile":
+        return cls(AddAction(**json.loads(text)))
+
+    @property
+    def rows(self) -> int:
+        return int(json.loads(self.action.stats)["numRecords"])
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self.action))
 
 
 def write_file(
@@ -60,8 +72,7 @@ def write_blocks(
     is_change: bool = True,
 ) -> AddAction:
     """Write the rows of all tables as a file, while they are read; each block is a row group."""
-    # deltalake's stream accepts only bytes, and only Arrow's buffered stream passes bytes.
-    with pa.BufferedOutputStream(storage.open_output_stream(path), _BUFFER_BYTES) as stream:
+    with buffered(storage.open_output_stream(path)) as stream:
         # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
         with pq.ParquetWriter(stream, schema, compression="zstd", store_schema=False) as writer:
             for block in regrouped(tables):
@@ -71,11 +82,16 @@ def write_blocks(
     return AddAction(path, size, {}, now_ms(), data_change=is_change, stats=statistics)
 
 
+def buffered(stream: pa.NativeFile) -> pa.BufferedOutputStream:
+    """A stream of deltalake's, which accepts only bytes; only Arrow's buffered stream passes bytes."""
+    return pa.BufferedOutputStream(stream, _BUFFER_BYTES)
+
+
 def regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in blocks, as large as they may be."""
     pending, size = list[pa.Table](), 0
     for table in tables:
-        for part in _halved(table):
+        for part in halved(table, BLOCK_BYTES):
             if pending and size + part.nbytes > BLOCK_BYTES:
                 yield pa.concat_tables(pending).combine_chunks()
                 pending, size = [], 0
@@ -97,18 +113,6 @@ def read_file(storage: DeltaStorageHandler, path: str, schema: pa.Schema) -> pa.
     return pa.concat_tables([schema.empty_table(), *read_blocks(storage, path, schema)])
 
 
-def written_file(storage: DeltaStorageHandler, path: str, searched: Collection[str] = ()) -> WrittenFile:
-    """A file that Spark has written, with the statistics of its footer."""
-    file = storage.open_input_file(path)
-    size = file.size()
-    file.seek(size - _FOOTER_END)
-    (length,) = struct.unpack("<I4x", file.read())
-    file.seek(size - length - _FOOTER_END)
-    footer = pq.read_metadata(io.BytesIO(file.read()))
-    statistics = json.dumps(_statistics(footer, searched))
-    return WrittenFile(footer.num_rows, AddAction(path, size, {}, now_ms(), data_change=True, stats=statistics))
-
-
 def now_ms() -> int:
     return int(time.time() * 1000)
 
@@ -122,7 +126,7 @@ def _tables(source: BinaryIO | pa.PythonFile) -> Iterator[pa.Table]:
     for number in range(plain.num_row_groups):
         group = plain.metadata.row_group(number)
         if group.total_byte_size <= BLOCK_BYTES:
-            yield from _halved(encoded.read_row_group(number, use_threads=False))
+            yield from halved(encoded.read_row_group(number, use_threads=False), BLOCK_BYTES)
             continue
         rows = max(1, min(_BATCH_ROWS, group.num_rows * BLOCK_BYTES // group.total_byte_size))
         pending, size = list[pa.RecordBatch](), 0
@@ -157,13 +161,14 @@ def _bytes(table: pa.Table) -> int:
     return size
 
 
-def _halved(table: pa.Table) -> Iterator[pa.Table]:
-    if len(table) < 2 or _bytes(table) <= BLOCK_BYTES:
+def halved(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """The same rows in parts of at most so many bytes, or one row."""
+    if len(table) < 2 or _bytes(table) <= most_bytes:
         yield table
         return
     middle = len(table) // 2
-    yield from _halved(table.slice(0, middle))
-    yield from _halved(table.slice(middle))
+    yield from halved(table.slice(0, middle), most_bytes)
+    yield from halved(table.slice(middle), most_bytes)
 
 
 def _statistics(footer: pq.FileMetaData, searched: Collection[str]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
+from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
-from flushtracker.delta.data_file import WrittenFile, written_file
+from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder, foreign_names, not_empty
 from flushtracker.errors import SinkError
@@ -52,21 +52,25 @@ class DeadLetterTable:
         self._commits = Commits()
         self._opened: DeltaTable | None = None
 
-    def require_usable(self, names: Sequence[str]) -> None:
-        """Raise ``SinkError`` if the folder, which has these ``names``, is another table's or has other files."""
+    def require_usable(self) -> None:
+        """Raise ``SinkError`` if the folder cannot be written, is another table's, or has other files."""
         try:
-            table = DeltaTable(self._uri, storage_options=self._options)
-        except TableNotFoundError:
-            if found := foreign_names(names):
-                raise SinkError(not_empty(KIND, _KEY, self._uri, found)) from None
+            # Before the table is opened, which another process may create meanwhile.
+            foreign = foreign_names(self._folder.names())
+            table = self._folder.table()
+            self._folder.try_write()
         except (DeltaError, OSError) as error:
-            raise self._error("opened", error) from error
-        else:
-            if missing := missing_columns(table, SCHEMA.names):
-                raise SinkError(
-                    f"{self._uri} is a Delta table without the columns {missing}, so it is not a {KIND}; "
-                    f"name another folder in {_KEY}"
-                )
+            raise SinkError(
+                f"{_KEY}: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can be, and give "
+                "the options of its storage in sink.storage_options"
+            ) from error
+        if foreign and table is None:
+            raise SinkError(not_empty(KIND, _KEY, self._uri, foreign))
+        if table and (missing := missing_columns(table, SCHEMA.names)):
+            raise SinkError(
+                f"{self._uri} is a Delta table without the columns {missing}, so it is not a {KIND}; "
+                f"name another folder in {_KEY}"
+            )
 
     def has(self, query_id: str, batch_id: int) -> bool:
         """Whether the dead letters of a query's batch have been appended; creates the table if there is none."""
@@ -78,12 +82,9 @@ class DeadLetterTable:
             raise self._error("read", error) from error
         return last is not None and last >= batch_id
 
-    def written(self, path: str) -> WrittenFile:
-        """A file that Spark has written into the folder."""
-        try:
-            return written_file(DeltaStorageHandler(self._table().table_uri, self._options), path)
-        except (DeltaError, OSError) as error:
-            raise self._error("read", error) from error
+    def files(self) -> RowFiles:
+        """How files of dead letters are written."""
+        return RowFiles.of(KIND, self._table(), self._options, SCHEMA)
 
     def append(self, files: Sequence[WrittenFile], query_id: str, batch_id: int) -> None:
         """Append the dead letters of a query's batch."""

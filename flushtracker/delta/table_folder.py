@@ -19,6 +19,7 @@ from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import LOG_FOLDER, Commits
+from flushtracker.delta.data_file import buffered
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
 from flushtracker.errors import SinkError, listed, printable
@@ -26,7 +27,9 @@ from flushtracker.errors import SinkError, listed, printable
 logger = logging.getLogger(__name__)
 
 _OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|(?:append|snapshot)-[0-9a-f-]+/.+", re.DOTALL)
-"""deltalake's and Spark's data files, those of a shape log's runs, and Spark's before they are appended."""
+"""Data files, also those of a shape log's runs, and what Spark wrote in earlier versions before it was appended."""
+
+_TRIED: Final = ".flushtracker-tried"
 
 
 class TableFolder:
@@ -50,11 +53,11 @@ class TableFolder:
         log = None if local is None else Path(local, LOG_FOLDER)
         if log is not None:
             set_torn_end_aside(log)
-        if table := self._table():
+        if table := self.table():
             return table
-        foreign = foreign_names(self._names())
+        foreign = foreign_names(self.names())
         # Another process may have created the table after the first look, and have written to it.
-        if foreign and self._table() is None:
+        if foreign and self.table() is None:
             raise SinkError(not_empty(self._kind, self._key, self._uri, foreign))
         if log is not None:
             make_folder(log)
@@ -72,7 +75,7 @@ class TableFolder:
                 raise_if_key_not_exists=False,
             )
         except CommitFailedError:
-            created = self._table()
+            created = self.table()
             if created is None:
                 raise
             table = created
@@ -109,14 +112,31 @@ class TableFolder:
             printable(listed(foreign)),
         )
 
-    def _table(self) -> DeltaTable | None:
+    def table(self) -> DeltaTable | None:
+        """The open table, if there is one; raises ``DeltaError`` or ``OSError``."""
         # is_deltatable() holds Python's lock until the storage answers.
         try:
             return DeltaTable(self._uri, storage_options=self._options)
         except TableNotFoundError:
             return None
 
-    def _names(self) -> list[str]:
+    def try_write(self) -> None:
+        """Write a file and delete it, and a folder that did not exist; raises ``DeltaError`` or ``OSError``."""
+        local = local_folder(self._uri)
+        folder = None if local is None or Path(local).exists() else Path(local)
+        if folder is not None:
+            folder.mkdir(parents=True)
+        storage = DeltaStorageHandler(self._uri, self._options)
+        with buffered(storage.open_output_stream(_TRIED)) as stream:
+            stream.write(b"-")
+        storage.delete_file(_TRIED)
+        if folder is not None:
+            # Another process may have written into it meanwhile.
+            with suppress(OSError):
+                folder.rmdir()
+
+    def names(self) -> list[str]:
+        """The names in the folder; raises ``DeltaError`` or ``OSError``."""
         try:
             storage = DeltaStorageHandler(self._uri, self._options)
         except TableNotFoundError:  # a folder on this machine that does not exist

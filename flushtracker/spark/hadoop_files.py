@@ -1,17 +1,14 @@
 """Paths and small files on any file system that Spark can write, through Hadoop: ``file:``, ``hdfs:``, ``s3a:``."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import ConfigError
 
 _TEMPORARY: Final = ".writing"
-_TRIED: Final = ".flushtracker-tried"
 _FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILE_MANAGER: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -57,29 +54,9 @@ class HadoopFiles:
         self._system.delete(self._path(name), False)  # noqa: FBT003  Java's recursive
         return bool(self._system.rename(temporary, self._path(name)))
 
-    def try_write(self) -> None:
-        """Write a file and delete it; a folder that did not exist is removed again."""
-        is_new = not self._system.exists(self._path())
-        stream = self._system.create(self._path(_TRIED), True)  # noqa: FBT003  Java's overwrite
-        stream.close()
-        self._system.delete(self._path(_TRIED), False)  # noqa: FBT003  Java's recursive
-        if is_new:
-            # Another program may have written into it meanwhile.
-            with suppress(Py4JJavaError):
-                self._system.delete(self._path(), False)  # noqa: FBT003  Java's recursive
-
     def move_folder(self, target: str) -> bool:
         """Rename the folder itself; returns whether the storage did so."""
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
-
-    def move(self, name: str, target: str) -> None:
-        """Rename a file; raises ``OSError`` if the storage refuses."""
-        if not self._system.rename(self._path(name), self._path(target)):
-            raise OSError(f"{self.folder}/{name} cannot be renamed to {target}")
-
-    def delete_folder(self, name: str) -> None:
-        """Delete a subfolder with its content."""
-        self._system.delete(self._path(name), True)  # noqa: FBT003  Java's recursive
 
     def is_local(self) -> bool:
         """Whether the folder is on this machine's disks."""

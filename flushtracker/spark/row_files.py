@@ -1,64 +1,44 @@
-"""``RowFiles``: rows as Parquet files of a Delta table, written by Spark on executors, for a commit by the driver."""
+"""``write_rows``: rows of a DataFrame as Parquet files of a table, which its executors write."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.row_files import RowFiles
 from flushtracker.errors import SinkError
-from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.workers import spare_imports
 
-ROWS_PER_FILE: Final = 100_000
-"""At most, so that upkeep seldom has to divide a file. Small batches leave few files to compact."""
+_SCHEMA: Final = "file string, error string"
 
-_OPTIONS: Final = {
-    "compression": "zstd",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    "maxRecordsPerFile": str(ROWS_PER_FILE),
-}
-# Delta knows no other type of timestamp.
-_TIMESTAMP_TYPE: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+BlockOf = Callable[[pa.RecordBatch], pa.Table]
 
 
-class RowFiles:
-    """Writes files of the ``kind`` of table at ``path``; ``describe`` says of a file there what its commit needs.
+def write_rows(rows: DataFrame, files: RowFiles, block_of: BlockOf) -> list[WrittenFile]:
+    """Write the rows; ``block_of`` makes a block of the table's rows of a batch of them, on executors.
 
-    Spark's own Parquet writer writes into a folder below the table's, whose name must be new each time; the files are
-    then moved out of it. A kill leaves files that no version of the table names, which upkeep deletes.
+    Raises:
+        SinkError: the storage fails. A Java error of the executors is its cause.
     """
 
-    def __init__(self, kind: str, path: str, describe: Callable[[str], WrittenFile]) -> None:
-        self._kind = f"{kind} {path}"
-        self._path = path
-        self._describe = describe
-
-    def write(self, rows: DataFrame, folder: str, count: Callable[[], int]) -> list[WrittenFile]:
-        """Write the rows; ``count`` says afterwards how many there are, so that none can be missing unnoticed.
-
-        Raises:
-            SinkError: the storage fails, or rows are missing. A Java error of the executors is its cause.
-        """
-        spark = rows.sparkSession
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports()
+        batches = iter(batches)
         try:
-            spark.conf.set(*_TIMESTAMP_TYPE)
-            rows.write.options(**_OPTIONS).parquet(f"{self._path}/{folder}")
-            names = self._move_out(HadoopFiles(spark, self._path), folder)
-        except JAVA_ERRORS as error:
-            raise SinkError(f"{self._kind} cannot be written: {java_reason(error)}") from error
-        found = [self._describe(name) for name in names]
-        if (written := sum(file.rows for file in found)) != (expected := count()):
-            raise SinkError(
-                f"{self._kind}: {written} of {expected} rows of {folder} are there; another program removes its "
-                "files: let only flushtracker write there"
-            )
-        return [file for file in found if file.rows]
+            for file in files.write(map(block_of, batches)):
+                yield pa.RecordBatch.from_pydict({"file": [str(file)], "error": pa.nulls(1, pa.string())})
+        except SinkError as error:
+            yield pa.RecordBatch.from_pydict({"file": pa.nulls(1, pa.string()), "error": [str(error)]})
 
-    @staticmethod
-    def _move_out(files: HadoopFiles, folder: str) -> list[str]:
-        names = [name for name in files.names(folder) if name.endswith(".parquet")]
-        for name in names:
-            files.move(f"{folder}/{name}", name)
-        files.delete_folder(folder)
-        return names
+    try:
+        found = rows.mapInArrow(write, _SCHEMA).collect()
+    except JAVA_ERRORS as error:
+        raise SinkError(f"{files.kind} {files.uri} cannot be written: {java_reason(error)}") from error
+    if failed := sorted(row["error"] for row in found if row["error"] is not None):
+        raise SinkError(failed[0])
+    written = [WrittenFile.parse(row["file"]) for row in found]
+    files.require(written)
+    return written

@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.log.column_types import decimal_places
+from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.table import SCHEMA
 from flushtracker.shape_log.fold import END_ROWS, TRUNCATE_PARTITION, UPDATE_WITHOUT_INSERT
 from flushtracker.shape_log.position import Position
 from flushtracker.shapes.item_key import PARTITION

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from flushtracker.delta.log.table import CONFIGURATION, SCHEMA, create_shape_log
+from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.log.table import CONFIGURATION, create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.bench.measure import Table

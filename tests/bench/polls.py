@@ -10,8 +10,9 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.table import SCHEMA, create_shape_log
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position

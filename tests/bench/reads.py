@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from flushtracker.delta.log.table import SCHEMA, create_shape_log
+from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.log.table import create_shape_log
 from tests.bench.measure import Table
 from tests.support.shape_log_rows import SOURCE, append, commit
 

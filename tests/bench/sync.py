@@ -9,6 +9,7 @@ from time import perf_counter
 from unittest.mock import patch
 
 from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import create_shape_log
@@ -36,7 +37,7 @@ def _appends(folder: Path, rounds: int) -> Iterator[tuple[float, float]]:
     claim.take()
     acks.fence_others()
     for number in range(rounds):
-        written = [files.written(files.write(rows, None).path)]
+        written = [WrittenFile(files.write(rows, None, is_change=True))]
         row = AckRow(SOURCE, number, 1 + number, 1 + number, 0, None, None, now)
         append, version = claim.append, claim.version_of(number)
         yield _ms(lambda: append(written, version)), _ms(lambda: acks.append(row))  # noqa: B023  called at once

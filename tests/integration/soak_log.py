@@ -29,6 +29,7 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader
@@ -156,7 +157,7 @@ class Month:
         ]
         for history in self._world.at.values():
             del history[:-1]
-        written = self._files.written(self._files.write(arrow(rows), None).path)
+        written = WrittenFile(self._files.write(arrow(rows), None, is_change=True))
         self._claim.append([written], self._claim.version_of(self._minute))
 
     def _run_upkeep(self) -> None:

@@ -4,13 +4,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.delta import dead_letter_table
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
@@ -18,6 +19,12 @@ from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
+
+_NO_STORE: Final = SecretOptions(
+    {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "x", "max_retries": "0"}
+    | {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "hunter2hunter2"}
+)
+"""Nothing listens on the port."""
 
 
 def _values(folder: Path) -> list[str]:
@@ -28,8 +35,8 @@ def _break_after_start(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
     """Put a file where the table should be, as soon as the start has tried it."""
     tried = DeadLetters.require_writable
 
-    def require_writable(letters: DeadLetters, spark: SparkSession) -> None:
-        tried(letters, spark)
+    def require_writable(letters: DeadLetters) -> None:
+        tried(letters)
         table.write_text("in the way")
 
     monkeypatch.setattr(DeadLetters, "require_writable", require_writable)
@@ -83,16 +90,14 @@ def test_next_dead_letters_are_tried_again(
 
 @pytest.mark.parametrize("path", ["s3a://bucket/dead_letters", "{}/file/dead_letters"])
 def test_start_names_a_dead_letter_table_that_cannot_be_written(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """As ``s3a://`` without its jar: before a query has run, and not when a malformed flush comes, months later."""
+    """As a store that does not answer: before a query has run, and not when a malformed flush comes, months later."""
     (tmp_path / "file").write_text("in the way")
     job = JobFolder(tmp_path)
     job.write([SampleSource().transaction(2000)])
     path = path.format(tmp_path)
     config = job.config()
-    config = replace(config, sink=replace(config.sink, dead_letters=path))
-    with pytest.raises(
-        SinkError, match=rf"^sink\.dead_letters: {path} cannot be written: .*; name a folder that Spark"
-    ):
+    config = replace(config, sink=replace(config.sink, dead_letters=path, storage_options=_NO_STORE))
+    with pytest.raises(SinkError, match=rf"^sink\.dead_letters: {path} cannot be written: .*; name a folder that can"):
         track_flushes(spark, config, Event())
     assert job.acks() == []
     assert not (tmp_path / "checkpoint").exists()

@@ -1,54 +1,64 @@
-"""The files that a batch's rows are written to, before they are appended to the shape log."""
+"""Rows of a DataFrame that executors write as files of a table."""
 
+import os
+import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.errors import SinkError
-from flushtracker.spark import row_files
-from flushtracker.spark.hadoop_files import HadoopFiles
-from flushtracker.spark.row_files import RowFiles
+from flushtracker.spark.row_files import write_rows
 
-_COLUMNS = "'7301/1/shapes' AS source, 'users' AS shape_id, id AS tx_offset, 0L AS op_offset"
-
-_FOLDER = f"append-{7:020}"
+_COLUMNS = ("'7301/1/shapes' AS source", "'users' AS shape_id", "id AS tx_offset", "0L AS op_offset")
 
 
 def _rows(spark: SparkSession, count: int) -> DataFrame:
-    return spark.range(0, count, 1, 3).selectExpr(*_COLUMNS.split(", "))
+    return spark.range(0, count, 1, 3).selectExpr(*_COLUMNS)
 
 
-def test_rows_of_a_batch_become_files_beside_the_others(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No folder of a batch is left; on a disk there would be one more with each batch."""
-    monkeypatch.setitem(row_files._OPTIONS, "maxRecordsPerFile", "10")
-    log = str(tmp_path / "log")
-    files = RowFiles("shape log", log, LogFiles(create_shape_log(log), {}).written)
-    written = files.write(_rows(spark, 25), _FOLDER, lambda: 25)
-    assert [sum(file.rows for file in written), len(written)] == [25, 3]
-    assert {file.action.path for file in written} == {path.name for path in Path(log).glob("*.parquet")}
-    assert {path.name for path in Path(log).iterdir() if path.is_dir()} == {"_delta_log"}
+def _block(batch: pa.RecordBatch) -> pa.Table:
+    rest = [pa.nulls(len(batch), field.type) for field in list(SCHEMA)[4:]]
+    return pa.table([*batch.columns, *rest], SCHEMA)
 
 
-def test_rows_that_are_not_there_are_not_appended(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if somebody cleaned the folder up at that moment; the shapes would be told that they are durable."""
-    log = str(tmp_path / "log")
-    files = RowFiles("shape log", log, LogFiles(create_shape_log(log), {}).written)
-    monkeypatch.setattr(HadoopFiles, "names", lambda *_: [])
-    with pytest.raises(SinkError, match=r"0 of 25 rows of append-0+7 are there; another program removes its files"):
-        files.write(_rows(spark, 25), _FOLDER, lambda: 25)
+def test_each_task_writes_its_rows_beside_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    """No folder is left; on a disk there would be one more with each batch. A task without rows writes nothing."""
+    table = create_shape_log(str(tmp_path / "log"))
+    assert [file.rows for file in write_rows(_rows(spark, 2), row_files(table, {}), _block)] == [1, 1]
+    written = write_rows(_rows(spark, 25), row_files(table, {}), _block)
+    assert sorted(file.rows for file in written) == [8, 8, 9]
+    assert {file.action.path for file in written} < {path.name for path in (tmp_path / "log").glob("*.parquet")}
+    assert {path.name for path in (tmp_path / "log").iterdir() if path.is_dir()} == {"_delta_log"}
 
 
-def test_storage_that_fails_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """A file is where the batch's folder belongs."""
-    log = str(tmp_path / "log")
-    files = RowFiles("shape log", log, LogFiles(create_shape_log(log), {}).written)
-    (tmp_path / "log" / _FOLDER).write_text("")
-    with pytest.raises(SinkError, match=r"shape log .*/log cannot be written: .*"):
-        files.write(_rows(spark, 5), _FOLDER, lambda: 5)
+def test_worker_that_is_killed_leaves_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Its files have names that no commit has, so the next attempt has each row once."""
+    table = create_shape_log(str(tmp_path / "log"))
+    rows = _rows(spark, 200_000).repartition(1)
+
+    def dies(batch: pa.RecordBatch) -> pa.Table:
+        if list((tmp_path / "log").glob("*.parquet")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return _block(batch)
+
+    with pytest.raises(SinkError, match=r"^shape log \S+ cannot be written: .*"):
+        write_rows(rows, row_files(table, {}), dies)
+    (left,) = (tmp_path / "log").glob("*.parquet")
+    written = write_rows(rows, row_files(table, {}), _block)
+    assert sum(file.rows for file in written) == 200_000
+    assert left.name not in {file.action.path for file in written}
+
+
+def test_storage_that_fails_on_executors_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """The executor's reason reaches the driver, without Spark's stack traces."""
+    files = row_files(create_shape_log(str(tmp_path / "log")), {})
+    (tmp_path / "log" / "_delta_log").rename(tmp_path / "_delta_log")
+    (tmp_path / "log").rmdir()
+    (tmp_path / "log").write_text("in the way")
+    with pytest.raises(SinkError, match=r"^shape log \S+/log/? cannot be written: [^\n]*$") as caught:
+        write_rows(_rows(spark, 5), files, _block)
+    assert "Traceback" not in str(caught.value)

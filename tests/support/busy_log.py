@@ -5,6 +5,7 @@ from types import TracebackType
 
 from deltalake import DeltaTable
 
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from tests.support.shape_log_rows import Row, arrow
@@ -33,7 +34,7 @@ class BusyLog(Play):
         return DeltaTable(self.log).version()
 
     def append(self, rows: list[Row]) -> None:
-        written = self._files.written(self._files.write(arrow(rows), None).path)
+        written = WrittenFile(self._files.write(arrow(rows), None, is_change=True))
         self._claim.append([written], self._claim.version_of(self._batch_id))
         self._batch_id += 1
 

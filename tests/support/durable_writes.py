@@ -16,6 +16,7 @@ from typing import Final
 from flushtracker.delta import registry_table
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log import table as log_table
 from flushtracker.delta.log import upkeep
 from flushtracker.delta.log.claim import LogClaim
@@ -46,7 +47,7 @@ def write(folder: Path) -> Iterator[str]:
     merges = ShapeLogUpkeep(log, settings=MergeSettings(merge_files=2))
     for number in count():
         rows = [item((1000 + 10 * number, 0), "insert", str(number), {"id": str(number)}), commit(1000 + 10 * number)]
-        written = files.written(files.write(arrow(rows), None).path)
+        written = WrittenFile(files.write(arrow(rows), None, is_change=True))
         claim.append([written], claim.version_of(number))
         yield f"log {1000 + 10 * number}"
         acks.append(AckRow(SOURCE, number, 1 + number, 1 + number, 0, None, None, now))

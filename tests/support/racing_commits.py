@@ -23,15 +23,16 @@ from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile, write_file
 from flushtracker.delta.dead_letter_table import DeadLetterTable
 from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.spark.row_files import RowFiles
+from flushtracker.spark.row_files import write_rows
 from flushtracker.spark.session import start_session
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -54,7 +55,7 @@ def writer(folder: Path, count: int) -> Iterator[str]:
     acks.fence_others()
     for number in range(count):
         rows = [item((1000 + 10 * number, 0), "insert", "k", {"id": "k"}), commit(1000 + 10 * number)]
-        claim.append([files.written(files.write(arrow(rows), None).path)], claim.version_of(number))
+        claim.append([WrittenFile(files.write(arrow(rows), None, is_change=True))], claim.version_of(number))
         yield f"log {1000 + 10 * number}"
         registry.append([shape(f"w{number}")], NOW + timedelta(seconds=number))
         yield f"shapes w{number}"
@@ -78,10 +79,10 @@ def upkeep(folder: Path, _: int) -> Iterator[str]:
 def snapshot(folder: Path, count: int) -> Iterator[str]:
     """What the snapshots' job appends."""
     spark, log = start_session("snapshot", 2), str(folder / "log")
-    files = LogFiles(create_shape_log(log), {})
-    row_files = RowFiles("shape log", log, files.written)
+    table = create_shape_log(log)
+    files = LogFiles(table, {})
     for number in range(count):
-        written = row_files.write(_row(spark, number), f"snapshot-{uuid.uuid4().hex}", lambda: 1)
+        written = write_rows(_row(spark, number), row_files(table, {}), as_log_rows)
         files.append_snapshot(written, {("7/1/s", "snapshot"): ShapeSnapshot(1, MvccSnapshot(1, 1), 0, 1)})
         yield f"log {-1 - number}"
     spark.stop()
@@ -126,7 +127,7 @@ def dead_letter(folder: Path, query: str, number: int) -> str:
     row = {"batch_id": number, "place": query, "reason": "r", "value": f"{query}{number}", "written_at": NOW}
     rows = pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)
     storage = DeltaStorageHandler(str(folder / "letters"), {})
-    table.append([WrittenFile(1, write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows))], query, number)
+    table.append([WrittenFile(write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows))], query, number)
     return f"letters {query}{number}"
 
 
@@ -140,6 +141,10 @@ def _row(spark: SparkSession, number: int) -> DataFrame:
     texts = [f"CAST(NULL AS STRING) AS {name}" for name in ("operation", "key", "value", "old_value")]
     rest = ["0L AS xid", "CAST(NULL AS TIMESTAMP) AS commit_timestamp", "0L AS chunk"]
     return spark.range(1).selectExpr(*columns, *texts, *rest)
+
+
+def as_log_rows(batch: pa.RecordBatch) -> pa.Table:
+    return pa.table(batch).cast(SCHEMA)
 
 
 ROLES: Final = {role.__name__: role for role in (writer, upkeep, snapshot, spark_commits, creators)}

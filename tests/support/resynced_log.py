@@ -172,7 +172,7 @@ class ResyncedLog:
         rows = snapshot_rows(snapshot, taken.rows)
         added = files.write(arrow(rows), None, is_change=True)
         try:
-            files.append_snapshot([WrittenFile(len(rows), added)], {_KEY: snapshot})
+            files.append_snapshot([WrittenFile(added)], {_KEY: snapshot})
         except SinkError as error:
             assert "take the snapshot again" in str(error)  # noqa: PT017
             self.counts["refused"] += 1

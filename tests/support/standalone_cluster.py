@@ -1,7 +1,7 @@
 """A Spark standalone cluster on this machine: a master and workers, each in its own process and folder.
 
-The executors' Python has pandas and pyarrow but not this package, and they do not start in the driver's folder: they
-can import flushtracker only through ``--py-files``.
+The executors' Python has pandas, pyarrow and deltalake but not this package, and they do not start in the driver's
+folder: they can import flushtracker only through ``--py-files``.
 """
 
 import json
@@ -32,8 +32,11 @@ _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
 # The JVMs of a test run for seconds, most of which optimizing compilation would take.
 FAST_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Everything that an executor's Python needs: pandas, pyarrow and their dependencies. Spark provides pyspark.
-_EXECUTOR_PACKAGES: Final = ("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata")
+# Everything that an executor's Python needs: pandas, pyarrow, deltalake and what they need. Spark provides pyspark.
+_EXECUTOR_PACKAGES: Final = (
+    *("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata"),
+    *("deltalake", "arro3", "deprecated", "wrapt", "typing_extensions.py"),
+)
 
 
 class StandaloneCluster:
@@ -201,7 +204,7 @@ def _make_executor_python(folder: Path) -> Path:
         if (ours / name).exists():
             (theirs / name).symlink_to(ours / name)
     python = folder / "bin" / "python"
-    command = [str(python), "-c", "import pandas, pyarrow; import flushtracker"]
+    command = [str(python), "-c", "import pandas, pyarrow, deltalake; import flushtracker"]
     tried = subprocess.run(
         command, cwd=folder, env=_plain_environ(), capture_output=True, text=True, check=False, timeout=DEADLINE_S
     )

@@ -79,7 +79,9 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),
-    "pyarrow": frozenset({"delta", "delta.acks", "delta.log", "jobs.track", "jobs.snapshot", "operate"}),
+    "pyarrow": frozenset(
+        {"delta", "delta.acks", "delta.log", "jobs.track", "jobs.write", "jobs.snapshot", "operate", "spark"}
+    ),
     "pyspark": frozenset({"spark", "jobs.track", "jobs.write", "jobs.snapshot"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"jobs.track", "jobs.write", "delta.log"}),
@@ -132,6 +134,9 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("status.shapes_remedy", "shlex"): "quotes the words of a command",
 }
 """(module, import) pairs outside ``PURE_LIBRARY`` that pure code may have, each with its reason."""
+
+ON_EXECUTORS: Final = frozenset({"pyspark", "py4j", "pandas", "numpy", "pyarrow", "deltalake", "sortedcontainers"})
+"""Spark provides the first two, and ``--py-files`` the last."""
 
 MAX_LAYERS: Final = 10
 
@@ -296,18 +301,22 @@ def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["jobs.track.group_state", "jobs.track.rows", "jobs.write.group_state"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("jobs.track.group_state", "jobs.track.rows", "jobs.write.group_state", "jobs.write.stored_rows"),
+        *("delta.row_files", "spark.workers"),
+    ],
+)
 def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:
-    """Executors have pyspark, pandas with numpy, pyarrow, and what ``--py-files`` ships: this and sortedcontainers."""
-    available = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "sortedcontainers"}
-    done = import_without(THIRD_PARTY.keys() - available, module)
+    """Executors have pyspark, pandas with numpy, pyarrow, deltalake, and what ``--py-files`` ships."""
+    done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS, module)
     assert done.returncode == 0, done.stderr
 
 
 def test_executors_read_tables_with_psycopg2_alone() -> None:
     """Besides the packages that all executors have; nothing that compiles a condition, such as sqlglot."""
-    available = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "sortedcontainers", "psycopg2"}
-    done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.read_ranges")
+    done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS - {"psycopg2"}, "jobs.snapshot.read_ranges")
     assert done.returncode == 0, done.stderr
 
 

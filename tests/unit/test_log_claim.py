@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.retention import Retain
@@ -55,7 +56,7 @@ class Writer:
 
     def append(self, offset: tuple[int, int], meanwhile: Callable[[], object] = lambda: None) -> None:
         """The append of the next batch, as ``WriteDriver`` does it; the batch is not committed yet."""
-        written = self.files.written(self.files.write(arrow([item(offset, "insert")]), None).path)
+        written = WrittenFile(self.files.write(arrow([item(offset, "insert")]), None, is_change=True))
         self.meanwhile = meanwhile
         self.claim.append([written], self.claim.version_of(self.checkpoint.batch_id + 1))
         self.meanwhile = lambda: None
@@ -238,7 +239,7 @@ def test_append_that_was_committed_and_failed_all_the_same_is_there_once(path: s
     claim = LogClaim(table)
     claim.take()
     claim._table = Unlucky()  # type: ignore[assignment]  # a table, but for its answer
-    written = writer.files.written(writer.files.write(arrow([item((1000, 0), "insert")]), None).path)
+    written = WrittenFile(writer.files.write(arrow([item((1000, 0), "insert")]), None, is_change=True))
     claim.append([written], claim.version_of(0))
     assert log_rows(path) == {(1000, 0)}
     with pytest.raises(SinkError, match=r"has an append of version \d+ already"):

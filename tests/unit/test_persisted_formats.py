@@ -12,7 +12,7 @@ from flushtracker.delta import registry_table
 from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.log import claim, snapshots, upkeep
-from flushtracker.delta.log import table as log_table
+from flushtracker.delta.log import columns as log_columns
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import (
     PartitionEntry,
@@ -447,7 +447,7 @@ def test_the_shape_log_and_the_registry_table_keep_their_columns_and_what_their_
         "flushtracker: snapshots",
         "flushtracker: logs of removed shapes deleted",
     )
-    for schema, columns in ((log_table.SCHEMA, LOG_COLUMNS), (registry_table.SCHEMA, REGISTRY_COLUMNS)):
+    for schema, columns in ((log_columns.SCHEMA, LOG_COLUMNS), (registry_table.SCHEMA, REGISTRY_COLUMNS)):
         assert " ".join(f"{field.name}:{field.type}" for field in schema) == columns
 
 

@@ -224,7 +224,7 @@ def test_a_fold_during_the_commit_of_a_snapshot_is_noticed(log: str) -> None:
     files._commits = _InterruptedCommits(lambda: folded(log, 0, 300))
     added = files.write(arrow(snapshot_rows(snapshot, {})), None, is_change=True)
     with pytest.raises(SinkError, match="take the snapshot again"):
-        files.append_snapshot([WrittenFile(1, added)], {("7301/1/shapes", "users"): snapshot})
+        files.append_snapshot([WrittenFile(added)], {("7301/1/shapes", "users"): snapshot})
     assert added.path not in {file.path for file in files.current()}
     assert len(read_shape(log, "users").rows) == 10
 

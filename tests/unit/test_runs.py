@@ -1,5 +1,6 @@
 """Merging appended files of any size and shape: the same rows, sorted, within a memory that the files do not change."""
 
+import json
 import random
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from deltalake.transaction import AddAction
 
 from flushtracker.delta import data_file
 from flushtracker.delta.commits import Commits
+from flushtracker.delta.data_file import _statistics
+from flushtracker.delta.log.columns import SCHEMA, SEARCHED
 from flushtracker.delta.log.files import LogFile, LogFiles, by_run
 from flushtracker.delta.log.merge import sort
 from flushtracker.delta.log.runs import Runs
-from flushtracker.delta.log.table import SCHEMA, create_shape_log
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.storage import table_rows
 from flushtracker.shape_log.merge_plan import MIB, MergeSettings
 from tests.support.shape_log_rows import SOURCE, Row, arrow, item
@@ -34,8 +37,10 @@ def add(table: DeltaTable, tables: Iterable[tuple[pa.Table, int]]) -> None:
     actions = list[AddAction]()
     for rows, group in tables:
         name = f"part-{uuid.uuid4().hex}.parquet"
-        pq.write_table(rows, Path(table.table_uri.removeprefix("file://"), name), row_group_size=group)
-        actions.append(LogFiles(table, {}).written(name).action)
+        path = Path(table.table_uri.removeprefix("file://"), name)
+        pq.write_table(rows, path, row_group_size=group)
+        statistics = json.dumps(_statistics(pq.read_metadata(path), SEARCHED))
+        actions.append(AddAction(name, path.stat().st_size, {}, 0, data_change=True, stats=statistics))
     Commits().commit(table, actions)
 
 

@@ -226,7 +226,7 @@ def test_rows_of_a_shape_that_failed_are_taken_out_of_files(tmp_path: Path) -> N
 
     def written(*shape_ids: str) -> WrittenFile:
         rows = [item((0, n), "insert", "k", {"id": "1"}, shape_id=shape_id) for n, shape_id in enumerate(shape_ids)]
-        return WrittenFile(len(rows), files.write(arrow(rows), None, is_change=True))
+        return WrittenFile(files.write(arrow(rows), None, is_change=True))
 
     mixed, other, failed = written("a", "bad", "b", "bad"), written("a", "c"), written("bad")
     found = files.without([mixed, other, failed], {"bad", "worse"})
@@ -242,7 +242,7 @@ def append_snapshot(log: str, snapshot: ShapeSnapshot, rows: Table) -> bool:
     files = LogFiles(DeltaTable(log), {})
     added = files.write(arrow(snapshot_rows(snapshot, rows)), None, is_change=True)
     try:
-        files.append_snapshot([WrittenFile(len(rows) + 1, added)], {(SOURCE, "users"): snapshot})
+        files.append_snapshot([WrittenFile(added)], {(SOURCE, "users"): snapshot})
     except SinkError as error:
         assert "take the snapshot again" in str(error)  # noqa: PT017
         return False

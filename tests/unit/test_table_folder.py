@@ -77,16 +77,16 @@ def test_table_that_another_process_creates_meanwhile_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are no foreign ones, though there was no table at the first look."""
-    names = TableFolder._names
+    names = TableFolder.names
 
     def create_before(folder: TableFolder) -> list[str]:
-        monkeypatch.setattr(TableFolder, "_names", names)
+        monkeypatch.setattr(TableFolder, "names", names)
         other = AckTable(str(tmp_path / "acks"))
         other.fence_others()
         assert other.append(_row(1))
         return names(folder)
 
-    monkeypatch.setattr(TableFolder, "_names", create_before)
+    monkeypatch.setattr(TableFolder, "names", create_before)
     assert AckTable(str(tmp_path / "acks")).last_ack("7301/1/shapes") == 1
 
 

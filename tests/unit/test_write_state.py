@@ -21,7 +21,7 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.event_mutations import mutated, sample_changes, sample_entries
 from tests.support.shape_transactions import SOURCE, Transactions
 
-_ARROW = {"string": pa.string(), "bigint": pa.int64()}
+_ARROW = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
 _SCHEMA = pa.schema([(each.name, _ARROW[each.dataType.simpleString()]) for each in OUTPUT_SCHEMA.fields])
 
 
@@ -88,7 +88,7 @@ def test_mutated_events_end_as_rows_or_as_one_decode_error_with_their_place() ->
                 assert row["report"] == ("DecodeError" if newer is None else "NewerEventError")
                 assert newer is None or int(newer[1]) > 3
                 assert row["reason"].isprintable()
-    assert min(kinds.get(kind, 0) for kind in ("error", "shape", "entry", "log_row")) > 100, kinds
+    assert min(kinds.get(kind, 0) for kind in ("error", "shape", "entry", "log_rows")) > 100, kinds
 
 
 def test_registry_entry_that_is_not_utf_8_is_a_decode_error() -> None:

@@ -20,9 +20,10 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks, written_file
+from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks
+from flushtracker.delta.log.columns import SEARCHED
 from flushtracker.delta.log.snapshots import REPLACED_APP_ID, end_rows, last_snapshots
-from flushtracker.delta.log.table import SEARCHED, unreadable, unwritable
+from flushtracker.delta.log.table import unwritable
 from flushtracker.delta.storage import literal
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
@@ -125,13 +126,6 @@ class LogFiles:
         first = next(kept, None)
         return [] if first is None else [self.write_blocks(chain([first], kept), part, is_change=True)]
 
-    def written(self, path: str) -> WrittenFile:
-        """A file of rows to append that Spark has written, with the statistics of its footer; raises ``SinkError``."""
-        try:
-            return written_file(self._storage, path, SEARCHED)
-        except (DeltaError, OSError) as error:
-            raise unreadable(f"{self._table.table_uri}{path}", error) from error
-
     def without(self, files: Iterable[WrittenFile], shape_ids: Collection[str]) -> list[WrittenFile]:
         """Files that are not in the table yet, without the rows of these shapes; raises ``SinkError``."""
         left_out, found = pa.array(sorted(shape_ids), pa.string()), list[WrittenFile]()
@@ -142,7 +136,7 @@ class LogFiles:
         try:
             for file in files:
                 kept = self._rewrite(file.action.path, None, others) if shape_ids else None
-                found += [file] if kept is None else [self.written(action.path) for action in kept]
+                found += [file] if kept is None else map(WrittenFile, kept)
         except (DeltaError, OSError) as error:
             raise unwritable(self._table.table_uri, error) from error
         return found
@@ -151,7 +145,7 @@ class LogFiles:
         """Write the rows that end the snapshots of shapes, to be appended with the rest; raises ``SinkError``."""
         rows = end_rows(ends, taken_at)
         try:
-            return WrittenFile(len(rows), self.write(rows, None, is_change=True))
+            return WrittenFile(self.write(rows, None, is_change=True))
         except (DeltaError, OSError) as error:
             raise unwritable(self._table.table_uri, error) from error
 

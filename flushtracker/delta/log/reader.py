@@ -22,13 +22,14 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.chosen_source import chosen_source
+from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.fold_items import ROW_ORDER
 from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
-from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
+from flushtracker.delta.log.table import open_shape_log, unreadable
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import literal, query_batches, query_rows
 from flushtracker.errors import ConfigError, PositionError

@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
+from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.files import LogFile, LogFiles
 from flushtracker.delta.log.fold_items import ROW_ORDER
 from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.snapshots import last_snapshots
-from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.storage import literal, query_batches, query_rows
 from flushtracker.errors import DecodeError
 from flushtracker.events.registry import Registry

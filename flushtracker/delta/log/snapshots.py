@@ -14,7 +14,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from flushtracker.delta.log.table import SCHEMA, open_shape_log, unreadable
+from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.log.table import open_shape_log, unreadable
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset

@@ -3,37 +3,19 @@
 A row is one item of a shape's log; a ``commit`` row ends each transaction of a shape, at ``(tx, ∞)``, in the same
 append as the transaction's last items. A transaction may be written in several appends, so readers take the greatest
 ``commit`` row of a shape as their bound. Each (source, shape_id, tx_offset, op_offset) occurs once.
-
-Only the columns that are searched have statistics: statistics of values would be most of the table's own log.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from flushtracker.delta.log.columns import SCHEMA, SEARCHED
+from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError
-
-SCHEMA: Final = pa.schema(
-    [
-        ("source", pa.string()),
-        ("shape_id", pa.string()),
-        ("tx_offset", pa.int64()),
-        ("op_offset", pa.int64()),
-        ("operation", pa.string()),
-        ("key", pa.string()),
-        ("value", pa.string()),
-        ("old_value", pa.string()),
-        ("xid", pa.int64()),
-        ("commit_timestamp", pa.timestamp("us", tz="UTC")),
-        ("chunk", pa.int64()),
-    ]
-)
-SEARCHED: Final = ("source", "shape_id", "tx_offset", "op_offset")
 
 CONFIGURATION: Final = {
     "delta.checkpointInterval": "100",
@@ -68,6 +50,11 @@ def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -
         raise unreadable(uri, error) from error
     _require_shape_log(table, uri)
     return table
+
+
+def row_files(table: DeltaTable, storage_options: Mapping[str, str]) -> RowFiles:
+    """How files of rows to append are written."""
+    return RowFiles.of("shape log", table, storage_options, SCHEMA, SEARCHED)
 
 
 def unreadable(uri: str, error: Exception) -> SinkError:

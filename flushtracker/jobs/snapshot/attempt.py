@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.snapshots import last_attempt
-from flushtracker.delta.log.table import open_shape_log
+from flushtracker.delta.log.table import open_shape_log, row_files
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.snapshot.due_shapes import TableShapes
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
@@ -24,8 +24,6 @@ from flushtracker.jobs.snapshot.snapshot_store import Outcome
 from flushtracker.jobs.snapshot.table_reads import read_plan, readable_shapes
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.spark.hadoop_files import spark_path
-from flushtracker.spark.row_files import RowFiles
 
 
 def take_snapshot(
@@ -40,8 +38,8 @@ def take_snapshot(
     """
     started = time.monotonic()
     postgres, sink = config.postgres, config.sink
-    log = LogFiles(open_shape_log(sink.log, sink.storage_options), sink.storage_options)
-    files = RowFiles("shape log", spark_path(sink.log), log.written)
+    table = open_shape_log(sink.log, sink.storage_options)
+    log, files = LogFiles(table, sink.storage_options), row_files(table, sink.storage_options)
     outcome = Outcome()
     with exported_table(
         *(postgres.connection, group.source, group.table.table, group.table.oid),

@@ -18,7 +18,7 @@ from flushtracker.shape_log.shape_snapshot import ShapeKey
 
 
 class DeltaSnapshots:
-    """A :class:`flushtracker.jobs.snapshot.snapshot_store.SnapshotStore`, whose rows Spark writes."""
+    """A :class:`flushtracker.jobs.snapshot.snapshot_store.SnapshotStore`; Spark reads the rows."""
 
     def __init__(self, spark: SparkSession, config: SnapshotConfig) -> None:
         self._spark, self._config = spark, config

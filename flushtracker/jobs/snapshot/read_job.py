@@ -3,23 +3,21 @@
 The files are complete once the job has ended, and are part of the log once a commit adds them.
 """
 
-import uuid
-from typing import Final
+from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark import InheritableThread
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.table import SCHEMA
+from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.row_files import RowFiles
 from flushtracker.jobs.snapshot.item_rows import SCHEMA as READ_SCHEMA
 from flushtracker.jobs.snapshot.read_plan import ReadPlan
 from flushtracker.jobs.snapshot.read_ranges import failure_of, range_failures, read_function
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_text
-from flushtracker.spark.row_files import RowFiles
+from flushtracker.spark.row_files import write_rows
 from flushtracker.wal.log_offset import LogOffset
-
-_TYPES: Final = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
 
 
 class ReadJob:
@@ -65,11 +63,7 @@ class ReadJob:
     def _run(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
-            written = Observation()
-            rows = self._rows().observe(written, F.count(F.lit(1)).alias("rows"))
-            # Each try has a folder of its own.
-            folder = f"snapshot-{self._plan.attempt:020}-{uuid.uuid4().hex}"
-            self._written = self._files.write(rows, folder, lambda: int(written.get["rows"]))
+            self._written = write_rows(self._rows(), self._files, log_rows(self._plan.source, self._plan.attempt))
         except Exception as error:  # noqa: BLE001  after any error, nothing counts as written
             self._failure = error
 
@@ -82,23 +76,21 @@ class ReadJob:
         if len(self._plan.shapes) > 1:
             # So that a reader of one shape opens few files.
             read = read.sortWithinPartitions("shape_id", "op_offset")
+        return read
+
+
+def log_rows(source: str, attempt: int) -> Callable[[pa.RecordBatch], pa.Table]:
+    """The function that makes rows of the shape log of rows that were read; columns that both lack are null."""
+
+    def rows_of(read: pa.RecordBatch) -> pa.Table:
         tx_offset, _ = LogOffset.last_before_real_offsets()
-        constants = {
-            "source": F.lit(self._plan.source),
-            "tx_offset": F.lit(tx_offset),
-            "operation": F.lit("insert"),
-            "xid": F.lit(0),
-            "chunk": F.lit(self._plan.attempt),
-        }
-        return _log_rows(read.withColumns(constants))
+        same = {"source": source, "tx_offset": tx_offset, "operation": "insert", "xid": 0, "chunk": attempt}
+        columns = [
+            read[field.name]
+            if field.name in read.schema.names
+            else pa.repeat(pa.scalar(same.get(field.name), field.type), len(read))
+            for field in SCHEMA
+        ]
+        return pa.table(columns, SCHEMA)
 
-
-def _log_rows(rows: DataFrame) -> DataFrame:
-    """The columns of the shape log, with their types; columns that ``rows`` lack are null."""
-    columns = [
-        (F.col(field.name) if field.name in rows.columns else F.lit(None))
-        .cast(_TYPES[str(field.type)])
-        .alias(field.name)
-        for field in SCHEMA
-    ]
-    return rows.select(*columns)
+    return rows_of

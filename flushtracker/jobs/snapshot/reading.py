@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.row_files import RowFiles
 from flushtracker.errors import FlushtrackerError, PostgresUnavailableError, SinkError
 from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError, require_fitting, too_large
 from flushtracker.jobs.snapshot.progress import Progress
@@ -23,7 +24,6 @@ from flushtracker.jobs.snapshot.read_job import ReadJob
 from flushtracker.jobs.snapshot.read_plan import ReadPlan, next_step
 from flushtracker.jobs.snapshot.read_ranges import ShapeReadError
 from flushtracker.postgres.connection import Connection, require_open
-from flushtracker.spark.row_files import RowFiles
 
 logger = logging.getLogger(__name__)
 

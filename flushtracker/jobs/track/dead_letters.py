@@ -1,19 +1,19 @@
 """``DeadLetters``: malformed flush notifications, which go from a batch's output to a Delta table."""
 
 import logging
-import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.delta.dead_letter_table import KIND, DeadLetterTable
+from flushtracker.delta.dead_letter_table import DeadLetterTable
 from flushtracker.errors import SinkError, listed, printable
 from flushtracker.jobs.track.group_state import DEAD_LETTER
-from flushtracker.spark.hadoop_files import HadoopFiles, spark_path
+from flushtracker.spark.hadoop_files import spark_path
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.row_files import RowFiles
+from flushtracker.spark.row_files import write_rows
 
 logger = logging.getLogger(__name__)
 
@@ -21,28 +21,19 @@ _MOST_PLACES: Final = 100
 
 
 class DeadLetters:
-    """The dead letters that go to the table at ``uri``: Spark writes their files, which deltalake then commits."""
+    """The dead letters that go to the table at ``uri``."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._path = spark_path(uri)
         self._table = DeadLetterTable(self._path, storage_options)
 
-    def require_writable(self, spark: SparkSession) -> None:
+    def require_writable(self) -> None:
         """Try the folder, before anything depends on it.
 
         Raises:
             SinkError: it cannot be written, or has something else than the table.
         """
-        try:
-            files = HadoopFiles(spark, self._path)
-            names = files.names()
-            files.try_write()
-        except JAVA_ERRORS as error:
-            raise SinkError(
-                f"sink.dead_letters: {self._path} cannot be written: {java_reason(error)}; name a folder "
-                "that Spark can write, and give Spark the jars and settings of its storage"
-            ) from error
-        self._table.require_usable(names)
+        self._table.require_usable()
 
     def append(self, batch: DataFrame, batch_id: int, count: int) -> None:
         """Append the ``count`` dead letters among a batch's output rows; a rerun of the batch adds nothing.
@@ -57,7 +48,7 @@ class DeadLetters:
             F.current_timestamp().alias("written_at"),
         )
         try:
-            self._store(letters, batch_id, count)
+            self._store(letters, batch_id)
         except SinkError as error:
             logger.error(  # noqa: TRY400  the reason is in the message
                 "unreadable flush notifications not stored batch_id=%d count=%d places=%s dead_letters=%s reason=%s",
@@ -72,14 +63,14 @@ class DeadLetters:
                 "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._path
             )
 
-    def _store(self, letters: DataFrame, batch_id: int, count: int) -> None:
+    def _store(self, letters: DataFrame, batch_id: int) -> None:
         # The query id belongs to the checkpoint: a new checkpoint restarts at batch 0.
         query_id = str(letters.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         if self._table.has(query_id, batch_id):
             return
         # The table is there before its data files, or a kill would leave them in a folder without a table.
-        files = RowFiles(KIND, self._path, self._table.written)
-        written = files.write(letters.coalesce(1), f"append-{uuid.uuid4().hex}", lambda: count)
+        files = self._table.files()
+        written = write_rows(letters.coalesce(1), files, lambda batch: pa.table(batch).cast(files.schema))
         self._table.append(written, query_id, batch_id)
 
 

@@ -9,23 +9,24 @@ If anything fails, the batch is not committed. The next driver finds its rows in
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import SCHEMA
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.jobs.write.group_state import BEGUN, ENTRY, LOG_ROW, SHAPE
+from flushtracker.delta.row_files import RowFiles
+from flushtracker.errors import SinkError
+from flushtracker.jobs.write.group_state import BEGUN, ENTRY, FILE, LOG_ROWS, SHAPE
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
+from flushtracker.jobs.write.packed_rows import unpacked
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies
-from flushtracker.spark.row_files import ROWS_PER_FILE, RowFiles
 from flushtracker.spark.workers import raise_first_error
 from flushtracker.wal.log_offset import LogOffset
 
@@ -67,7 +68,7 @@ class WriteDriver(BatchDriver):
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Append what the groups return, then notify it; if a group returns an error, do neither."""
         started = time.monotonic()
-        reports = batch.where(F.col("kind") != LOG_ROW).collect()
+        reports = batch.collect()
         raise_first_error(reports)
         shapes = [row for row in reports if row["kind"] == SHAPE]
         entries = [row["value"] for row in reports if row["kind"] == ENTRY]
@@ -78,7 +79,7 @@ class WriteDriver(BatchDriver):
             self._tables.log.mark_incarnations(begun, datetime.now(timezone.utc))
         rows = sum(row["rows"] for row in shapes)
         if rows:
-            self.append(batch, batch_id, rows)
+            self.append(self.written(reports, rows), batch_id)
         appended = time.monotonic()
         notified = self.notify(shapes)
         self._log_gaps(shapes)
@@ -95,13 +96,24 @@ class WriteDriver(BatchDriver):
             *((appended - started) * 1000, (time.monotonic() - started) * 1000),
         )
 
-    def append(self, batch: DataFrame, batch_id: int, rows: int) -> None:
+    def written(self, reports: Iterable[Row], rows: int) -> list[WrittenFile]:
+        """The batch's files: those of executors, and one of the rows that they have left to the driver.
+
+        Raises:
+            SinkError: it cannot be written, or the files do not have so many rows, of which some would be notified.
+        """
+        storage = self._tables.files
+        by_executors = [WrittenFile.parse(row["value"]) for row in reports if row["kind"] == FILE]
+        storage.require(by_executors)
+        left = unpacked(row["packed"] for row in reports if row["kind"] == LOG_ROWS)
+        files = [*by_executors, *storage.write(left)]
+        if (written := sum(file.rows for file in files)) != rows:
+            raise SinkError(f"{storage.kind} {storage.uri}: files of {written} rows were written for {rows} rows")
+        return files
+
+    def append(self, files: Sequence[WrittenFile], batch_id: int) -> None:
         """Append the batch's rows; they are durable when this returns. Raises ``SinkError``."""
-        version = self._tables.claim.version_of(batch_id)
-        timestamp = F.to_timestamp("commit_timestamp").alias("commit_timestamp")
-        columns = [timestamp if name == "commit_timestamp" else F.col(name) for name in SCHEMA.names]
-        written = batch.where(F.col("kind") == LOG_ROW).select(*columns).coalesce(-(-rows // ROWS_PER_FILE))
-        self._tables.claim.append(self._tables.files.write(written, f"append-{version:020}", lambda: rows), version)
+        self._tables.claim.append(files, self._tables.claim.version_of(batch_id))
 
     def notify(self, shapes: Iterable[Row]) -> int:
         """Notify what is durable now; returns the number of shapes. Raises ``BrokerError``."""

@@ -1,7 +1,7 @@
 """The writers' state function: how an executor handles one group's part of a micro-batch."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from pyspark.sql.streaming.state import GroupState
 from flushtracker.config.streams import SHAPE_CHANGES
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.jobs.write.packed_rows import PACKED_ROWS, pack_rows
 from flushtracker.jobs.write.rows import NO_SHAPE
 from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
 from flushtracker.shape_log.row_columns import RowColumns
@@ -20,7 +21,9 @@ from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row, besides ERROR.
-LOG_ROW: Final = "log_row"
+LOG_ROWS: Final = "log_rows"  # `packed` are rows of the log
+# A file with rows of the log, `value`, and their number; not of the state function, but of :mod:`stored_rows`.
+FILE: Final = "file"
 # Of one shape: what is durable now (-1 if nothing is notified), the number of its rows, the time of its last commit.
 SHAPE: Final = "shape"
 ENTRY: Final = "entry"  # `value` is a registry entry
@@ -33,16 +36,12 @@ OUTPUT_SCHEMA: Final = T.StructType(
         T.StructField("shape_id", T.StringType()),
         T.StructField("tx_offset", T.LongType()),
         T.StructField("op_offset", T.LongType()),
-        T.StructField("operation", T.StringType()),
-        T.StructField("key", T.StringType()),
         T.StructField("value", T.StringType()),
-        T.StructField("old_value", T.StringType()),
-        T.StructField("xid", T.LongType()),
         T.StructField("commit_timestamp", T.StringType()),
-        T.StructField("chunk", T.LongType()),
         T.StructField("rows", T.LongType()),
         T.StructField("report", T.StringType()),  # for an error, the name of its class
         T.StructField("reason", T.StringType()),  # the message of an error, or a shape's gap
+        T.StructField("packed", T.BinaryType()),
     ]
 )
 """No number is ever null: pandas would turn the column into floats and round the LSNs."""
@@ -53,7 +52,7 @@ STATE_SCHEMA: Final = T.StructType(
         T.StructField("shape_groups", T.LongType()),  # the setting that the key was made with
     ]
 )
-_MAX_ROWS: Final = 10_000
+_FRAME_ROWS: Final = 1_000
 """The most rows of one frame."""
 
 _Row: TypeAlias = tuple[Any, ...]
@@ -94,7 +93,7 @@ def write_function(
         reports += [
             _row(BEGUN, source, batch.shape_id, value=str(batch.begun)) for batch in batches if batch.begun is not None
         ]
-        return chain(_log_frames(source, batches), _frames([*_entry_rows(source, entries), *reports]))
+        return _frames(chain(_log_rows(source, batches), _entry_rows(source, entries), reports))
 
     return handle_group
 
@@ -155,21 +154,26 @@ def _shape_row(source: str, batch: ShapeBatch) -> _Row:
     )
 
 
-def _log_frames(source: str, batches: Iterable[ShapeBatch]) -> Iterator[pd.DataFrame]:
+def _log_rows(source: str, batches: Iterable[ShapeBatch]) -> Iterator[_Row]:
     """The rows of all shapes, none of which becomes an object of its own."""
     pending, shape_ids = RowColumns.empty(), list[str]()
     for batch in batches:
         start = 0
         while start < len(batch.rows):
-            part = batch.rows.part(start, start + _MAX_ROWS - len(pending))
+            part = batch.rows.part(start, start + PACKED_ROWS - len(pending))
             pending.extend(part)
             shape_ids += [batch.shape_id] * len(part)
             start += len(part)
-            if len(pending) == _MAX_ROWS:
-                yield _frame([LOG_ROW, source, shape_ids, *pending.columns, 0, None, None], _MAX_ROWS)
+            if len(pending) == PACKED_ROWS:
+                yield from _packed(source, shape_ids, pending)
                 pending, shape_ids = RowColumns.empty(), []
-    if len(pending):
-        yield _frame([LOG_ROW, source, shape_ids, *pending.columns, 0, None, None], len(pending))
+    yield from _packed(source, shape_ids, pending)
+
+
+def _packed(source: str, shape_ids: list[str], rows: RowColumns) -> Iterator[_Row]:
+    if len(rows):
+        for packed in pack_rows(source, shape_ids, rows):
+            yield _row(LOG_ROWS, source, packed=packed)
 
 
 def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
@@ -183,21 +187,18 @@ def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
     report: str | None = None,
     reason: str | None = None,
     commit_timestamp: str | None = None,
+    packed: bytes | None = None,
 ) -> _Row:
     tx_offset, op_offset = (-1, -1) if offset is None else offset
-    item = (None, None, value, None, 0, commit_timestamp, 0)
-    return (kind, source, shape_id, tx_offset, op_offset, *item, rows, report, reason)
+    return (kind, source, shape_id, tx_offset, op_offset, value, commit_timestamp, rows, report, reason, packed)
 
 
-def _frames(rows: list[_Row]) -> Iterator[pd.DataFrame]:
-    if rows:
-        yield _frame([[*column] for column in zip(*rows, strict=True)], len(rows))
-
-
-def _frame(columns: Iterable[object], rows: int) -> pd.DataFrame:
-    """A frame of columns, each a list or one value for all rows. With arrays, pandas need not look at each value."""
-    arrays = {}
-    for field, column in zip(OUTPUT_SCHEMA.fields, columns, strict=True):
-        kind = np.int64 if isinstance(field.dataType, T.LongType) else np.object_
-        arrays[field.name] = np.array(column, kind) if isinstance(column, list) else np.full(rows, column, kind)
-    return pd.DataFrame(arrays, copy=False)
+def _frames(rows: Iterable[_Row]) -> Iterator[pd.DataFrame]:
+    """The rows as frames. With arrays, pandas need not look at each value."""
+    rest = iter(rows)
+    while some := list(islice(rest, _FRAME_ROWS)):
+        arrays = {}
+        for field, column in zip(OUTPUT_SCHEMA.fields, zip(*some, strict=True), strict=True):
+            kind = np.int64 if isinstance(field.dataType, T.LongType) else np.object_
+            arrays[field.name] = np.array([*column], kind)
+        yield pd.DataFrame(arrays, copy=False)

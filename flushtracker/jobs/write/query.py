@@ -13,7 +13,7 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
@@ -24,6 +24,7 @@ from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, known_ends, last_rows, read_log_ends, unknown_ends
 from flushtracker.jobs.write.notifier import open_notifier
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
+from flushtracker.jobs.write.stored_rows import store_function
 from flushtracker.monitoring.status_server import serving
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
@@ -33,7 +34,6 @@ from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
-from flushtracker.spark.row_files import RowFiles
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     status = LiveWriteStatus(None if config.tables is None else LiveSnapshotStatus())
     # Spark's own timer flushes what shapes hold back, and needs batches without data.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
-    # A batch is cached for a second: choosing a compression takes longer than reading it back uncompressed.
-    spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
+    # Of the state function's output a worker holds so many rows, each of which may be of `PACKED_BYTES`.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     with serving(config.status, status.read):
         retry.call(lambda: _try(spark, config, stop, retry, status))
 
@@ -95,9 +95,10 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         status.note_written(_durable_now(known))
         if config.status is not None:
             status.registry = registry.entries()
-        log_files = LogFiles(table, dict(config.sink.storage_options))
-        files = RowFiles("shape log", log, log_files.written)
-        driver = WriteDriver(LogTables(files, claim, log_files, registry), notifier, batch_id + 1, status)
+        options = config.sink.storage_options
+        files = row_files(table, options)
+        tables = LogTables(files, claim, LogFiles(table, dict(options)), registry)
+        driver = WriteDriver(tables, notifier, batch_id + 1, status)
         settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(
@@ -105,8 +106,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
             *(OUTPUT_SCHEMA, STATE_SCHEMA, "update"),
             "ProcessingTimeTimeout" if settings.hold else "NoTimeout",
         )
+        stored = written.mapInArrow(store_function(files), OUTPUT_SCHEMA)
         snapshots = _snapshots(spark, config, status)
-        query = start_query("write_shapes", written, driver, checkpoint, config.trigger_ms)
+        query = start_query("write_shapes", stored, driver, checkpoint, config.trigger_ms)
         logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
         try:
             with status.running(query), UpkeepThread(config.sink, status), _shapes(config, status), snapshots:

@@ -1,0 +1,23 @@
+"""The columns of a shape log, and which of them are searched; executors import this."""
+
+from typing import Final
+
+import pyarrow as pa
+
+SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("shape_id", pa.string()),
+        ("tx_offset", pa.int64()),
+        ("op_offset", pa.int64()),
+        ("operation", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("old_value", pa.string()),
+        ("xid", pa.int64()),
+        ("commit_timestamp", pa.timestamp("us", tz="UTC")),
+        ("chunk", pa.int64()),
+    ]
+)
+SEARCHED: Final = ("source", "shape_id", "tx_offset", "op_offset")
+"""Only these have statistics: statistics of values would be most of the table's own log."""

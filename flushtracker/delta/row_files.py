@@ -1,0 +1,77 @@
+"""``RowFiles``: rows as Parquet files of a table, written by executors or the driver, for a commit by the driver.
+
+Names are new each time. So what a killed or repeated task leaves behind is garbage, which no commit names, and upkeep
+deletes.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from flushtracker.delta.data_file import WrittenFile, write_blocks
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import SinkError
+
+ROWS_PER_FILE: Final = 100_000
+"""At most, if a block has fewer, so that upkeep seldom has to divide a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFiles:
+    """Writes files of the ``kind`` of table at ``uri``; travels to executors. The ``options`` may hold secrets."""
+
+    kind: str
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    schema: pa.Schema
+    searched: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, kind: str, table: DeltaTable, options: Mapping[str, str], schema: pa.Schema, searched: Sequence[str] = ()
+    ) -> "RowFiles":
+        """The files of an open table."""
+        return cls(kind, table.table_uri, dict(options), schema, searched)
+
+    def write(self, blocks: Iterable[pa.Table]) -> Iterator[WrittenFile]:
+        """Write the rows of all blocks, while they are read; a file is complete once yielded. Raises ``SinkError``."""
+        rest = filter(len, blocks)
+        while (first := next(rest, None)) is not None:
+            try:
+                storage = DeltaStorageHandler(self.uri, dict(self.options))
+                name = f"part-{uuid.uuid4().hex}.parquet"
+                action = write_blocks(storage, name, _one_file(first, rest), self.schema, self.searched)
+            except (DeltaError, OSError) as error:
+                raise SinkError(f"{self.kind} {self.uri} cannot be written: {storage_reason(error)}") from error
+            yield WrittenFile(action)
+
+    def require(self, files: Sequence[WrittenFile]) -> None:
+        """Raise ``SinkError`` if files that executors have written are not in the storage that this process sees."""
+        paths = [file.action.path for file in files]
+        try:
+            found = DeltaStorageHandler(self.uri, dict(self.options)).get_file_info(paths)
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"{self.kind} {self.uri} cannot be read: {storage_reason(error)}") from error
+        missing = [file.action.path for file, info in zip(files, found, strict=True) if info.size != file.action.size]
+        if missing:
+            raise SinkError(
+                f"{self.kind} {self.uri}: {len(missing)} of {len(files)} files that were just written are not there, "
+                f"such as {missing[0]}; give driver and executors the same storage, and let only flushtracker write "
+                "there"
+            )
+
+
+def _one_file(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    rows = 0
+    for block in chain([first], rest):
+        yield block
+        rows += len(block)
+        if rows >= ROWS_PER_FILE:
+            return
