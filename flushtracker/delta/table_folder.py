@@ -19,7 +19,7 @@ from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import LOG_FOLDER, Commits
-from flushtracker.delta.data_file import buffered
+from flushtracker.delta.data_file import buffered, now_ms
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
 from flushtracker.errors import SinkError, listed, printable
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 _OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|(?:append|snapshot)-[0-9a-f-]+/.+", re.DOTALL)
 """Data files, also those of a shape log's runs, and what Spark wrote in earlier versions before it was appended."""
+
+_INCOMPLETE_MS: Final = 86_400_000
+"""Much longer than writing a file takes."""
 
 _TRIED: Final = ".flushtracker-tried"
 
@@ -97,7 +100,16 @@ class TableFolder:
             # Another process may delete it at the same time.
             with suppress(FileNotFoundError):
                 storage.delete_file(path)
-        return len(ours)
+        incomplete = self._incomplete_files()
+        for file in incomplete:
+            file.unlink(missing_ok=True)
+        return len(ours) + len(incomplete)
+
+    def _incomplete_files(self) -> list[Path]:
+        """On a disk, what killed processes have not completed long ago: no listing of the storage has these names."""
+        local = local_folder(self._uri)
+        files = [] if local is None else Path(local).glob("*.parquet#*")
+        return [file for file in files if file.stat().st_mtime * 1000 < now_ms() - _INCOMPLETE_MS]
 
     def _log(self, foreign: list[str]) -> None:
         if not foreign:

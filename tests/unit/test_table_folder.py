@@ -1,6 +1,7 @@
 """The folders of the tables: what keeps a table from being created there, and what upkeep leaves alone."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from deltalake import DeltaTable
 from flushtracker.delta import registry_table
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.table import create_shape_log, shape_log_folder
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.table_folder import TableFolder
@@ -177,3 +178,35 @@ def test_files_of_others_in_a_registry_table_survive_its_upkeep(
     assert table.append([shape_entry("users").to_json()], _NOW) == 1
     assert [name for name in _FOREIGN if not (tmp_path / "shapes" / name).exists()] == []
     assert not (tmp_path / "shapes" / "part-left-behind.parquet").exists()
+
+
+_KILLED: Final = """
+import os, signal, sys
+import pyarrow as pa
+from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.log.table import open_shape_log, row_files
+from tests.support.shape_log_rows import arrow, item
+
+def blocks():
+    for number in range(10_000):
+        yield arrow([item((number, 0), "insert", str(number), {"text": os.urandom(100_000).hex()})])
+        if any("#" in name for name in os.listdir(sys.argv[1])):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+list(row_files(open_shape_log(sys.argv[1]), {}).write(blocks()))
+"""
+
+
+def test_file_that_a_kill_cut_short_is_deleted_later(tmp_path: Path) -> None:
+    """It has no name that a listing shows, so it would stay for ever; one that is being written is left alone."""
+    log = tmp_path / "log"
+    folder = shape_log_folder(str(log))
+    table = create_shape_log(str(log))
+    killed = subprocess.run([sys.executable, "-c", _KILLED, str(log)], check=False, cwd=Path(__file__).parents[2])
+    assert killed.returncode == -signal.SIGKILL
+    (cut,) = (path for path in log.iterdir() if path.is_file())
+    assert folder.delete_old_files(table) == 0
+    assert cut.exists()
+    os.utime(cut, (1_700_000_000,) * 2)
+    assert folder.delete_old_files(table) == 1
+    assert [path.name for path in log.iterdir()] == ["_delta_log"]
