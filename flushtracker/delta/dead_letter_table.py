@@ -61,7 +61,7 @@ class DeadLetterTable:
             self._folder.try_write()
         except (DeltaError, OSError) as error:
             raise SinkError(
-                f"{_KEY}: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can be, and give "
+                f"sink.dead_letters: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can be, and give "
                 "the options of its storage in sink.storage_options"
             ) from error
         if foreign and table is None:

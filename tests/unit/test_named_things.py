@@ -24,7 +24,8 @@ NOT_OURS: Final = frozenset({".git", ".venv", ".jars", "data", "build", "dist", 
 FOREIGN: Final = frozenset(
     [
         *("endingOffsets", "subscribePattern", "includeHeaders", "spark.eventLog.enabled", "transformWithState"),
-        *("spark.python.unix.domain.socket.enabled", "LocalRelation", "try_parse_json", "pyspark/daemon.py"),  # Spark
+        *("spark.python.unix.domain.socket.enabled", "LocalRelation", "try_parse_json", "pyspark/daemon.py"),
+        *("spark.authenticate", "spark.network.crypto.enabled"),  # Spark
         *(
             "lc_monetary",
             "wal_writer_delay",
@@ -33,6 +34,7 @@ FOREIGN: Final = frozenset(
             "pg_publication_tables",
             "pg_current_snapshot()",
             "XLogData",
+            "ALTER_REPLICATION_SLOT",
             "select_div_scale",
             "checkpoint_timeout",
             "max_wal_size",

@@ -22,7 +22,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row, besides ERROR.
 LOG_ROWS: Final = "log_rows"  # `packed` are rows of the log
-# A file with rows of the log, `value`, and their number; not of the state function, but of :mod:`stored_rows`.
+# A file with rows of the log, `value`, and their number; not of the state function, but of ``stored_rows``.
 FILE: Final = "file"
 # Of one shape: what is durable now (-1 if nothing is notified), the number of its rows, the time of its last commit.
 SHAPE: Final = "shape"
