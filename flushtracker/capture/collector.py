@@ -11,6 +11,8 @@ For the same reasons, the columns of a row that are decoded are those that shape
 when its relation was described again since.
 
 A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
+Neither does text that is not UTF-8, which PostgreSQL before 16 may send of a value of type "char": the shapes
+that read the column are ended, whether or not the row is theirs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.errors import DecodeError, ShapeError, UnreadableTextError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.wal.changes import Commit, Relation, TransactionFragment
@@ -129,13 +131,25 @@ class Collector:
                 return ()
             if message.relation_id not in self._narrowed:
                 self._narrow(message.relation_id)
-        elif isinstance(message, Begin):
+            return self._row_fragments(message)
+        if isinstance(message, Begin):
             self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
         elif isinstance(message, RelationMessage):
             self._handle_relation(message.relation)
         elif isinstance(message, CommitMessage):
             return (*self._lose_partitions(), *self._converter.handle(message))
         return self._converter.handle(message)
+
+    def _row_fragments(self, message: RowMessage) -> tuple[TransactionFragment, ...]:
+        """The fragments that a row completes, which is decoded without the text that cannot be."""
+        while True:
+            try:
+                return self._converter.handle(message)
+            except UnreadableTextError as error:  # noqa: PERF203  each column fails once in a transaction
+                if self._open is None:
+                    raise
+                self.subscriptions.tables.handle_unreadable(message.relation_id, error.column, self._open)
+                self._converter.leave_out(message.relation_id, error.column)
 
     def _lose_partitions(self) -> Iterator[TransactionFragment]:
         """Add the partitions that tables lose with the open transaction, as its last changes."""

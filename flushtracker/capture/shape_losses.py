@@ -75,6 +75,18 @@ class ShapeLosses:
                 reasons[entry.definition.id] = reason
         return reasons
 
+    def by_unreadable(self, table: int, column: str, transaction: TransactionIdentity) -> Reasons:
+        """The shapes that get ``transaction`` and read ``column``, of which a value cannot be decoded."""
+        reasons = {}
+        for entry in self._that_get(table, transaction):
+            definition, used = entry.definition, self._router.used_columns(entry.definition.id)
+            if used is None or column in used or definition.primary_key is None:
+                name = ".".join(definition.table)
+                reasons[definition.id] = (
+                    f"{transaction} wrote text that is not UTF-8 to column {column} of table {name}"
+                )
+        return reasons
+
     def _that_get(self, table: int, transaction: TransactionIdentity) -> Iterator[ShapeEntry]:
         """The live shapes on a table that changes of ``transaction`` are routed to."""
         live = self._registry.live_on(table)

@@ -90,6 +90,12 @@ class TableChanges:
                 logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
             self._end_shapes(self._losses.by_relation(table, relation, transaction))
 
+    def handle_unreadable(self, relation_id: int, column: str, transaction: TransactionIdentity) -> None:
+        """``transaction`` has changed a row of which ``column`` cannot be decoded: end the shapes that read it."""
+        concerned = {relation_id, *self._router.partitions.tables_of(relation_id)}
+        for table in sorted(self._registry.table_oids & concerned):
+            self._end_shapes(self._losses.by_unreadable(table, column, transaction))
+
     def _check(self, oids: Iterable[int]) -> None:
         for oid, now in self._tables.altered(oids).items():
             if now is None:

@@ -1,6 +1,6 @@
 """``RangeReader``: reads ranges of tables in a snapshot that another connection has exported."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from psycopg2 import sql
@@ -8,6 +8,7 @@ from psycopg2 import sql
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres import libpq
 from flushtracker.postgres.connection import Connection, connect_for_snapshot, rows
+from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_query import PageRange, RowSelection, range_query
 from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.changes import TableName
@@ -57,15 +58,16 @@ class RangeReader:
         except PostgresError as error:
             raise PostgresUnavailableError(f"the connection that exported the snapshot was lost: {error}") from error
 
-    def read(self, table: TableName, selection: RowSelection, pages: PageRange) -> Iterator[list[bytes]]:
-        """The rows of a range, in COPY's text format; raises as ``copied_rows``.
+    def read(self, table: TableName, selection: RowSelection, pages: PageRange) -> Iterator[list[str]]:
+        """The rows of a range, as lines of COPY's text format; raises as ``copied_rows``.
 
-        After an error of the server, the snapshot can still be read in. After any other, or if the caller stops before
-        the last row, the connection must be closed.
+        Text that is not UTF-8 counts as an error of the server. After such an error, the snapshot can still be read in.
+        After any other, or if the caller stops before the last row, the connection must be closed.
         """
         rows(self._connection, "SAVEPOINT range")
         try:
-            yield from copied_rows(self._connection, range_query(table, selection, pages).as_string(self._connection))
+            query = range_query(table, selection, pages).as_string(self._connection)
+            yield from _lines(table, copied_rows(self._connection, query))
         except PostgresUnavailableError:
             raise
         except PostgresError:
@@ -79,6 +81,20 @@ class RangeReader:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _lines(table: TableName, copied: Iterable[list[bytes]]) -> Iterator[list[str]]:
+    """The lines of a copy, which is read to its end, so that the connection can be used again."""
+    is_readable = True
+    for part in copied:
+        try:
+            lines = lines_of(part)
+        except UnicodeDecodeError:
+            is_readable = False
+        if is_readable:
+            yield lines
+    if not is_readable:
+        raise PostgresError(f"table {'.'.join(table)} has text that is not UTF-8 in a row and a column of the shape")
 
 
 def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:

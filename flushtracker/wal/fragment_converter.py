@@ -103,6 +103,7 @@ class FragmentConverter:
 
         Raises:
             TransactionTooLargeError: the transaction has more than ``max_tx_size`` changes.
+            UnreadableTextError: a value is not UTF-8; after :meth:`leave_out`, ``message`` can be handled.
             DecodeError: ``message`` is out of order, or does not fit its relation.
         """
         match message:
@@ -127,6 +128,10 @@ class FragmentConverter:
         A new Relation message ends this. Raises ``DecodeError`` if the relation was not described.
         """
         self._reader(relation_id).read_only(columns)
+
+    def leave_out(self, relation_id: int, column: str) -> None:
+        """Do not decode this column of the relation's rows, not even if it is in the key, up to :meth:`read_only`."""
+        self._reader(relation_id).leave_out(column)
 
     def lose_partition(self, table_oid: int, partition: Relation) -> tuple[TransactionFragment, ...]:
         """Add to the open transaction that a table has lost a partition, which the server does not send.

@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812  # a class, despite its lower-case name
 from typing import Final, TypeAlias
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, UnreadableTextError
 from flushtracker.wal.changes import (
     CHANGE_BYTES,
     Change,
@@ -47,6 +47,7 @@ class RowReader:
         self._key_columns = relation.key_columns
         self._row_bytes = relation_row_bytes(relation)
         self._columns: Collection[str] | None = None
+        self._has_left_out = False
         self._runs: tuple[_Run, ...] = (((), self._names),)
         # Those of a message's last row, without what follows the last column to read.
         self._last_runs: tuple[_Run, ...] = self._runs
@@ -56,11 +57,19 @@ class RowReader:
 
         Under ``REPLICA IDENTITY FULL`` every column is flagged as key, and the key is what shapes name.
         """
-        if columns is self._columns or columns == self._columns:
+        if (columns is self._columns or columns == self._columns) and not self._has_left_out:
             return
-        self._columns = columns
+        self._columns, self._has_left_out = columns, False
         keys = () if self.relation.replica_identity == "full" else self._key_columns
-        wanted = set(self._names) if columns is None else {*columns, *keys}
+        self._arrange(set(self._names) if columns is None else {*columns, *keys})
+
+    def leave_out(self, column: str) -> None:
+        """Skip this column, too, until :meth:`read_only` is called again."""
+        self._has_left_out = True
+        self._arrange({name for _, names in self._runs for name in names if name != column})
+
+    def _arrange(self, wanted: Collection[str]) -> None:
+        """Find the runs with which these columns are read."""
         runs: list[_Run] = []
         skipped: tuple[str, ...] = ()
         for is_wanted, group in groupby(self._names, wanted.__contains__):
@@ -76,6 +85,7 @@ class RowReader:
         """The change at ``offset``, and its size.
 
         Raises:
+            UnreadableTextError: a value is not UTF-8.
             DecodeError: ``message`` is not exactly one row message of protocol version 1, or not of this relation.
         """
         data, operation = message.data, message.operation
@@ -143,7 +153,8 @@ class RowReader:
             raise self._cut_off(message, position, name) from error
         except UnicodeDecodeError as error:
             # No cause and no quoted byte: either would reveal part of a row's value.
-            raise self._error(message, start + error.start, "text in UTF-8", found="other bytes") from None
+            wrong = self._error(message, start + error.start, "text in UTF-8", found="other bytes")
+            raise UnreadableTextError(str(wrong), name) from None
         return row, position, size
 
     def _skip(self, message: RowMessage, position: int, names: tuple[str, ...]) -> int:

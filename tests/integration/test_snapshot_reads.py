@@ -17,7 +17,6 @@ from flushtracker.jobs.snapshot.read_plan import ItemColumns
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection, connect, require_open
-from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_query import PageRange, RowSelection, page_ranges
 from flushtracker.postgres.range_reader import RangeReader
 from flushtracker.postgres.replication_frames import WalData
@@ -119,7 +118,7 @@ def lines(
     reader: RangeReader, table: TableName = T, columns: tuple[str, ...] = ("id",), where: str | None = None
 ) -> list[str]:
     found = reader.read(table, selected(columns, where), WHOLE)
-    return sorted(line for rows in found for line in lines_of(rows))
+    return sorted(line for part in found for line in part)
 
 
 def selected(columns: tuple[str, ...], where: str | None) -> RowSelection:
@@ -164,7 +163,7 @@ def test_texts_are_those_of_the_stream(
         texts = ItemTexts(ItemColumns(shape.columns, shape.key_columns, shape.key_prefix), shape.columns)
         condition = None if where is None else server_text(where, relation)
         rows = [*open_reader.read(table, selected(shape.columns, condition), WHOLE)]
-        read = [*zip(*texts.of([line for part in rows for line in lines_of(part)]), strict=True)]
+        read = [*zip(*texts.of([line for part in rows for line in part]), strict=True)]
         inserts = streamed(server, 6)
         types = user_types(found.binding.types)
     expected = []
@@ -219,7 +218,7 @@ def test_ranges_have_each_row_once(server: LocalPostgres) -> None:
         ranges = page_ranges(found.leaves[0].pages, 7, 180_000)
         assert len(ranges) > 5
         parts = [
-            [line for rows in open_reader.read(T, selected(("id",), "id % 2 = 0"), pages) for line in lines_of(rows)]
+            [line for part in open_reader.read(T, selected(("id",), "id % 2 = 0"), pages) for line in part]
             for pages in ranges
         ]
     assert sorted(int(line) for part in parts for line in part) == [
@@ -239,7 +238,7 @@ def test_conditions_of_many_shapes_are_told_apart_in_one_pass(server: LocalPostg
     selection = RowSelection(("matches", "id"), tuple(conditions), has_all)
     with exported(server) as found, closing(reader(server, found)) as open_reader:
         one_by_one = {where: set(lines(open_reader, where=where)) for where in conditions}
-        read = [line for rows in open_reader.read(T, selection, WHOLE) for line in lines_of(rows)]
+        read = [line for part in open_reader.read(T, selection, WHOLE) for line in part]
     expected = []
     for id_ in map(str, range(1, 401)):
         true = [str(number) for number, where in enumerate(conditions) if id_ in one_by_one[where]]

@@ -1,7 +1,8 @@
 """Random ``pgoutput`` messages of a few tables, and random shapes on them: what a narrow reader may get wrong.
 
-Rows have NULLs, empty texts, unchanged TOAST values, and every kind of old row. Keys change, and tables are described
-again with their columns in another order. Ids are few, so that the same rows change again and again.
+Rows have NULLs, empty texts, unchanged TOAST values, text that is not UTF-8, and every kind of old row. Keys change,
+and tables are described again with their columns in another order. Ids are few, so that the same rows change again and
+again.
 """
 
 from collections.abc import Iterator
@@ -69,7 +70,11 @@ def transaction(rng: Random, lsn: int, xid: int, described: dict[int, Relation])
         if table.oid not in described or rng.random() < 0.1:
             described[table.oid] = table.relation(rng)
             yield relation_message(described[table.oid], table.identity)
-        yield b"T" + pack(">IBI", 1, 0, table.oid) if rng.random() < 0.05 else row_message(rng, described[table.oid])
+        if rng.random() < 0.05:
+            yield b"T" + pack(">IBI", 1, 0, table.oid)
+            continue
+        row = row_message(rng, described[table.oid])
+        yield row.replace("é".encode(), b"\xe9\xe9") if rng.random() < 0.05 else row
     yield b"C\0" + pack(">QQq", lsn, lsn + 48, 0)
 
 

@@ -239,6 +239,55 @@ def test_shapes_that_do_not_fit_an_altered_table_end_together() -> None:
         assert f"shape '{shape_id}' on public.users: where reads n, but old rows contain only id" in str(reason)
 
 
+def wide_row(operation: bytes, *rows: tuple[bytes, bytes]) -> bytes:
+    """A row with the columns ``id`` and ``kind``; of an update, the old one and the new one."""
+    values = [pack(">h", 2) + b"".join(pack(">cI", b"t", len(each)) + each for each in row) for row in rows]
+    return operation + pack(">I", PARTITION) + b"".join(map(bytes.__add__, (b"O", b"N")[-len(rows) :], values))
+
+
+@pytest.mark.parametrize(
+    ("rows", "ended"),
+    [
+        ([wide_row(b"I", (b"1", b"\xc8"))], {"all", "kinds"}),
+        ([wide_row(b"U", (b"1", b"\xc8"), (b"1", b"a")), wide_row(b"I", (b"\xc8",) * 2)], {"all", "kinds", "ids"}),
+        ([wide_row(b"U", (b"1", b"a"), (b"1", b"\xc8"))], {"all", "kinds"}),
+        ([wide_row(b"D", (b"1", b"\xc8")).replace(b"N", b"O")], {"all", "kinds"}),
+    ],
+    ids=["insert", "two columns", "new row", "delete"],
+)
+def test_text_that_is_not_utf8_ends_the_shapes_that_read_its_column_and_the_others_continue(
+    rows: list[bytes], ended: set[str]
+) -> None:
+    """Before PostgreSQL 16, a value of type "char" is sent as its byte. Capture would stop at it after each restart.
+
+    A shape that is added in the open transaction, and reads the column, begins with the next one.
+    """
+    users, tables = ("public", "users"), FakeTables()
+    columns = tuple(ColumnBinding(number, name, 25, -1, version=700) for number, name in enumerate(("id", "kind"), 1))
+    tables.tables[USERS] = TableBinding(USERS, users, ("id",), columns, published_by=("all tables",))
+    tables.later = {USERS: replace(tables.later[USERS], columns=columns)}
+    part = b"R" + pack(">I", PARTITION) + b"public\0part\0f" + pack(">h", 2)
+    part += b"\1id\0" + pack(">Ii", 25, -1) + b"\1kind\0" + pack(">Ii", 25, -1)
+    ids = ShapeDefinition("ids", users, columns=("id",), primary_key=("id",))
+    kinds = ShapeDefinition("kinds", users, columns=("id",), primary_key=("id",), where="kind = 'a'")
+    all_columns, other = ShapeDefinition("all", users), ShapeDefinition("other", ("public", "other"))
+    capture = Capture(ids, kinds, all_columns, other, tables=tables)
+    capture.handle(begin(LSN, 742), relation(OTHER, "other"), part, wide_row(b"I", (b"5", b"a")), insert(OTHER))
+    late = replace(all_columns, id="late")
+    capture.subscriptions.apply_definitions([ids, kinds, all_columns, other, late])
+    capture.handle(*rows, commit(LSN))
+    reasons = end_reasons(capture)
+    assert {shape_id for shape_id, reason in reasons.items() if reason is not None} == ended
+    wrote = r"transaction 742 at 0/3E8 \(.*Z\) wrote text that is not UTF-8 to column kind of table public\.users"
+    assert re.fullmatch(wrote, str(reasons["all"]))
+    capture.publisher.log.clear()
+    capture.handle(begin(LSN + 1000, 743), wide_row(b"I", (b"6", b"b")), insert(OTHER), commit(LSN + 1000))
+    capture.publisher.confirm()
+    assert capture.published == [LSN, LSN + 1000]
+    live = [f'c ["7/1/s","{shape_id}"]' for shape_id in ("ids", "late", "other") if shape_id not in ended]
+    assert capture.publisher.log == [*live, "f 7/1/s"]
+
+
 def test_a_large_row_within_the_limit_is_delivered() -> None:
     """Half of the limit is far more than a fragment of several rows may have, and still fits."""
     capture = Capture()

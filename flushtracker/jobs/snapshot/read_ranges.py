@@ -14,7 +14,6 @@ from flushtracker import errors
 from flushtracker.errors import FlushtrackerError, PostgresError, PostgresUnavailableError
 from flushtracker.jobs.snapshot.item_rows import CHARACTERS_PER_BATCH, ROWS_PER_BATCH, ItemRows
 from flushtracker.jobs.snapshot.read_plan import ReadPlan, ReadRange, ShapeReads
-from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_query import RowSelection
 from flushtracker.postgres.range_reader import RangeReader
 
@@ -112,9 +111,9 @@ class _Worker:
     def _lines(self, found: ReadRange, selection: RowSelection) -> Iterator[list[str]]:
         """The rows of a range as COPY writes them, in lists of limited size."""
         held, characters = list[str](), 0
-        for rows in self._reader.read(self._plan.tables[found.table], selection, found.pages):
-            held += lines_of(rows)
-            characters += sum(map(len, rows))
+        for lines in self._reader.read(self._plan.tables[found.table], selection, found.pages):
+            held += lines
+            characters += sum(map(len, lines))
             if len(held) >= ROWS_PER_BATCH or characters >= CHARACTERS_PER_BATCH:
                 yield held
                 held, characters = [], 0
