@@ -61,8 +61,8 @@ class DeadLetterTable:
             self._folder.try_write()
         except (DeltaError, OSError) as error:
             raise SinkError(
-                f"sink.dead_letters: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can be, and give "
-                "the options of its storage in sink.storage_options"
+                f"sink.dead_letters: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can "
+                "be, and give the options of its storage in sink.storage_options"
             ) from error
         if foreign and table is None:
             raise SinkError(not_empty(KIND, _KEY, self._uri, foreign))
