@@ -232,7 +232,8 @@ def test_streaming_readers_get_each_appended_row_once(spark: SparkSession, log: 
         append(log, rows)
         expected += [(str(r["shape_id"]), int(str(r["tx_offset"])), int(str(r["op_offset"]))) for r in rows]
         if number == 8:
-            registry.append([shape_entry("a", removed_at=shape_entry().starts_after).to_json()], _NOW)
+            removed_at = LogOffset(int(str(rows[-1]["tx_offset"])), 0)
+            registry.append([shape_entry("a", removed_at=removed_at).to_json()], _NOW)
         upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_SETTINGS, delete_after=timedelta(days=1))
         done = upkeep.run(_NOW + timedelta(days=2))
         merges, deletions = merges + done.merges, deletions + done.deleted_shapes
