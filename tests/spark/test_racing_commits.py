@@ -89,8 +89,14 @@ def test_processes_that_start_at_the_same_moment_create_each_table_once(tmp_path
 
 
 def test_commits_of_spark_replace_others(tmp_path: Path) -> None:
-    """Spark's own Delta writer looks for the version, then renames; so the test above can fail."""
-    race = Race(tmp_path)
+    """Spark's own Delta writer looks for the version, then renames; so the first test can fail."""
+    # Whether two of some eighty commits meet is up to the machine.
+    assert any(_is_replaced(tmp_path / str(attempt)) for attempt in range(4))
+
+
+def _is_replaced(folder: Path) -> bool:
+    folder.mkdir()
+    race = Race(folder)
     try:
         race.start("spark_commits", 20)
         wait_until(lambda: race.confirmed("log"), "the first snapshot", 120)
@@ -98,6 +104,6 @@ def test_commits_of_spark_replace_others(tmp_path: Path) -> None:
         race.wait("spark_commits")
         is_fenced = race.processes["writer"].wait(timeout=120) != 0
         # Where the writer finds that its commit is gone, it takes this for a commit by another writer.
-        assert is_fenced or set(race.confirmed("log")) > set(race.there("log"))
+        return is_fenced or set(race.confirmed("log")) > set(race.there("log"))
     finally:
         race.close()
