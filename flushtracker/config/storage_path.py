@@ -7,10 +7,12 @@ Symbolic links are followed as they are now.
 import os
 import re
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
-from flushtracker.config.strict_yaml import YamlMapping
+if TYPE_CHECKING:
+    # Executors import this module, and have no YAML.
+    from flushtracker.config.strict_yaml import YamlMapping
 
 Place: TypeAlias = tuple[str, ...]
 """The kind of storage, its bucket or host, and the names of the folders from its root down."""
@@ -65,7 +67,7 @@ def is_inside(inner: Place, outer: Place) -> bool:
     return inner[: len(outer)] == outer
 
 
-def require_distinct_paths(root: YamlMapping, keys: Iterable[tuple[str, str]]) -> None:
+def require_distinct_paths(root: "YamlMapping", keys: Iterable[tuple[str, str]]) -> None:
     """Check that no path at these keys, each ``(section, key)``, is another one or inside it.
 
     Two streams in one folder would read each other's events, compaction deletes what is in a table's folder and not
@@ -88,7 +90,7 @@ def require_distinct_paths(root: YamlMapping, keys: Iterable[tuple[str, str]]) -
         taken[f"{section}.{key}"] = place
 
 
-def _place_at(mapping: YamlMapping, key: str) -> Place:
+def _place_at(mapping: "YamlMapping", key: str) -> Place:
     try:
         return place_of(mapping.text(key).value)
     except ValueError:  # a file: URI can spell a NUL, which no path may contain

@@ -6,8 +6,10 @@ deletes.
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -15,8 +17,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
+from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import WrittenFile, write_blocks
 from flushtracker.delta.storage import storage_reason
+from flushtracker.disk_sync import sync
 from flushtracker.errors import SinkError
 
 ROWS_PER_FILE: Final = 100_000
@@ -48,6 +52,9 @@ class RowFiles:
                 storage = DeltaStorageHandler(self.uri, dict(self.options))
                 name = f"part-{uuid.uuid4().hex}.parquet"
                 action = write_blocks(storage, name, _one_file(first, rest), self.schema, self.searched)
+                if folder := local_folder(self.uri):
+                    # On the machine that wrote it, because closing a file reports no error.
+                    sync(Path(folder, name))
             except (DeltaError, OSError) as error:
                 raise SinkError(f"{self.kind} {self.uri} cannot be written: {storage_reason(error)}") from error
             yield WrittenFile(action)
@@ -66,6 +73,12 @@ class RowFiles:
                 f"such as {missing[0]}; give driver and executors the same storage, and let only flushtracker write "
                 "there"
             )
+
+    def discard(self, files: Iterable[WrittenFile]) -> None:
+        """Delete files that no commit will name, as far as that works: upkeep deletes what is left."""
+        for file in files:
+            with suppress(DeltaError, OSError):
+                DeltaStorageHandler(self.uri, dict(self.options)).delete_file(file.action.path)
 
 
 def _one_file(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|(?:append|snapshot)-[0-9a-f-]+/.+", re.DOTALL)
 """Data files, also those of a shape log's runs, and what Spark wrote in earlier versions before it was appended."""
 
+_INCOMPLETE: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet#\d+")
+"""What deltalake calls a data file on a disk while it is being written."""
 _INCOMPLETE_MS: Final = 86_400_000
 """Much longer than writing a file takes."""
 
@@ -108,8 +110,8 @@ class TableFolder:
     def _incomplete_files(self) -> list[Path]:
         """On a disk, what killed processes have not completed long ago: no listing of the storage has these names."""
         local = local_folder(self._uri)
-        files = [] if local is None else Path(local).glob("*.parquet#*")
-        return [file for file in files if file.stat().st_mtime * 1000 < now_ms() - _INCOMPLETE_MS]
+        files = [] if local is None else [each for each in Path(local).iterdir() if _INCOMPLETE.fullmatch(each.name)]
+        return [file for file in files if _is_older(file, _INCOMPLETE_MS)]
 
     def _log(self, foreign: list[str]) -> None:
         if not foreign:
@@ -155,6 +157,13 @@ class TableFolder:
             return []
         infos = storage.get_file_info_selector(FileSelector("", allow_not_found=True, recursive=False))
         return [info.path for info in infos]
+
+
+def _is_older(file: Path, age_ms: int) -> bool:
+    # Another process may complete or delete it at the same time.
+    with suppress(FileNotFoundError):
+        return file.is_file() and file.stat().st_mtime * 1000 < now_ms() - age_ms
+    return False
 
 
 def foreign_names(names: Iterable[str]) -> list[str]:

@@ -34,7 +34,7 @@ FOREIGN: Final = frozenset(
             "pg_publication_tables",
             "pg_current_snapshot()",
             "XLogData",
-            "ALTER_REPLICATION_SLOT",
+            "AbortIncompleteMultipartUpload",
             "select_div_scale",
             "checkpoint_timeout",
             "max_wal_size",

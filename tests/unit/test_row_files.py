@@ -1,6 +1,8 @@
 """The files of rows that are appended, as any process writes them, and what the table's log says of them."""
 
+import errno
 import json
+import os
 import pickle
 import re
 from pathlib import Path
@@ -99,6 +101,30 @@ def test_storage_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("in the way")
     with pytest.raises(SinkError, match=rf"shape log {re.escape(files.uri)} cannot be written: .*"):
         list(files.write([arrow([item((1000, 0), "insert")])]))
+
+
+def test_content_that_cannot_be_synced_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the machine that wrote it: on NFS, a close loses a part without a word, and another machine has none of it."""
+    files = row_files_of(create_shape_log(str(tmp_path / "log")), {})
+
+    def lost(path: Path) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(path))
+
+    monkeypatch.setattr(row_files, "sync", lost)
+    with pytest.raises(SinkError, match=rf"shape log {re.escape(files.uri)} cannot be written: .*quota"):
+        list(files.write([arrow([item((1000, 0), "insert")])]))
+
+
+def test_discarded_files_are_gone_and_none_is_an_error(tmp_path: Path) -> None:
+    """Also if some were deleted meanwhile, or the storage fails."""
+    files = row_files_of(create_shape_log(str(tmp_path / "log")), {})
+    first, second = (next(files.write([arrow([item((n, 0), "insert")])])) for n in (1000, 1001))
+    (tmp_path / "log" / first.action.path).unlink()
+    files.discard([first, second])
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["_delta_log"]
+    (tmp_path / "log" / "_delta_log").rename(tmp_path / "_delta_log")
+    (tmp_path / "log").rmdir()
+    files.discard([second])
 
 
 def test_options_reach_executors_and_no_message(tmp_path: Path) -> None:

@@ -210,3 +210,35 @@ def test_file_that_a_kill_cut_short_is_deleted_later(tmp_path: Path) -> None:
     os.utime(cut, (1_700_000_000,) * 2)
     assert folder.delete_old_files(table) == 1
     assert [path.name for path in log.iterdir()] == ["_delta_log"]
+
+
+def test_names_of_others_that_look_incomplete_stay(tmp_path: Path) -> None:
+    """``export.parquet#old`` was deleted in the same call that had logged that it is kept."""
+    folder = shape_log_folder(str(tmp_path / "log"))
+    table = create_shape_log(str(tmp_path / "log"))
+    kept = ["export.parquet#old", "report.parquet#1", "part-1.parquet#old", "part-2.parquet#3/file"]
+    put(tmp_path / "log", *kept, "part-4.parquet#5")
+    for path in (tmp_path / "log").iterdir():
+        os.utime(path, (1_700_000_000,) * 2)
+    folder.delete_old_files(table)
+    assert [name for name in kept if not (tmp_path / "log" / name).exists()] == []
+    assert not (tmp_path / "log" / "part-4.parquet#5").exists()
+
+
+def test_file_that_is_completed_while_old_ones_are_deleted_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was renamed between the listing and the look at its age, and upkeep failed."""
+    folder = shape_log_folder(str(tmp_path / "log"))
+    table = create_shape_log(str(tmp_path / "log"))
+    incomplete = tmp_path / "log" / "part-4.parquet#5"
+    incomplete.touch()
+    listed = Path.iterdir
+
+    def completed_after(path: Path) -> list[Path]:
+        found = list(listed(path))
+        incomplete.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "iterdir", completed_after)
+    assert folder.delete_old_files(table) == 0

@@ -55,6 +55,8 @@ def take_snapshot(
         outcome.failed |= reading.failed
         outcome.taken = [shape.shape_id for shape in reading.plan.shapes]
         if outcome.taken:
+            # Those of the first steps may be hours old.
+            files.require(written)
             written = log.without(written, reading.incomplete)
             outcome.rows = sum(file.rows for file in written)
             snapshot = ShapeSnapshot(attempt, exported.visible, exported.lsn, exported.next_xid)

@@ -20,7 +20,7 @@ from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.row_files import RowFiles
-from flushtracker.errors import SinkError
+from flushtracker.errors import FlushtrackerError, SinkError
 from flushtracker.jobs.write.group_state import BEGUN, ENTRY, FILE, LOG_ROWS, SHAPE
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
@@ -69,17 +69,20 @@ class WriteDriver(BatchDriver):
         """Append what the groups return, then notify it; if a group returns an error, do neither."""
         started = time.monotonic()
         reports = batch.collect()
-        raise_first_error(reports)
         shapes = [row for row in reports if row["kind"] == SHAPE]
         entries = [row["value"] for row in reports if row["kind"] == ENTRY]
-        if entries:
-            self._tables.registry.append(entries, datetime.now(timezone.utc))
-        begun = {(row["source"], row["shape_id"]): int(row["value"]) for row in reports if row["kind"] == BEGUN}
-        if begun:
-            self._tables.log.mark_incarnations(begun, datetime.now(timezone.utc))
         rows = sum(row["rows"] for row in shapes)
-        if rows:
-            self.append(self.written(reports, rows), batch_id)
+        by_executors = [WrittenFile.parse(row["value"]) for row in reports if row["kind"] == FILE]
+        try:
+            raise_first_error(reports)
+            self._announce(reports, entries)
+            files = self.written(reports, by_executors, rows) if rows else []
+        except FlushtrackerError:
+            # Otherwise each restart would add the files of the same batch.
+            self._tables.files.discard(by_executors)
+            raise
+        if files:
+            self.append(files, batch_id)
         appended = time.monotonic()
         notified = self.notify(shapes)
         self._log_gaps(shapes)
@@ -96,14 +99,21 @@ class WriteDriver(BatchDriver):
             *((appended - started) * 1000, (time.monotonic() - started) * 1000),
         )
 
-    def written(self, reports: Iterable[Row], rows: int) -> list[WrittenFile]:
+    def _announce(self, reports: Iterable[Row], entries: Sequence[str]) -> None:
+        """Append what readers must know before the rows: new entries, and the incarnations that begin."""
+        if entries:
+            self._tables.registry.append(entries, datetime.now(timezone.utc))
+        begun = {(row["source"], row["shape_id"]): int(row["value"]) for row in reports if row["kind"] == BEGUN}
+        if begun:
+            self._tables.log.mark_incarnations(begun, datetime.now(timezone.utc))
+
+    def written(self, reports: Iterable[Row], by_executors: Sequence[WrittenFile], rows: int) -> list[WrittenFile]:
         """The batch's files: those of executors, and one of the rows that they have left to the driver.
 
         Raises:
             SinkError: it cannot be written, or the files do not have so many rows, of which some would be notified.
         """
         storage = self._tables.files
-        by_executors = [WrittenFile.parse(row["value"]) for row in reports if row["kind"] == FILE]
         storage.require(by_executors)
         left = unpacked(row["packed"] for row in reports if row["kind"] == LOG_ROWS)
         files = [*by_executors, *storage.write(left)]

@@ -52,7 +52,7 @@ STATE_SCHEMA: Final = T.StructType(
         T.StructField("shape_groups", T.LongType()),  # the setting that the key was made with
     ]
 )
-_FRAME_ROWS: Final = 1_000
+_FRAME_ROWS: Final = 250
 """The most rows of one frame."""
 
 _Row: TypeAlias = tuple[Any, ...]

@@ -14,7 +14,7 @@ from flushtracker.shape_log.row_columns import RowColumns
 
 PACKED_ROWS: Final = 1_000
 PACKED_BYTES: Final = 256 << 10
-"""At most in one value, or a single row. Spark holds a thousand values at a time."""
+"""At most in one value, or a single row. A worker holds up to 500 values at a time."""
 
 
 def pack_rows(source: str, shape_ids: list[str], rows: RowColumns) -> Iterator[bytes]:

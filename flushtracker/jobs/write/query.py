@@ -62,8 +62,8 @@ def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     status = LiveWriteStatus(None if config.tables is None else LiveSnapshotStatus())
     # Spark's own timer flushes what shapes hold back, and needs batches without data.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
-    # Of the state function's output a worker holds so many rows, each of which may be of `PACKED_BYTES`.
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    # Of the state function's output a worker holds twice as many rows, each of which may be of `PACKED_BYTES`.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")
     with serving(config.status, status.read):
         retry.call(lambda: _try(spark, config, stop, retry, status))
 
