@@ -80,9 +80,13 @@ class SeedRule:
                 yield FlushNotification(self.history.source, "flushed", shape_id, rng.choice(reported))
 
     def removals(self, rng: Random) -> Iterator[FlushNotification]:
-        """Of some removed shapes that they are removed, once the transaction of the removal has ended."""
+        """Of some removed shapes that they are removed, once the transaction of the removal has ended.
+
+        The handlers know no later incarnation, so they are not told once one was sent something.
+        """
         for shape_id, offset in self.history.removals.items():
-            if LogOffset.last_of(offset.tx_offset) <= self.cursor and rng.random() < 0.4:
+            is_sent_again = any(lsn > offset.tx_offset for lsn in self.sent.get(shape_id, ()))
+            if LogOffset.last_of(offset.tx_offset) <= self.cursor and not is_sent_again and rng.random() < 0.4:
                 yield self.history.removal(shape_id)
 
 
