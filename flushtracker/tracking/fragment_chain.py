@@ -11,6 +11,11 @@ complete up to its ``stream_cursor``. Fragments are checked in the order of ``fo
 A commit moves the cursor past its whole transaction, to ``(tx, ∞)``, because a resend may cut the transaction into
 other fragments. A fragment with ``start``, or of a transaction after that in its ``follows``, follows the whole of the
 latter. If that transaction is still open here, its end was never seen, which is a gap too.
+
+A list part (:mod:`~flushtracker.wal.shape_list`) ends past all operations of its transaction, and has the last ones of
+the shapes that it lists, but of no others. So after one, the chain also knows how far the *operations* have been read:
+what follows an operation must leave no gap there either. It cannot notice that fragments are missing together with the
+first list part after them, if a list part of another run was read before.
 """
 
 from typing import Final
@@ -19,7 +24,7 @@ import numpy as np
 
 from flushtracker.errors import GapError
 from flushtracker.tracking.chain_links import ChainLinks, Link
-from flushtracker.tracking.offset_columns import OffsetColumns, at_most, greatest, starts_of_runs
+from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, at_most, greatest, starts_of_runs
 from flushtracker.tracking.packed_columns import Ints
 from flushtracker.tracking.packed_state import (
     JSON_VERSION,
@@ -31,6 +36,7 @@ from flushtracker.tracking.packed_state import (
 )
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.shape_list import FIRST_LISTED, LAST_LISTED, is_list
 
 _KAFKA_OFFSET: Final = " Kafka offset "
 """Separates the topic and partition from the record's offset in the ``place`` of a fragment read from Kafka."""
@@ -65,6 +71,8 @@ class FragmentChain:
         self.stream_cursor = stream_cursor
         self.last_seen_offset = last_seen_offset
         self.place = place
+        self.operations: LogOffset | None = None
+        """How far operations have been read, if a list part moved the cursor."""
 
     def extend(self, links: ChainLinks) -> None:
         """Apply one micro-batch, in any order; O(n log n).
@@ -93,10 +101,32 @@ class FragmentChain:
             late = int(np.argmax(is_late))
             cursor, place = self._after(links, order[furthest[late - 1]] if late else None, cursor)
             raise self._gap(links[order[late]], cursor, place)
+        operations = self._read_operations(links, order, needed, cursor)
         self.stream_cursor, self.place = self._after(links, order[furthest[-1]], cursor)
+        self.operations = operations if is_list(self.stream_cursor.op_offset) else None
         commits = links.commits()
         if len(commits[0]):
             self.last_seen_offset = max(greatest(commits), self.last_seen_offset or LogOffset.before_all())
+
+    def _read_operations(self, links: ChainLinks, order: Ints, needed: OffsetColumns, cursor: LogOffset) -> LogOffset:
+        """How far operations have been read after the links, in this ``order`` by what they have ``needed``.
+
+        Raises:
+            GapError: some are missing.
+        """
+        start = cursor if self.operations is None else self.operations
+        tx, op = (column[order] for column in links.reached())
+        is_part = (op >= FIRST_LISTED) & (op <= LAST_LISTED)
+        if self.operations is None and not is_part.any():
+            return start
+        tx, op = np.append(start.tx_offset, np.where(is_part, NO_TX, tx)), np.append(start.op_offset, op)
+        furthest = _furthest((tx, op))
+        before = tx[furthest[:-1]], op[furthest[:-1]]
+        is_late = (needed[1] < FIRST_LISTED) & ~at_most(needed, before)
+        if is_late.any():
+            late = int(np.argmax(is_late))
+            raise self._gap(links[order[late]], LogOffset(int(before[0][late]), int(before[1][late])), "")
+        return LogOffset(int(tx[furthest[-1]]), int(op[furthest[-1]]))
 
     def _after(self, links: ChainLinks, furthest: int | None, cursor: LogOffset) -> tuple[LogOffset, str]:
         """The cursor, and where the fragment that moved it was read, after the link that reaches furthest."""
@@ -109,13 +139,18 @@ class FragmentChain:
 
     def pack(self) -> bytes:
         """The state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
-        return pack([offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset), self.place])
+        operations = [] if self.operations is None else [offset_to_json(self.operations)]
+        return pack(
+            [offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset), self.place, *operations]
+        )
 
     @classmethod
     def unpack(cls, source: str, packed: bytes) -> "FragmentChain":
         """Read the output of :meth:`pack`; raises ``StateError`` if its version byte differs."""
-        stream_cursor, last_seen_offset, place = unpack(packed)
-        return cls(source, offset_from_json(stream_cursor), offset_from_json(last_seen_offset), place)
+        stream_cursor, last_seen_offset, place, *operations = unpack(packed)
+        chain = cls(source, offset_from_json(stream_cursor), offset_from_json(last_seen_offset), place)
+        chain.operations = offset_from_json(operations[0]) if operations else None
+        return chain
 
     def _no_start(self, link: Link) -> GapError:
         return GapError(

@@ -71,8 +71,7 @@ class Delivered:
             return self._seen
         seen = []
         for txn in self._history.txns:
-            # Its own commit may be missing where a list part of another run, which ends later, has stood for it.
-            if max(self._commits, default=-1) < txn.lsn or not self._has_all(txn):
+            if txn.lsn not in self._commits or not self._has_all(txn):
                 break
             seen.append(txn)
         self._seen = seen

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from flushtracker.errors import GapError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import FIRST_LISTED, is_list
 from tests.support.ack_rows import AckRows
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, Case, cases, random_batches
@@ -34,10 +35,7 @@ def test_a_missing_fragment_is_a_gap_and_no_ack_passes_it(case: Case, rng: Rando
 
 @given(cases(), RANDOMS)
 def test_a_missing_fragment_is_a_gap_or_was_resent_in_time(case: Case, rng: Random) -> None:
-    """With resends, either the job stops, or another fragment has covered the missing one and every ack is exact.
-
-    A commit may be missing where another run, cut otherwise, has read further in the transaction than the commit is.
-    """
+    """With resends, either the job stops, or another fragment has covered the missing one and every ack is exact."""
     # A start states that everything before it is confirmed, and is trusted.
     confirmed = max(fragment.follows.tx_offset for fragment in case.stream if fragment.start)
     missing = rng.choice([index for index, fragment in enumerate(case.stream) if fragment.lsn > confirmed] or [-1])
@@ -77,8 +75,12 @@ def run_until_gap(job: SimulatedJob, oracle: Delivered, batches: Sequence[list[E
 
 
 def has_gap(stream: Sequence[FragmentEvent]) -> bool:
-    """The definition: in the order sent, a fragment follows more than has been received."""
+    """The definition: in the order sent, a fragment follows more than has been received.
+
+    A list part has none of the operations before it, so what follows an operation must follow one that was received.
+    """
     reached: LogOffset | None = None
+    operations = LogOffset.before_all()
     for fragment in stream:
         follows = fragment.follows
         if fragment.lsn > follows.tx_offset:
@@ -86,8 +88,11 @@ def has_gap(stream: Sequence[FragmentEvent]) -> bool:
         if reached is None:
             if not fragment.start:
                 return True
-            reached = follows
-        elif follows > reached:
+            reached = operations = follows
+        elif follows > reached or (follows > operations and follows.op_offset < FIRST_LISTED):
             return True
-        reached = max(reached, fragment.last_log_offset.reached(is_commit=fragment.commit is not None))
+        last = fragment.last_log_offset.reached(is_commit=fragment.commit is not None)
+        reached = max(reached, last)
+        if not is_list(last.op_offset):
+            operations = max(operations, last)
     return False

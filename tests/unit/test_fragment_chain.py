@@ -204,7 +204,7 @@ def test_chain_equals_its_plain_definition(rng: Random, count: int, cursor: LogO
             assert str(caught.value).startswith(f"{link.place}: ")
             assert end is None or f"the chain ends at {described(end)}" in str(caught.value)
         assert (chain.stream_cursor, chain.last_seen_offset) == (plain.cursor, plain.last_seen)
-        assert chain.place == plain.place
+        assert (chain.place, chain.operations) == (plain.place, plain.operations)
         if plain.failure is not None:
             return
 

@@ -78,6 +78,7 @@ STALLED_GROUP = bytes.fromhex(
 )
 GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
+CHAIN_IN_LIST = b'\x01[[950,288230376151711751],[900,4],"f 2",[950,2]]'
 REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2], [[8, 1], "b", 6, 3]]}'
 # Shape ü holds back what it has of two transactions, the second of them open; shape gone has been removed.
 _HELD = (
@@ -267,12 +268,15 @@ def test_a_shape_keeps_its_place_in_a_list() -> None:
 
 
 def test_chain_state_is_read_and_written_unchanged() -> None:
-    """Both after a commit and before the first fragment."""
+    """After a commit, before the first fragment, and between the parts of a list."""
     chain = FragmentChain.unpack("s", CHAIN)
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(900), LogOffset(900, 4))
     assert chain.place == "f 1"
     assert chain.pack() == CHAIN
     assert FragmentChain("s").pack() == b'\x01[null,null,""]'
+    listed = FragmentChain.unpack("s", CHAIN_IN_LIST)
+    assert (listed.stream_cursor, listed.operations) == (LogOffset(950, 2**58 + 7), LogOffset(950, 2))
+    assert listed.pack() == CHAIN_IN_LIST
     check_chain_version(CHAIN)
     with pytest.raises(StateError, match="has version 02, this job reads version 01"):
         check_chain_version(b"\x02" + CHAIN[1:])

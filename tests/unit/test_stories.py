@@ -12,6 +12,7 @@ from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.shape_list import listed_at
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.group_view import ShapeFlush, ShapeFragment, apply_batch
 from tests.support.sample_source import SampleSource
@@ -113,6 +114,29 @@ def test_commit_for_a_shape_that_writes_nothing_needs_no_flush() -> None:
     """A commit may list a shape for which no fragment had anything."""
     story = Story()
     assert story.batch(story.source.fragment(1100, 2, {"users": None}, commit=True)) == 1100
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+@pytest.mark.parametrize("op", [None, 0])
+def test_fragment_missing_after_a_list_part_of_another_run_is_a_gap(shape_groups: int, op: int | None) -> None:
+    """Kafka has lost the last change of a shape that was not listed yet; the ack would not wait for its flush."""
+    story = Story(shape_groups)
+    listed, other = sorted(["users", "orders"], key=listed_at)
+    assert story.batch(story.source.fragment(1100, listed_at(listed), {listed: 0})) == 1098
+    story.source.restart(1000)
+    first = story.source.fragment(1100, 0, {listed: 0} | ({} if op is None else {other: op}))
+    lost = story.source.fragment(1100, 2, {other: 2})
+    commit = story.source.fragment(1100, 4, {listed: 4, other: None}, commit=True)
+    with pytest.raises(GapError, match=r"fragment 0/44C\+4 .* follows 0/44C\+2, but the chain ends at 0/44C\+0; "):
+        story.batch(first, commit)
+    story.restart()
+    assert story.batch(first) == 1098
+    with pytest.raises(GapError, match=r"but the chain ends at 0/44C\+0; "):
+        story.batch(commit)
+    story.restart()
+    assert story.batch(commit, lost) == 1098
+    assert story.batch(story.source.flushed(listed, 1100, 4), story.source.flushed(other, 1100, 2)) == 1100
     assert story.is_idle
 
 
