@@ -24,7 +24,8 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import query_rows, table_rows
-from flushtracker.errors import ShapeEndedError, SnapshotMissingError
+from flushtracker.delta.table_folder import TableFolder
+from flushtracker.errors import ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
@@ -174,6 +175,30 @@ def test_reader_in_the_middle_keeps_its_version(log: str) -> None:
     old = {path.name for path in Path(log).glob("part-*.parquet")}
     assert ShapeLogUpkeep(log)._vacuum() == len(old) == 8
     assert row_keys(log) == before
+
+
+def test_a_vacuum_that_is_due_when_upkeep_fails_is_done_by_the_next_one(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only by that. Otherwise the files would stay for another thousand versions, in each of which it may fail."""
+    monkeypatch.setattr(shape_log_upkeep, "VACUUM_EVERY", 8)
+    DeltaTable(log).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    upkeep, delete, failures = ShapeLogUpkeep(log, settings=_SMALL), TableFolder.delete_old_files, [OSError("lost")]
+
+    def fail_once(folder: TableFolder, table: DeltaTable) -> int:
+        if failures:
+            raise failures.pop()
+        return delete(folder, table)
+
+    monkeypatch.setattr(TableFolder, "delete_old_files", fail_once)
+    for number in range(8):
+        append_transactions(log, names(10), number)
+    with pytest.raises(SinkError, match="lost"):
+        upkeep.run(_NOW)
+    done = upkeep.run(_NOW)
+    assert (done.merges, done.vacuumed_files) == (0, 8)
+    (Path(log) / "part-unused.parquet").touch()
+    assert upkeep.run(_NOW).vacuumed_files == 0
 
 
 class _InterruptedCommits(Commits):

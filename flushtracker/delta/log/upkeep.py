@@ -91,26 +91,28 @@ class ShapeLogUpkeep:
         self._runs = Runs(self._table, self._files, settings or MergeSettings())
         self._retention = None if retain is None else Retention(self._table, self._files, retain)
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
+        self._is_vacuum_due = False
+        """Until a vacuum has succeeded, whatever else fails meanwhile."""
 
     def run(self, now: datetime) -> UpkeepReport:
         """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
         try:
-            merges, rewritten_bytes, is_vacuum_due = self._merge_all()
+            merges, rewritten_bytes = self._merge_all()
             deleted = self._delete_removed(now)
             folded, dropped = self._fold(now)
-            vacuumed = self._vacuum() if is_vacuum_due else 0
+            vacuumed = self._vacuum() if self._is_vacuum_due else 0
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise SinkError(f"shape log {self.uri} cannot be kept in order: {storage_reason(error)}") from error
         return UpkeepReport(merges, rewritten_bytes, deleted, folded, dropped, vacuumed)
 
-    def _merge_all(self) -> tuple[int, int, bool]:
-        """Merge what is due; returns the merges, their bytes, and whether a vacuum is due."""
+    def _merge_all(self) -> tuple[int, int]:
+        """Merge what is due; returns the merges, and their bytes."""
         done = list[Merged]()
         # Appends may bring more than is merged meanwhile, and the rest of the upkeep must run, too.
         while len(done) < _MOST_MERGES and (merge := self._runs.merge()):
             done.append(merge)
-        is_vacuum_due = any(each.run // VACUUM_EVERY > each.last_run // VACUUM_EVERY for each in done)
-        return len(done), sum(each.replaced_bytes for each in done), is_vacuum_due
+            self._is_vacuum_due |= merge.run // VACUUM_EVERY > merge.last_run // VACUUM_EVERY
+        return len(done), sum(each.replaced_bytes for each in done)
 
     def _delete_removed(self, now: datetime) -> int:
         """Delete the logs of shapes whose removal is older than ``delete_after``; returns the number of shapes."""
@@ -175,6 +177,7 @@ class ShapeLogUpkeep:
         """
         deleted = self._folder.delete_old_files(self._table)
         self._table.cleanup_metadata()
+        self._is_vacuum_due = False
         return deleted
 
 
