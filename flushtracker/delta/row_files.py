@@ -74,6 +74,11 @@ class RowFiles:
                 "there"
             )
 
+    def require_rows(self, files: Iterable[WrittenFile], rows: int) -> None:
+        """Raise ``SinkError`` unless the files have so many rows together."""
+        if (written := sum(file.rows for file in files)) != rows:
+            raise SinkError(f"{self.kind} {self.uri}: files of {written} rows were written for {rows} rows")
+
     def discard(self, files: Iterable[WrittenFile]) -> None:
         """Delete files that no commit will name, as far as that works: upkeep deletes what is left."""
         for file in files:

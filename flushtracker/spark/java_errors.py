@@ -21,12 +21,17 @@ _DATA_LOSS: Final = re.compile(
     re.DOTALL,
 )
 
+_RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
+
 JAVA_ERRORS = (PySparkException, Py4JJavaError)
 """What a call into Spark raises: PySpark's own errors, or any other Java exception."""
 
 
 def java_reason(error: Exception) -> str:
-    """The first line of the root cause's message, or of the error's own if no Java exception caused it."""
+    """The first line of the root cause's message, or of the error's own if no Java exception caused it.
+
+    If that is an error of a Python worker, the line that says what was raised there.
+    """
     if not isinstance(error, Py4JJavaError):
         return _first_line(str(error))
     cause = root_cause(error)
@@ -42,7 +47,13 @@ def root_cause(error: Py4JJavaError) -> Any:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
+    """The first line; of text with a traceback of a Python worker, the one that says what was raised.
+
+    >>> _first_line("Traceback (most recent call last):\\n  File x\\nKeyError: 1\\n\\nJVM stacktrace:\\n at y")
+    'KeyError: 1'
+    """
+    raised = _RAISED.findall(text)
+    return str(raised[-1]) if raised else text.strip().partition("\n")[0]
 
 
 def query_failure(query: StreamingQuery, failure: BaseException | None, config: QueryConfig) -> BaseException:
@@ -52,7 +63,7 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
     causes = _causes(query, failure)
     if known := _known_failure("\n".join(causes), config):
         return known
-    reason = causes[-1].partition("\n")[0] if causes else "no reason given"
+    reason = _first_line(causes[-1]) if causes else "no reason given"
     if isinstance(config.transport, KafkaTransport):
         reason = masked(reason, config.transport)
     return FlushtrackerError(f"the query ended: {reason}")

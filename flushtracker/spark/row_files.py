@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.errors import SinkError
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.workers import spare_imports
+from flushtracker.spark.task_files import Counted, written_in_task
+from flushtracker.spark.workers import spare_imports, task_attempts
 
-_SCHEMA: Final = "file string, error string"
+_SCHEMA: Final = "file string, rows bigint, error string"
 
 BlockOf = Callable[[pa.RecordBatch], pa.Table]
 
@@ -21,24 +22,49 @@ def write_rows(rows: DataFrame, files: RowFiles, block_of: BlockOf) -> list[Writ
     """Write the rows; ``block_of`` makes a block of the table's rows of a batch of them, on executors.
 
     Raises:
-        SinkError: the storage fails. A Java error of the executors is its cause.
+        SinkError: the storage fails, or the files do not have all rows. A Java error of the executors is its cause.
     """
+    attempts = task_attempts(rows.sparkSession)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_imports()
-        batches = iter(batches)
-        try:
-            for file in files.write(map(block_of, batches)):
-                yield pa.RecordBatch.from_pydict({"file": [str(file)], "error": pa.nulls(1, pa.string())})
-        except SinkError as error:
-            yield pa.RecordBatch.from_pydict({"file": pa.nulls(1, pa.string()), "error": [str(error)]})
+        counted = Counted(batches)
+        written, error = written_in_task(files, map(block_of, counted), attempts)
+        texts = [*map(str, written), None]
+        # The last row is the task's own.
+        counts, errors = [0] * len(written) + [counted.rows], [None] * len(written) + [error]
+        columns = [pa.array(texts, pa.string()), pa.array(counts, pa.int64()), pa.array(errors, pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, ["file", "rows", "error"])
 
     try:
         found = rows.mapInArrow(write, _SCHEMA).collect()
     except JAVA_ERRORS as error:
         raise SinkError(f"{files.kind} {files.uri} cannot be written: {java_reason(error)}") from error
+    written = [WrittenFile.parse(row["file"]) for row in found if row["file"] is not None]
     if failed := sorted(row["error"] for row in found if row["error"] is not None):
+        files.discard(written)
         raise SinkError(failed[0])
-    written = [WrittenFile.parse(row["file"]) for row in found]
     files.require(written)
+    files.require_rows(written, sum(row["rows"] for row in found))
     return written
+
+
+def try_on_executor(spark: SparkSession, check: Callable[[], None]) -> None:
+    """Call ``check`` in a task, on one executor.
+
+    Raises:
+        SinkError: ``check`` raises it there.
+        PySparkException, Py4JJavaError: it cannot run there, for example because a package is missing.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        try:
+            check()
+        except SinkError as error:
+            yield pa.RecordBatch.from_pydict({"error": [str(error)]})
+
+    failed = spark.range(0, 1, 1, 1).mapInArrow(run, "error string").collect()
+    if failed:
+        raise SinkError(failed[0]["error"])

@@ -2,13 +2,17 @@
 
 A state function catches a group's error and returns a row of the kind :data:`ERROR` with the name of its class and its
 message. So the whole batch reaches the driver, which raises the error before it does anything else.
+
+An error of the input is the same wherever it is read. An error of the storage may be that of one machine, so it fails
+the task as long as Spark starts it again, elsewhere if it can (:func:`is_last_attempt`).
 """
 
 import gc
 from itertools import count
 from typing import Final
 
-from pyspark.sql import Row
+from pyspark import TaskContext
+from pyspark.sql import Row, SparkSession
 
 from flushtracker import errors
 
@@ -27,6 +31,18 @@ def raise_first_error(rows: list[Row]) -> None:
     if failed:
         reason, name = failed[0]
         raise getattr(errors, name)(reason)
+
+
+def task_attempts(spark: SparkSession) -> int:
+    """How often Spark starts a task that fails, by its settings; once on a local master."""
+    return int(spark.sparkContext._jsc.sc().taskScheduler().maxTaskFailures())
+
+
+def is_last_attempt(attempts: int) -> bool:
+    """In a task: whether Spark may give it up if it fails now, with at most so many ``attempts``."""
+    context = TaskContext.get()
+    # Attempts that were killed are numbered, but do not count.
+    return context is None or context.attemptNumber() + 1 >= attempts
 
 
 def spare_imports() -> None:

@@ -1,6 +1,7 @@
 """The dead-letter table: tried at the start, written after the acks, once per notification, and compacted."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -15,8 +16,10 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.delta import dead_letter_table
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
+from flushtracker.jobs.track import dead_letters
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.query import track_flushes
+from flushtracker.spark.row_files import try_on_executor, write_rows
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 
@@ -35,8 +38,8 @@ def _break_after_start(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
     """Put a file where the table should be, as soon as the start has tried it."""
     tried = DeadLetters.require_writable
 
-    def require_writable(letters: DeadLetters) -> None:
-        tried(letters)
+    def require_writable(letters: DeadLetters, session: SparkSession) -> None:
+        tried(letters, session)
         table.write_text("in the way")
 
     monkeypatch.setattr(DeadLetters, "require_writable", require_writable)
@@ -101,6 +104,43 @@ def test_start_names_a_dead_letter_table_that_cannot_be_written(spark: SparkSess
         track_flushes(spark, config, Event())
     assert job.acks() == []
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_start_names_executors_that_cannot_write_dead_letters(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver can. Without the package, every dead letter would be lost with a line in the log; as without keys."""
+    job = JobFolder(tmp_path)
+    job.write([SampleSource().transaction(2000)])
+
+    def lacks_package() -> None:
+        raise ModuleNotFoundError("No module named 'deltalake'")
+
+    def lacks_keys() -> None:
+        raise SinkError("sink.dead_letters: access denied")
+
+    missing = r"^sink\.dead_letters: \S+ cannot be written by an executor: .*No module named 'deltalake'.*; install the"
+    for check, reason in ((lacks_package, missing), (lacks_keys, r"^sink\.dead_letters: access denied$")):
+
+        def try_it(session: SparkSession, _: object, check: Callable[[], None] = check) -> None:
+            try_on_executor(session, check)
+
+        monkeypatch.setattr(dead_letters, "try_on_executor", try_it)
+        with pytest.raises(SinkError, match=reason):
+            job.run(spark)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_dead_letters_that_files_lack_are_not_committed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would be lost without a word; here the log names their places."""
+    job = JobFolder(tmp_path)
+    job.write([], ["no notification", "neither"])
+    monkeypatch.setattr(dead_letters, "write_rows", lambda rows, *rest: write_rows(rows.limit(1), *rest))
+    job.run(spark)
+    assert _values(tmp_path) == []
+    assert "files of 1 rows were written for 2 rows" in caplog.text
 
 
 def test_start_refuses_a_folder_with_files_of_others(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.errors import SinkError
 from flushtracker.spark.row_files import write_rows
+from flushtracker.spark.workers import task_attempts
 
 _COLUMNS = ("'7301/1/shapes' AS source", "'users' AS shape_id", "id AS tx_offset", "0L AS op_offset")
 
@@ -62,3 +63,15 @@ def test_storage_that_fails_on_executors_is_named(spark: SparkSession, tmp_path:
     with pytest.raises(SinkError, match=r"^shape log \S+/log/? cannot be written: [^\n]*$") as caught:
         write_rows(_rows(spark, 5), files, _block)
     assert "Traceback" not in str(caught.value)
+
+
+def test_files_that_lack_rows_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A snapshot with them would be complete by its end row, and a shape would lack rows for good."""
+    files = row_files(create_shape_log(str(tmp_path / "log")), {})
+    with pytest.raises(SinkError, match=r"^shape log \S+: files of 4 rows were written for 5 rows$"):
+        write_rows(_rows(spark, 5).coalesce(1), files, lambda batch: _block(batch).slice(1))
+
+
+def test_local_master_starts_a_task_once(spark: SparkSession) -> None:
+    """So a storage that fails is reported with its own error, and not with Spark's."""
+    assert task_attempts(spark) == 1

@@ -305,7 +305,7 @@ def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -
     "module",
     [
         *("jobs.track.group_state", "jobs.track.rows", "jobs.write.group_state", "jobs.write.stored_rows"),
-        *("delta.row_files", "spark.workers"),
+        *("delta.row_files", "delta.dead_letter_table", "spark.task_files", "spark.workers"),
     ],
 )
 def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:

@@ -1,7 +1,7 @@
 """The rows of the log from the state function to their files: packed, and stored by the task or the driver."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -10,15 +10,19 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
 
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.table import create_shape_log, row_files
+from flushtracker.delta.row_files import RowFiles
+from flushtracker.errors import SinkError
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA
 from flushtracker.jobs.write.packed_rows import PACKED_BYTES, PACKED_ROWS, pack_rows, unpacked
 from flushtracker.jobs.write.stored_rows import store_function
 from flushtracker.shape_log.log_row import LogRow
 from flushtracker.shape_log.row_columns import RowColumns
+from flushtracker.spark.task_files import written_in_task
 
 _SOURCE: Final = "7/1/shapes"
 _TEXTS: Final = (None, "", "ä\x00\U0001f600", "x" * 300)
@@ -88,7 +92,7 @@ def test_task_stores_all_rows_once_and_leaves_the_reports(tmp_path: Path, seed: 
     rng = Random(seed)  # noqa: S311  reproducible output
     table = create_shape_log(str(tmp_path / "log"))
     given = list(output(rng, rng.randrange(5), rng.choice([0, 1, 40])))
-    found = list(store_function(row_files(table, {}), few_bytes)(iter(given)))
+    found = list(store_function(row_files(table, {}), 1, few_bytes)(iter(given)))
     assert {batch.schema for batch in found} <= {_OUTPUT}
     reports = [row for batch in given for row in batch.to_pylist() if row["packed"] is None]
     rows = [row for batch in found for row in batch.to_pylist()]
@@ -103,15 +107,72 @@ def test_task_stores_all_rows_once_and_leaves_the_reports(tmp_path: Path, seed: 
     assert bool(files) == (size > few_bytes)
 
 
+class _Attempt:
+    """What Spark tells a task of itself."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def attemptNumber(self) -> int:  # noqa: N802  Spark's name
+        return self._number
+
+
+def _attempt(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: _Attempt(number))
+
+
+def _broken(folder: Path) -> RowFiles:
+    """Files of a log whose folder is a file."""
+    files = row_files(create_shape_log(str(folder / "log")), {})
+    (folder / "log" / "_delta_log").rename(folder / "_delta_log")
+    (folder / "log").rmdir()
+    (folder / "log").write_text("in the way")
+    return files
+
+
+def test_task_that_cannot_write_fails_until_its_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage may fail on one machine alone, such as by a full disk, and Spark starts the task on another."""
+    files = _broken(tmp_path)
+    for number in range(3):
+        _attempt(monkeypatch, number)
+        with pytest.raises(SinkError, match=r"cannot be written"):
+            list(store_function(files, 4, 0)(output(Random(1), 4, 20)))  # noqa: S311  reproducible output
+    # Attempts that were killed with their machines do not count, so there may be more.
+    for number in (3, 7):
+        _attempt(monkeypatch, number)
+        batches = store_function(files, 4, 0)(output(Random(1), 4, 20))  # noqa: S311  likewise
+        assert [row["kind"] for batch in batches for row in batch.to_pylist()].count("error") == 1
+
+
+def test_attempt_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its last one the driver gets the files, and discards them with those of other tasks."""
+    files, rows = row_files(create_shape_log(str(tmp_path / "log")), {}), random_rows(Random(1), 40, 20)  # noqa: S311
+    tables = list(unpacked(pack_rows(_SOURCE, ["s"] * len(rows), RowColumns.of_rows(rows))))
+    written: list[WrittenFile] = []
+    write = RowFiles.write
+
+    def write_one(self: RowFiles, blocks: Iterable[pa.Table]) -> Iterator[WrittenFile]:
+        written.append(next(write(self, blocks)))
+        yield written[-1]
+        raise SinkError("the disk is full")
+
+    monkeypatch.setattr(RowFiles, "write", write_one)
+    _attempt(monkeypatch, 0)
+    with pytest.raises(SinkError, match="the disk is full"):
+        written_in_task(files, tables, attempts=2)
+    assert len(written) == 1
+    assert list((tmp_path / "log").glob("*.parquet")) == []
+    _attempt(monkeypatch, 1)
+    assert written_in_task(files, tables, attempts=2) == (written[1:], "the disk is full")
+    assert [path.name for path in (tmp_path / "log").glob("*.parquet")] == [written[1].action.path]
+
+
 def test_task_that_cannot_write_returns_the_reason_after_all_input(tmp_path: Path) -> None:
     """The driver raises it; Spark would show a stack trace, and a state function that is cut short is not stored."""
-    files = row_files(create_shape_log(str(tmp_path / "log")), {})
-    (tmp_path / "log" / "_delta_log").rename(tmp_path / "_delta_log")
-    (tmp_path / "log").rmdir()
-    (tmp_path / "log").write_text("in the way")
+    files = _broken(tmp_path)
     given = list(output(Random(1), 40, 200))  # noqa: S311  reproducible output
     rest = iter(given)
-    rows = [row for batch in store_function(files, 0)(rest) for row in batch.to_pylist()]
+    rows = [row for batch in store_function(files, 4, 0)(rest) for row in batch.to_pylist()]
     (error,) = (row for row in rows if row["kind"] == "error")
     assert error["report"] == "SinkError"
     assert re.fullmatch(rf"shape log {re.escape(files.uri)} cannot be written: .*", error["reason"])

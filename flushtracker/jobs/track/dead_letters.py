@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
 from flushtracker.delta.dead_letter_table import DeadLetterTable
@@ -13,7 +13,7 @@ from flushtracker.errors import SinkError, listed, printable
 from flushtracker.jobs.track.group_state import DEAD_LETTER
 from flushtracker.spark.hadoop_files import spark_path
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.row_files import write_rows
+from flushtracker.spark.row_files import try_on_executor, write_rows
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +27,20 @@ class DeadLetters:
         self._path = spark_path(uri)
         self._table = DeadLetterTable(self._path, storage_options)
 
-    def require_writable(self) -> None:
-        """Try the folder, before anything depends on it.
+    def require_writable(self, spark: SparkSession) -> None:
+        """Try the folder on the driver and on an executor, before anything depends on it.
 
         Raises:
             SinkError: it cannot be written, or has something else than the table.
         """
         self._table.require_usable()
+        try:
+            try_on_executor(spark, self._table.require_usable)
+        except JAVA_ERRORS as error:
+            raise SinkError(
+                f"sink.dead_letters: {self._path} cannot be written by an executor: {java_reason(error)}; install the "
+                "packages that executors need"
+            ) from error
 
     def append(self, batch: DataFrame, batch_id: int, count: int) -> None:
         """Append the ``count`` dead letters among a batch's output rows; a rerun of the batch adds nothing.
@@ -48,7 +55,7 @@ class DeadLetters:
             F.current_timestamp().alias("written_at"),
         )
         try:
-            self._store(letters, batch_id)
+            self._store(letters, batch_id, count)
         except SinkError as error:
             logger.error(  # noqa: TRY400  the reason is in the message
                 "unreadable flush notifications not stored batch_id=%d count=%d places=%s dead_letters=%s reason=%s",
@@ -63,7 +70,7 @@ class DeadLetters:
                 "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._path
             )
 
-    def _store(self, letters: DataFrame, batch_id: int) -> None:
+    def _store(self, letters: DataFrame, batch_id: int, count: int) -> None:
         # The query id belongs to the checkpoint: a new checkpoint restarts at batch 0.
         query_id = str(letters.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         if self._table.has(query_id, batch_id):
@@ -71,6 +78,7 @@ class DeadLetters:
         # The table is there before its data files, or a kill would leave them in a folder without a table.
         files = self._table.files()
         written = write_rows(letters.coalesce(1), files, lambda batch: pa.table(batch).cast(files.schema))
+        files.require_rows(written, count)
         self._table.append(written, query_id, batch_id)
 
 

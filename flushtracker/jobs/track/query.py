@@ -52,7 +52,7 @@ def _track(
     spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, status: LiveJobStatus
 ) -> None:
     acks = AckTable(config.sink.acks, config.sink.storage_options)
-    DeadLetters(config.sink.dead_letters, config.sink.storage_options).require_writable()
+    DeadLetters(config.sink.dead_letters, config.sink.storage_options).require_writable(spark)
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
         retry.call(lambda: _recover(spark, config, acks, recovery))

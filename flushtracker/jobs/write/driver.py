@@ -20,7 +20,7 @@ from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.row_files import RowFiles
-from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.errors import FlushtrackerError
 from flushtracker.jobs.write.group_state import BEGUN, ENTRY, FILE, LOG_ROWS, SHAPE
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
@@ -117,8 +117,7 @@ class WriteDriver(BatchDriver):
         storage.require(by_executors)
         left = unpacked(row["packed"] for row in reports if row["kind"] == LOG_ROWS)
         files = [*by_executors, *storage.write(left)]
-        if (written := sum(file.rows for file in files)) != rows:
-            raise SinkError(f"{storage.kind} {storage.uri}: files of {written} rows were written for {rows} rows")
+        storage.require_rows(files, rows)
         return files
 
     def append(self, files: Sequence[WrittenFile], batch_id: int) -> None:

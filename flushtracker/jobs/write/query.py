@@ -34,6 +34,7 @@ from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
+from flushtracker.spark.workers import task_attempts
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
             *(OUTPUT_SCHEMA, STATE_SCHEMA, "update"),
             "ProcessingTimeTimeout" if settings.hold else "NoTimeout",
         )
-        stored = written.mapInArrow(store_function(files), OUTPUT_SCHEMA)
+        stored = written.mapInArrow(store_function(files, task_attempts(spark)), OUTPUT_SCHEMA)
         snapshots = _snapshots(spark, config, status)
         query = start_query("write_shapes", stored, driver, checkpoint, config.trigger_ms)
         logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)

@@ -4,32 +4,42 @@ The rows of a task become files of the shape log. If they are few, the driver wr
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.errors import SinkError
 from flushtracker.jobs.write.group_state import FILE, LOG_ROWS
 from flushtracker.jobs.write.packed_rows import pack, unpacked
+from flushtracker.spark.task_files import written_in_task
 from flushtracker.spark.workers import ERROR, spare_imports
 
 FEW_BYTES: Final = 1 << 20
 """Of a task's rows, which the driver writes. It holds as much of each task."""
 
 _Batches = Iterable[pa.RecordBatch]
+_Write = Callable[[Iterable[pa.Table]], tuple[list[WrittenFile], str | None]]
 
 
-def store_function(files: RowFiles, few_bytes: int = FEW_BYTES) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``; its output has the columns of its input. Up to ``few_bytes`` are few."""
+def store_function(
+    files: RowFiles, attempts: int, few_bytes: int = FEW_BYTES
+) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
+    """The function for ``mapInArrow``; its output has the columns of its input. Up to ``few_bytes`` are few.
+
+    ``attempts``: see :func:`~flushtracker.spark.task_files.written_in_task`.
+    """
+    write = partial(written_in_task, files, attempts=attempts)
 
     def store(batches: _Batches) -> Iterator[pa.RecordBatch]:
         spare_imports()
         reports = list[pa.RecordBatch]()
         blocks = _blocks(batches, reports)
-        stored = list(_stored(files, blocks, few_bytes))
+        stored = list(_stored(write, blocks, few_bytes))
         # All input is read, also after an error: the state function must have come to its end.
         for _ in blocks:
             pass
@@ -48,17 +58,16 @@ def _blocks(batches: _Batches, reports: list[pa.RecordBatch]) -> Iterator[pa.Tab
         yield from unpacked(value.as_buffer() for value in packed.drop_null())
 
 
-def _stored(files: RowFiles, blocks: Iterator[pa.Table], few_bytes: int) -> Iterator[dict[str, Any]]:
+def _stored(write: _Write, blocks: Iterator[pa.Table], few_bytes: int) -> Iterator[dict[str, Any]]:
     few, size = list[pa.Table](), 0
     for block in blocks:
         few.append(block)
         size += block.nbytes
         if size > few_bytes:
-            try:
-                for file in files.write(chain(few, blocks)):
-                    yield _row(FILE, value=str(file), rows=file.rows)
-            except SinkError as error:
-                yield _row(ERROR, report=SinkError.__name__, reason=str(error))
+            written, reason = write(chain(few, blocks))
+            yield from (_row(FILE, value=str(file), rows=file.rows) for file in written)
+            if reason is not None:
+                yield _row(ERROR, report=SinkError.__name__, reason=reason)
             return
     if few:
         yield _row(LOG_ROWS, packed=pack(pa.concat_tables(few)))
