@@ -91,7 +91,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
 
     Raises:
         LostSlotError: the slot is lost.
-        PostgresError: it does not exist, or belongs to another plugin or database.
+        PostgresError: it does not exist, belongs to another plugin or database, or is one of two-phase decoding.
     """
     found = rows(connection, _SLOT, (slot,))
     if not found:
@@ -111,6 +111,13 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, and start "
             "with --create --new-epoch: all shapes begin again, with new snapshots. A larger max_slot_wal_keep_size "
             "helps"
+        )
+    if facts.get("two_phase"):
+        raise PostgresError(
+            f"replication slot {slot} has two_phase enabled: the server would send prepared transactions before their "
+            "commit, and not again with it. Drop the slot, and start with --create, and with --new-epoch if there are "
+            "shapes, which then begin again; or disable it since PostgreSQL 18, over a replication connection: "
+            f"ALTER_REPLICATION_SLOT {slot} (TWO_PHASE false)"
         )
     return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), facts["active_pid"])
 

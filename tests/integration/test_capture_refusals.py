@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import closing
 from time import sleep
+from typing import Final
 from unittest.mock import Mock
 
 import pytest
@@ -11,6 +12,10 @@ import yaml
 from flushtracker.postgres.slot import check_server
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 
+_WITH_TWO_PHASE: Final = """
+SELECT pg_drop_replication_slot('shapes'), pg_create_logical_replication_slot('shapes', 'pgoutput', false, true)
+"""
+
 
 @pytest.mark.parametrize(
     ("statement", "message"),
@@ -18,6 +23,7 @@ from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
         ("DROP PUBLICATION shapes", "there is no publication shapes; --create creates it"),
         ("ALTER PUBLICATION shapes SET (publish = 'insert')", "does not publish every operation; ALTER PUBLICATION"),
         ("SELECT pg_drop_replication_slot('shapes')", "there is no replication slot shapes; --create creates it"),
+        (_WITH_TWO_PHASE, "slot shapes has two_phase enabled: the server would send prepared transactions before"),
     ],
 )
 def test_missing_prerequisite_is_reported_with_what_to_do(rig: CaptureRig, statement: str, message: str) -> None:
