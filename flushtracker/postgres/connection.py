@@ -61,6 +61,9 @@ _DEFAULTS: Final = {
 }
 # A keyword and not a setting below, because psycopg2 must know it as well.
 _CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
+# The server would end the stream at text that is not UTF-8, each time again. psycopg2 still writes and reads UTF-8.
+_BYTES: Final = "SQL_ASCII"
+_UNCHECKED: Final = {"client_encoding": _BYTES}
 # The first statement of every connection. Whoever may create objects in a schema of the path could otherwise run code
 # as this role: even where pg_catalog comes first, a function whose arguments fit better is preferred. The schema of
 # temporary objects is searched first unless it is listed. Without other schemas, the texts of regclass and its like
@@ -108,8 +111,12 @@ def connect(options: Mapping[str, str]) -> Connection:
 
 
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
-    """Open a connection for logical replication; raises as :func:`connect` does."""
-    return _with_settings(_connect(options, ReplicationConnection), _SETTINGS)
+    """Open a connection for logical replication; raises as :func:`connect` does.
+
+    The text of a SQL_ASCII database may not be UTF-8.
+    """
+    connection = _connect(options, ReplicationConnection)
+    return _with_settings(connection, _SETTINGS | (_UNCHECKED if server_encoding(connection) == _BYTES else {}))
 
 
 def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
@@ -120,6 +127,11 @@ def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
     connection = _connect(options, Connection)
     connection.autocommit = True
     return _with_settings(connection, _SNAPSHOT_SETTINGS)
+
+
+def server_encoding(connection: Connection) -> str:
+    """The encoding of the database, by PostgreSQL's name for it."""
+    return str(connection.info.parameter_status("server_encoding"))
 
 
 def limit_statements(connection: Connection, *, statement_timeout_s: float, lock_timeout_s: float) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError, combined, first_of, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
-from flushtracker.postgres.connection import Connection, one_snapshot
+from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
 from flushtracker.postgres.missing_tables import read_missing_tables
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
@@ -36,7 +36,10 @@ def resolve_shapes(
     with one_snapshot(connection):
         facts = Catalog(connection, publication).tables({definition.table for definition in definitions})
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
-    tables = {name: _Table(found, bindings[found.oid]) for name, found in facts.items() if found.oid in bindings}
+    encoding = server_encoding(connection)
+    tables = {
+        name: _Table(found, bindings[found.oid], encoding) for name, found in facts.items() if found.oid in bindings
+    }
     missing = {definition.table for definition in definitions} - tables.keys()
     reasons = read_missing_tables(connection, missing) if missing else {}
     resolved, errors = [], dict[str, FlushtrackerError]()
@@ -57,8 +60,9 @@ def resolve_shapes(
 class _Table:
     """A table that shapes are added on, in the publication or not yet."""
 
-    def __init__(self, facts: TableFacts, binding: TableBinding) -> None:
+    def __init__(self, facts: TableFacts, binding: TableBinding, encoding: str) -> None:
         self.binding = binding
+        self._encoding = encoding
         self._partitions = tuple(partition.relation.table for partition in facts.partitions)
         self._name = ".".join(facts.relation.table)
         types = user_types(binding.types)
@@ -103,6 +107,9 @@ class _Table:
             if not found and shape.form is not None:
                 self._forms.add(shape.form)
             faults += found
+        if not faults:
+            # Unlike other faults, these depend on the literals.
+            faults += shape.encoding_faults(self._relations[0], self._encoding)
         if faults:
             raise combined(faults)
         return completed

@@ -1,10 +1,13 @@
-"""What a relation lacks of what a definition needs: columns, and columns that the server sends of old rows."""
+"""What a relation lacks of what a definition needs: columns, columns of old rows, and an encoding like UTF-8."""
 
 from collections.abc import Iterable
 
 from flushtracker.errors import ShapeError, did_you_mean
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import table_prefix
+from flushtracker.shapes.where import Where
+from flushtracker.shapes.where.column_types import type_of
+from flushtracker.shapes.where.server_encoding import AMBIGUOUS, may_have_other_letters
 from flushtracker.wal.changes import Relation
 
 
@@ -47,4 +50,20 @@ def column_faults(definition: ShapeDefinition, relation: Relation) -> list[Shape
             subject = f"{definition.subject(key)} on {'.'.join(relation.table)}"
             known = f"which the table lacks; it has {', '.join(names)}{''.join(hints)}"
             faults.append(ShapeError(f"{subject}: {key} names {', '.join(missing)}, {known}"))
+    return faults
+
+
+def encoding_faults(
+    definition: ShapeDefinition, where: Where | None, relation: Relation, encoding: str
+) -> list[ShapeError]:
+    """What is not the same in the encoding of the server's database and in UTF-8; ``relation`` lacks nothing else."""
+    table = ".".join(relation.table)
+    reasons = [] if where is None else where.encoding_reasons(relation, encoding)
+    faults = [ShapeError(f"{definition.subject('where')}: {table}: where {reason}") for reason in reasons]
+    types = {column.name: type_of(column) for column in relation.columns}
+    unclear = [name for name in definition.primary_key or () if may_have_other_letters(types[name])]
+    if encoding in AMBIGUOUS and unclear:
+        fact = f"the key has column {', '.join(unclear)}, of which different texts of {encoding} may be one in UTF-8"
+        advice = "use a key of numbers, times, booleans or uuids, or convert the database to UTF8"
+        faults.append(ShapeError(f"{definition.subject('primary_key')}: {table}: {fact}; {advice}"))
     return faults

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import partition_prefix, table_prefix
-from flushtracker.shapes.relation_faults import column_faults, identity_columns, identity_faults
+from flushtracker.shapes.relation_faults import column_faults, encoding_faults, identity_columns, identity_faults
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
@@ -203,6 +203,10 @@ class Shape:
     def faults(self, relation: Relation) -> list[ShapeError]:
         """Why the shape cannot be kept on ``relation``, which lacks columns, or whose old rows do; empty if it can."""
         return self._judge(relation)[0]
+
+    def encoding_faults(self, relation: Relation, encoding: str) -> list[ShapeError]:
+        """Why the shape cannot be kept on ``relation``, which it fits, in a database of this encoding."""
+        return encoding_faults(self.definition, self._where, relation, encoding)
 
     def _judge(self, relation: Relation) -> tuple[list[ShapeError], _Predicate | None]:
         """The faults, and the condition bound to ``relation``, if there is one."""

@@ -1,4 +1,4 @@
-"""Text that is not UTF-8, which a server before PostgreSQL 16 sends of a value of type "char"."""
+"""Text that is not UTF-8: before PostgreSQL 16, of a value of type "char"; and of any text in a SQL_ASCII database."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,25 +17,43 @@ from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
 
-_TABLE: Final = 'CREATE TABLE t (id int PRIMARY KEY, kind "char", kinds "char"[])'
-_WRONG: Final = """INSERT INTO t VALUES (2, (-56)::"char", ARRAY[(-56)::"char"])"""
+_BYTES: Final = "CREATE DATABASE bytes ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
 
 
-@pytest.fixture
-def server(postgres_folder: Path) -> Iterator[LocalPostgres]:
-    with LocalPostgres(postgres_folder / "server", binaries=binaries_of(14)) as server:
+class Server(LocalPostgres):
+    """A server with a value that is not UTF-8, in a database of its own."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        super().__init__(folder, binaries=binaries_of(14 if kind == "char" else 18))
+        self.database = "postgres"
+        self.table = f'CREATE TABLE t (id int PRIMARY KEY, kind "{kind}", kinds "{kind}"[])'
+        value = '(-56)::"char"' if kind == "char" else "convert_from('\\xc8', 'SQL_ASCII')"
+        self.wrong = f"INSERT INTO t VALUES (2, {value}, ARRAY[{value}])"  # noqa: S608  the test's own
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {**super().options, "dbname": self.database}
+
+
+@pytest.fixture(params=["char", "text"])
+def server(postgres_folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(postgres_folder / "server", request.param)
+    with server:
+        if request.param == "text":
+            server.execute(_BYTES)
+            server.database = "bytes"
         yield server
 
 
-def test_shapes_that_read_a_char_that_is_no_ascii_end_and_the_others_continue(
-    server: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+def test_shapes_that_read_text_that_is_not_utf_8_end_and_the_others_continue(
+    server: Server, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:
     """The stream passes the value, whose byte would stop it again after each restart."""
     rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
     try:
         rig.create_topics()
         server.execute(
-            _TABLE,
+            server.table,
             "CREATE PUBLICATION shapes FOR TABLE t",
             "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
         )
@@ -43,7 +61,7 @@ def test_shapes_that_read_a_char_that_is_no_ascii_end_and_the_others_continue(
         rig.define(*[shape(name, "public.t", columns=columns) for name, columns in lists.items()])
         rig.start()
         rig.wait(lambda: set(rig.registry()) == {*lists}, "the shapes")
-        rig.execute_and_wait("INSERT INTO t VALUES (1, 'a', '{b}')", _WRONG, "DELETE FROM t WHERE id = 1")
+        rig.execute_and_wait("INSERT INTO t VALUES (1, 'a', '{b}')", server.wrong, "DELETE FROM t WHERE id = 1")
         assert rig.operations("ids") == ["insert", "insert", "delete"]
         assert rig.operations("kinds") == rig.operations("lists") == ["insert"]
         reasons = {name: entry.ended_because or "" for name, entry in rig.registry().items()}
@@ -54,9 +72,9 @@ def test_shapes_that_read_a_char_that_is_no_ascii_end_and_the_others_continue(
         rig.close()
 
 
-def test_a_snapshot_with_a_char_that_is_no_ascii_fails_for_its_shape_alone(server: LocalPostgres) -> None:
+def test_a_snapshot_with_text_that_is_not_utf_8_fails_for_its_shape_alone(server: Server) -> None:
     """Other columns of the table, and the rows of other shapes, can be read over the same connection."""
-    server.execute(_TABLE, "INSERT INTO t SELECT n, 'a' FROM generate_series(3, 5000) n", _WRONG)
+    server.execute(server.table, "INSERT INTO t SELECT n, 'a' FROM generate_series(3, 5000) n", server.wrong)
     with closing(server.connect()) as exporter:
         exporter.autocommit = False
         with exporter.cursor() as cursor:
@@ -65,7 +83,9 @@ def test_a_snapshot_with_a_char_that_is_no_ascii_fails_for_its_shape_alone(serve
             ((snapshot,),) = cursor.fetchall()
         table, whole = ("public", "t"), PageRange(0, None)
         with closing(RangeReader(server.options, snapshot, [table])) as reader:
-            with pytest.raises(PostgresError, match=r"^table public\.t has text that is not UTF-8"):
+            with pytest.raises(
+                PostgresError, match=r"^table public\.t has text that is not UTF-8|invalid byte sequence for encoding"
+            ):
                 list(reader.read(table, RowSelection(("id", "kind")), whole))
             for selection in (RowSelection(("id",)), RowSelection(("id", "kind"), ("id > 2",), has_all=False)):
                 count = sum(map(len, reader.read(table, selection, whole)))

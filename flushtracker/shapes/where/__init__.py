@@ -22,6 +22,7 @@ from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.operands import Operands
 from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
 from flushtracker.shapes.where.required_values import RequiredValues, required_values
+from flushtracker.shapes.where.server_encoding import encoding_reasons
 from flushtracker.shapes.where.syntax import read_condition
 from flushtracker.shapes.where.tree import Node
 from flushtracker.wal.changes import Relation, Row
@@ -48,6 +49,13 @@ class Where:
         and ``IntervalStyle`` postgres.
         """
         return bind(self._condition, relation)
+
+    def encoding_reasons(self, relation: Relation, encoding: str) -> list[str]:
+        """Why a server whose database has this encoding may judge rows of ``relation`` otherwise; empty if it agrees.
+
+        It must be possible to bind the condition to ``relation``.
+        """
+        return list(encoding_reasons(self._condition, relation, encoding))
 
     def missing_columns(self, relation: Relation) -> list[ShapeError]:
         """An error for each column that it reads and that ``relation`` does not have."""

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
+_LITERAL = re.compile(r"\\.", re.DOTALL)
+"""A character that ``re.escape`` has escaped."""
+
 
 @dataclass(frozen=True, slots=True)
 class LikePattern:
@@ -49,6 +52,20 @@ class LikePattern:
         prefix = "".join(piece[-1] for piece in takewhile(lambda piece: piece != ".", pieces[0]))
         expressions = tuple("".join(piece) for piece in pieces)
         return cls(expressions, flags, len(pieces[-1]), "" if ignore_case else prefix)
+
+    @property
+    def has_single_wildcard(self) -> bool:
+        r"""Whether it has a ``_`` that is not escaped, so that it counts characters.
+
+        >>> LikePattern.parse(r"a\_.%").has_single_wildcard, LikePattern.parse(r"a\__").has_single_wildcard
+        (False, True)
+        """
+        return any("." in _LITERAL.sub("", piece) for piece in self.pieces)
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether it has no characters outside ASCII."""
+        return all(piece.isascii() for piece in self.pieces)
 
     def matcher(self) -> Callable[[str], bool]:
         """Compile the pattern: the returned function tells whether a text matches."""
