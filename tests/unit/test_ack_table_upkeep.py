@@ -103,6 +103,20 @@ def test_short_runs_compact_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(DeltaTable(str(folder)).file_uris()) < 10
 
 
+def test_rows_of_several_compacted_files_are_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file that is replaced is removed by the same commit, whichever one its rows are in then."""
+    folder = tmp_path / "acks"
+    table = open_table(folder)
+    lsns = range(1000, 1009)
+    for lsn in lsns:
+        table.append(row(lsn))
+    smallest = min(path.stat().st_size for path in folder.glob("*.parquet"))
+    monkeypatch.setattr(ack_table, "_COMPACTED_BYTES", 2 * smallest + 1)
+    table.compact()
+    assert ack_lsns(folder) == [*lsns]
+    assert 1 < len(DeltaTable(str(folder)).file_uris()) < len(lsns)
+
+
 def test_files_that_are_not_committed_yet_survive_a_compaction(tmp_path: Path) -> None:
     """A driver writes its file before it commits. What a killed one has left is deleted after the retention."""
     folder = tmp_path / "acks"
