@@ -211,6 +211,7 @@ def test_offsets_outside_the_log_are_refused(log: str) -> None:
             read_shape(log, "users", offset)
     with pytest.raises(ConfigError, match=r"^at is 0/8\+5, but the log .* starts after 0/9\+0; name that or"):
         read_shape(log, "users", LogOffset(8, 5))
+    assert len(read_shape(log, "users", LogOffset(9, 0)).rows) == 0
     with pytest.raises(ConfigError, match=r"^at is 0/B\+0, but the log .* only reaches 0/A\+inf; read it again"):
         read_shape(log, "orders", LogOffset(11, 0))
 
