@@ -1,5 +1,6 @@
 """Which writer may append to a shape log: writers that take, append, stall, die and return, on a real Delta table."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -185,6 +186,15 @@ def test_claims_of_the_same_moment_are_one_claim(path: str) -> None:
     with pytest.raises(SinkError, match=r"has been fenced: another writer started on shape log .* at the same moment"):
         second.take()
     first.require()
+
+
+def test_fenced_writer_is_told_who_fenced_it(path: str) -> None:
+    """By host and process, as the later claim's commit has them."""
+    first, second = LogClaim(create_shape_log(path)), LogClaim(create_shape_log(path))
+    first.take()
+    second.take()
+    with pytest.raises(SinkError, match=rf"another writer \([^)]*\b{os.getpid()}\b[^)]*\) writes to shape log"):
+        first.require()
 
 
 def test_append_of_the_process_before_cannot_slip_in_before_the_claim(path: str) -> None:
