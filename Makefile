@@ -50,6 +50,7 @@ verify: verifytools java $(READY) jars brokerjars warmup ## try alerts and page 
 
 soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
+	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
