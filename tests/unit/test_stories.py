@@ -163,6 +163,30 @@ def test_flush_beyond_last_sent_covers_only_what_is_known() -> None:
     assert story.batch(story.source.flushed("users", 1200, 2)) == 1200
 
 
+@EVERY_GROUPING
+@pytest.mark.parametrize("flushed_op", [16, 17, 18, 19])
+def test_rows_of_the_writer_itself_neither_hold_nor_evict_its_shape(shape_groups: int, flushed_op: int) -> None:
+    """A writer adds rows of its own after what it was sent, and flushes at one of them, before or past the boundary.
+
+    Where a flush must equal the last offset sent, or the transaction's boundary, such a shape is pending for ever, and
+    a watchdog removes it though it is healthy. ``evict`` takes only shapes that hold the ack, and none does here.
+    """
+    story = Story(shape_groups)
+    assert story.batch(story.source.fragment(1100, 18, {"users": 16}, commit=True)) == 1098
+    assert story.batch(story.source.flushed("users", 1100, flushed_op)) == 1100
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_flush_before_the_last_row_sent_is_partial_whatever_the_writer_adds(shape_groups: int) -> None:
+    """The other direction: at (1100, 17) the row at (1100, 18) is not durable, and nothing may round that up."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(1100, "users", op=18), story.source.flushed("users", 1100, 17)) == 1099
+    assert not story.is_idle
+    assert story.batch(story.source.flushed("users", 1100, 19)) == 1100
+    assert story.is_idle
+
+
 # Resends
 
 
