@@ -8,10 +8,11 @@ concerns, with all of its items and its ``commit`` row. Which these are is read 
 
 The history of some shapes is folded after two seconds: of these, the transactions after the horizon must be there.
 
-DuckDB, Polars and followers of ours read the shapes all the time, and must have what ``read_shape`` has.
-
 After every tenth kill the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log twice,
-and folding each log must give the shape's query.
+folding each log must give the shape's query, and every decision so far must be one that the models allow
+(:mod:`tests.support.loop_trace`).
+
+DuckDB, Polars and followers of ours read the shapes all the time, and must have what ``read_shape`` has.
 
 ``python -m tests.integration.soak_loop [--kills 100] [--seed N]`` prints one line per kill, and one for the result. A
 seed repeats the workload and what is killed, not the moments.
@@ -83,7 +84,9 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
             readers.check_followers()
             reads.update(readers.reads)
             _report(started, f"at rest: {outcome} {_counts(watch)} reads={dict(reads)} restarts={readers.restarts}")
+        watch.close()
         assert watch.checked == loop.truth.transactions > kills
+        assert watch.trace.confirming > kills
         assert watch.horizons or kills < _REST_EVERY, "no log was folded"
         assert min(reads[name] for name in ("followers", "duckdb", "polars")) > 0
     counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
@@ -92,7 +95,8 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
 
 def _counts(watch: LoopWatch) -> str:
     confirmed, folds = format_lsn(watch.confirmed_lsn), watch.horizons.total()
-    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {folds=}"
+    trace = f"batches={watch.trace.batches} resent={watch.trace.resent}"
+    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {folds=} {trace}"
 
 
 def _report(started: float, line: str) -> None:

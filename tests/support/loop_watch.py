@@ -16,6 +16,7 @@ from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT
+from tests.support.loop_trace import LoopTrace
 from tests.support.server_truth import CommittedTransaction
 from tests.support.waiting import wait_until
 from tests.support.whole_loop import WholeLoop
@@ -50,6 +51,7 @@ class LoopWatch:
         ((system_id, timeline),) = loop.server.execute(_SOURCE)
         self.source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
+        self.trace = LoopTrace(loop.rig.config.kafka, loop.folder / "checkpoint")
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
         self._first_lsn = self.confirmed_lsn = loop.rig.confirmed_lsn()
@@ -61,6 +63,7 @@ class LoopWatch:
     def sample(self) -> None:
         """Check what must hold at every moment; the server must be up."""
         self._loop.raise_failure()
+        self.trace.poll()
         # The slot first: whatever it confirms, the tables must have by then.
         confirmed_lsn = self._loop.rig.confirmed_lsn()
         ack_lsn = self._acks.last_ack(self.source)
@@ -104,6 +107,9 @@ class LoopWatch:
         self._check_ack_history()
         self._check_once()
         return check_shapes(self._loop.rig.config, self._loop.log)
+
+    def close(self) -> None:
+        self.trace.close()
 
     def _check_log(self, confirmed_lsn: int) -> None:
         """Compare all that has been confirmed since the last time: every transaction and shape, and no other."""
@@ -155,6 +161,7 @@ class LoopWatch:
         for before, after in pairwise(acks):
             assert before.ack_lsn < after.ack_lsn, f"the ack {before.ack_lsn} is there twice"
             assert before.acked_at <= after.acked_at, f"the ack {before.ack_lsn} came after {after.ack_lsn}"
+        self.trace.check(acks)
 
     def _check_once(self) -> None:
         """No source, shape and offset is in the log twice."""

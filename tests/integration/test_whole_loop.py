@@ -1,0 +1,28 @@
+"""Capture, tracker and writers are each killed once under load: nothing is lost, and all that was decided was right."""
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from tests.support.loop_watch import LoopWatch
+from tests.support.loop_workload import LoopWorkload
+from tests.support.whole_loop import Part, WholeLoop
+
+_KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
+
+
+def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_folder: Path) -> None:
+    """Every batch's ack is the greatest that is safe, judged from the topics, the checkpoint and the ack table."""
+    with ExitStack() as stack:
+        loop = stack.enter_context(WholeLoop(postgres_folder, flush="batch", write_unit="txn"))
+        watch = stack.enter_context(closing(LoopWatch(loop)))
+        with LoopWorkload(loop.server, seed=1) as workload:
+            for part in _KILLED:
+                watch.await_lsn(watch.confirmed_lsn + 1)
+                loop.kill(part)
+            watch.await_lsn(watch.confirmed_lsn + 1)
+        assert workload.failure is None
+        watch.rest()
+    assert watch.checked == loop.truth.transactions > 0
+    assert watch.trace.confirming > len(_KILLED)
+    assert watch.trace.batches > watch.trace.confirming
+    assert watch.trace.resent > 0
