@@ -9,6 +9,7 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.postgres.connection import connect
@@ -44,18 +45,18 @@ def await_ack(view: SlotView, raise_failure: Callable[[], None]) -> None:
 def await_snapshots(config: CaptureConfig, log: Path, raise_failure: Callable[[], None]) -> None:
     """Wait until the writers know every shape, and it has its snapshot; raises ``FlushtrackerError``."""
     deadline = time.monotonic() + _TIMEOUT_S
-    reader = ShapeLogReader(str(log))
+    finder = ShapeFinder(str(log))
     for definition in load_shapes(config.shapes):
-        while (reason := _reason_not_to_read(reader, definition.id)) is not None:
+        while (reason := _reason_not_to_read(finder, definition.id)) is not None:
             raise_failure()
             if time.monotonic() > deadline:
                 raise FlushtrackerError(f"after {_TIMEOUT_S:.0f} s: {reason}")
             time.sleep(_POLL_S)
 
 
-def _reason_not_to_read(reader: ShapeLogReader, shape_id: str) -> ConfigError | None:
+def _reason_not_to_read(finder: ShapeFinder, shape_id: str) -> ConfigError | None:
     try:
-        reader.find_rows(shape_id, None, None, typed=False, even_if_ended=False)
+        finder.find_rows(shape_id, None, None, typed=False, even_if_ended=False)
     except ConfigError as error:
         return error
     return None

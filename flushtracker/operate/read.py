@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 import pyarrow as pa
 
 from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
-from flushtracker.errors import ShapeEndedError, printable
+from flushtracker.errors import ShapeEndedError, SnapshotMissingError, printable
 from flushtracker.process.program import StopRequest, print_status
 from flushtracker.wal.log_offset import LogOffset
 
@@ -48,19 +48,31 @@ class _Printer:
         self._arguments = arguments
         self._reader = ShapeLogReader(arguments.log, arguments.shapes)
         self._printed: ShapeRead | None = None
+        self._is_waiting = False
 
     def run(self) -> None:
-        self._print(self._read(even_if_ended=self._arguments.even_if_ended))
+        self._poll(has_begun=self._arguments.after is not None)
         while self._arguments.follow:
             time.sleep(_POLL_S)
-            if not self._reader.has_changed():
-                continue
-            try:
-                self._print(self._read(even_if_ended=self._arguments.even_if_ended))
-            except ShapeEndedError:
-                # What was written before it ended is still printed.
+            if self._reader.has_changed():
+                self._poll(has_begun=True)
+
+    def _poll(self, *, has_begun: bool) -> None:
+        try:
+            self._print(self._read(even_if_ended=self._arguments.even_if_ended))
+            self._is_waiting = False
+        except ShapeEndedError:
+            # What was written before it ended is still printed.
+            if self._printed is not None:
                 self._print(self._read(even_if_ended=True))
+            raise
+        except SnapshotMissingError as error:
+            # A shape that begins again: whoever has read it continues once its new snapshot is there.
+            if not has_begun or not self._arguments.follow:
                 raise
+            if not self._is_waiting:
+                print_status("flushtracker read", f"waiting: {error}", self._arguments.log_format)
+            self._is_waiting = True
 
     def _read(self, *, even_if_ended: bool) -> ShapeRead:
         arguments = self._arguments

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from flushtracker.delta.log.column_types import decimal_places
 from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.found_shape import FoundShape
-from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.shape_log.fold import END_ROWS, TRUNCATE_PARTITION, UPDATE_WITHOUT_INSERT
 from flushtracker.shape_log.position import Position
 from flushtracker.shapes.item_key import PARTITION
@@ -60,7 +60,7 @@ class SparkShapeLogReader:
     ) -> None:
         self._spark = spark
         self._uri = log
-        self._reader = ShapeLogReader(log, shapes, storage_options)
+        self._finder = ShapeFinder(log, shapes, storage_options)
 
     def read_log(
         self,
@@ -72,9 +72,11 @@ class SparkShapeLogReader:
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
         """The log of a shape, as :func:`~flushtracker.delta.log.reader.read_shape_log` but without order."""
-        shape = self._reader.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
-        rows = self._rows(shape, shape.followed(after, changes_only=changes_only))
-        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.position(after))
+        found = self._finder.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
+        shape, rows = found.shape, self._rows(found.shape, found.condition)
+        if found.difference is not None:
+            raise shape.lost(found.difference.position)
+        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, found.position)
 
     def read_rows(
         self,
@@ -90,7 +92,7 @@ class SparkShapeLogReader:
         A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
         registry does not know the columns, a query finds those that the log names.
         """
-        shape = self._reader.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
         items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))
         entry = shape.entry
         if entry is None or entry.definition.keys_have_partitions:

@@ -1,9 +1,11 @@
 """``flushtracker read``: what it prints, as it is written, and how it ends."""
 
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from flushtracker.cli import main
 from flushtracker.delta.log import external_sort
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
+from flushtracker.errors import PositionError, ShapeEndedError, SnapshotMissingError
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
@@ -168,7 +171,7 @@ def test_reader_of_the_output_may_leave(log: str) -> None:
 
 
 def test_follower_goes_on_with_the_log_when_a_snapshot_is_taken_again(log: str) -> None:
-    """What the new one has of later transactions is missing from the log, and the follower says so."""
+    """What the new one has of later transactions is missing from the log, and the follower gets the difference."""
     append(log, snapshot_rows(taken(1, "9:9:", 9), {"h": {"id": "0"}}))
     with start(log, "--log-rows", "--follow") as process:
         assert ['"snapshot"' in line for line in lines(process, 6)] == [False, True, *[False] * 4]
@@ -177,12 +180,37 @@ def test_follower_goes_on_with_the_log_when_a_snapshot_is_taken_again(log: str) 
         assert [line[11:18] for line in lines(process, 2)] == ['0/E+0",', "0/E+inf"]
         append(log, snapshot_rows(taken(3, "17:17:", 20), {"h": {"id": "0"}}))
         append(log, [item((16, 0), "delete", "m", {"id": "3"}), commit(16)])
-        rest, messages = process.communicate()
-    assert (process.returncode, rest) == (ConfigError.exit_code, "")
-    assert f"position 1:0/E:1:{SOURCE}: a snapshot of shape users" in messages.splitlines()[-1]
+        changes = [json.loads(line) for line in lines(process, 4)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert [(row["offset"], row["operation"], row["key"]) for row in changes] == [
+        *(("0/10+0", "delete", "k"), ("0/10+1", "delete", "l"), ("0/10+2", "delete", "m")),
+        ("0/10+inf", "commit", None),
+    ]
 
 
-def test_a_command_that_continues_after_a_snapshot_was_taken_again_ends(
+def test_a_follower_waits_for_the_snapshot_of_a_shape_that_begins_again(log: str) -> None:
+    """It says so once, and then gets the difference, and what follows. A command that does not follow ends."""
+    append(log, snapshot_rows(taken(1, "9:9:", 9), {"h": {"id": "0"}}))
+    with start(log, "--log-rows", "--follow") as process:
+        assert len(lines(process, 6)) == 6
+        append(log, snapshot_rows(ShapeSnapshot.mark(2, 2), {}))
+        assert process.stderr is not None
+        waiting = next(line for line in process.stderr if "waiting" in line)
+        assert "was begun again (incarnation 2) and has no snapshot since; run flushtracker snapshot" in waiting
+        begun = replace(taken(3, "17:17:", 20), incarnation=2, starts_after=15)
+        append(log, snapshot_rows(begun, {"h": {"id": "0"}, "k": {"id": "7"}}))
+        append(log, [item((22, 0), "insert", "m", {"id": "3"}), commit(22)])
+        changes = [json.loads(line) for line in lines(process, 5)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert [(row["offset"], row["operation"], row["key"]) for row in changes] == [
+        *(("0/F+0", "delete", "k"), ("0/F+1", "delete", "l"), ("0/F+2", "insert", "k")),
+        *(("0/F+inf", "commit", None), ("0/16+0", "insert", "m")),
+    ]
+
+
+def test_a_command_that_continues_after_a_snapshot_was_taken_again_prints_the_difference(
     log: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An insert and a delete since are in the new snapshot, and nowhere else; the position tells that."""
@@ -190,11 +218,25 @@ def test_a_command_that_continues_after_a_snapshot_was_taken_again_ends(
     after = position_of(capsys, "--log", log, "--log-rows")
     append(log, [item((14, 0), "insert", "m", {"id": "3"}), item((14, 2), "delete", "k", {"id": "1"}), commit(14)])
     append(log, snapshot_rows(taken(2, "15:15:", 20), {"l": {"id": "2"}, "m": {"id": "3"}}))
+    assert main(["read", "users", "--log", log, "--log-rows", "--after", after, "--format", "csv"]) == 0
+    output = capsys.readouterr()
+    assert [line.split(",")[:2] for line in output.out.splitlines()[1:]] == [
+        *(["0/E+0", "delete"], ["0/E+1", "delete"], ["0/E+2", "delete"]),
+        *(["0/E+3", "insert"], ["0/E+4", "insert"], ["0/E+inf", "commit"]),
+    ]
+    assert f"position 1:0/E:2:{SOURCE}" in output.err
+
+
+def test_a_command_that_cannot_continue_ends(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And says that the log no longer has what its position needs."""
+    append(log, snapshot_rows(taken(1, "9:9:", 9), {"h": {"id": "0"}}))
+    append(log, snapshot_rows(replace(taken(2, "15:15:", 20), incarnation=2, starts_after=15), {}))
+    after = f"1:0/C:0:{SOURCE}"
     assert main(["read", "users", "--log", log, "--log-rows", "--after", after]) == PositionError.exit_code
     output = capsys.readouterr()
     assert output.out == ""
-    assert f"position {after}: a snapshot of shape users" in output.err
-    assert "read the shape again from its beginning" in output.err
+    assert f"position {after} is from before shape users" in output.err
+    assert "the log no longer has what it had there: read the shape again from its beginning" in output.err
 
 
 def test_shape_without_its_snapshot_ends_the_command(log: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from deltalake import DeltaTable
 
 from flushtracker.delta.log.reader import ShapeLogReader, read_shape, read_shape_log
 from flushtracker.delta.log.table import create_shape_log
@@ -232,20 +233,50 @@ def test_a_position_is_of_one_log_and_one_source(log: str) -> None:
 
 
 def test_a_shape_goes_on_under_the_source_that_follows_a_lost_slot(log: str) -> None:
-    """Under the same id. Readers that name no source read that one, once it has a snapshot; followers begin again."""
+    """Under the same id. Readers that name no source read that one, once it has a snapshot; followers are led there."""
     append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
     position = read_shape_log(log, "users").position
     again = f"{SOURCE}/1"
     # Its LSNs are those of a restored server, and lower.
     append(log, [item((7, 0), "insert", "2", {"id": "2"}, source=again), commit(7, source=again)])
-    with pytest.raises(SnapshotMissingError, match=f"shape users of source {again} has no snapshot yet"):
-        read_shape(log, "users")
+    for begun in (None, position):
+        with pytest.raises(SnapshotMissingError, match=f"shape users of source {again} has no snapshot yet"):
+            read_shape_log(log, "users", begun)
     append(log, [row | {"source": again} for row in snapshot_rows(taken(2, "3:3:", 3), {"3": {"id": "3"}})])
     assert sorted(read_shape(log, "users").rows["id"].to_pylist()) == ["2", "3"]
-    with pytest.raises(PositionError, match=f"begun again under source {again}; read the shape again from its begin"):
-        read_shape_log(log, "users", position)
+    later = read_shape_log(log, "users", position)
+    assert [(row["source"], row["tx_offset"], row["operation"], row["key"]) for row in later.rows.to_pylist()] == [
+        (again, 0, "delete", "1"),
+        (again, 0, "insert", "3"),
+        (again, 0, "commit", None),
+        (again, 7, "insert", "2"),
+        (again, 7, "commit", None),
+    ]
+    assert later.position == Position(again, 7, 2)
+    assert len(read_shape_log(log, "users", later.position).rows) == 0
     assert read_shape(log, "users", source=SOURCE).rows["id"].to_pylist() == ["1"]
     assert read_shape_log(log, "users", position, SOURCE).position == position
+
+
+def test_a_follower_of_a_source_that_was_replaced_is_told_if_its_rows_are_not_known(log: str) -> None:
+    """It began without a snapshot, or its log is deleted; or the new source has no snapshot to continue from."""
+    append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
+    position, again = read_shape_log(log, "users").position, f"{SOURCE}/1"
+    append(log, [row | {"source": again} for row in snapshot_rows(taken(2, "3:3:", 3), {"3": {"id": "3"}})])
+    for unknown in (replace(position, attempt=0), replace(position, tx_offset=12)):
+        with pytest.raises(PositionError, match=r"read the shape again from its beginning$"):
+            read_shape_log(log, "users", unknown)
+    register(log, shape_entry(), replace(shape_entry(), source=f"{SOURCE}/2"))
+    append(log, [commit(5, source=f"{SOURCE}/2")])
+    problem = (
+        f"^position {position} is of source {SOURCE}, and shape users was begun again under source {SOURCE}/2; the"
+    )
+    with pytest.raises(PositionError, match=problem):
+        read_shape_log(log, "users", position)
+    DeltaTable(log).delete(f"source = '{SOURCE}'")
+    register(log, replace(wanted_entry(), source=f"{SOURCE}/2"))
+    with pytest.raises(PositionError, match=r"is ahead of the log of shape users of source 7301/1/shapes, which"):
+        read_shape_log(log, "users", position)
 
 
 def test_a_follower_without_a_snapshot_continues_past_a_fold(log: str) -> None:
@@ -353,7 +384,7 @@ def test_snapshot_taken_again_replaces_the_one_before(log: str) -> None:
 
 
 def test_a_snapshot_taken_again_between_two_polls_is_noticed_by_the_position_alone(log: str) -> None:
-    """An insert and a delete are in the new snapshot, so the log after the follower's offset is without them.
+    """An insert and a delete are in the new snapshot, so the follower gets the difference instead of them.
 
     Any program may have kept the position, as text; also when the log gets there only after a poll since.
     """
@@ -363,10 +394,17 @@ def test_a_snapshot_taken_again_between_two_polls_is_noticed_by_the_position_alo
     second = read_shape_log(log, "users", Position.parse(kept))
     assert len(second.rows) == 0
     append(log, [item((20, 0), "insert", "2", {"id": "2"}), commit(20), item((30, 0), "delete", "1"), commit(30)])
-    problem = f"^position {kept}: a snapshot of shape users .* was taken since, which has later transactions; read"
     for position in (second.position, Position.parse(kept)):
-        with pytest.raises(PositionError, match=problem):
-            read_shape_log(log, "users", position)
+        later = read_shape_log(log, "users", position)
+        assert [(row["tx_offset"], row["operation"], row["key"]) for row in later.rows.to_pylist()] == [
+            (30, "delete", "1"),
+            (30, "insert", "2"),
+            (30, "commit", None),
+        ]
+        assert later.position == Position(SOURCE, 30, 2)
+        assert len(read_shape_log(log, "users", later.position).rows) == 0
+    with pytest.raises(PositionError, match=r"is from before shape users .* had a snapshot of its table"):
+        read_shape_log(log, "users", Position(SOURCE, 10, 0))
     again = read_shape_log(log, "users")
     append(log, [item((50, 0), "insert", "3", {"id": "3"}), commit(50)])
     later = read_shape_log(log, "users", again.position)

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from flushtracker.errors import ConfigError, PositionError
+from flushtracker.errors import ConfigError
 from flushtracker.shape_log.position import Position
 from flushtracker.wal.source_name import successors
 
@@ -10,20 +10,15 @@ from flushtracker.wal.source_name import successors
 def chosen_source(log: str, shape_id: str, named: str | None, known: Set[str], after: Position | None) -> str:
     """The source among those that have the shape, ``known``, that no other has replaced; if ``named``, that one.
 
-    Of a named source, ``known`` has no other.
+    For a follower at ``after`` it is the position's own, or the one that has replaced that. Of a named source,
+    ``known`` has no other.
 
     Raises:
         ConfigError: there is none, or there are several.
-        PositionError: the source of ``after`` was replaced.
     """
     replaced = successors(known)
     if after is not None:
-        if after.source in replaced:
-            raise PositionError(
-                f"position {after} is of source {after.source}, and shape {shape_id} was begun again under source "
-                f"{replaced[after.source]}; read the shape again from its beginning"
-            )
-        named = after.source
+        named = replaced.get(after.source, after.source)
     current = sorted(known - replaced.keys() if named is None else known & {named})
     if not current:
         of = "" if named is None else f" of source {named}"

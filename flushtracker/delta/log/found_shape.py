@@ -71,6 +71,13 @@ class FoundShape:
             column.name: column for column in self.table.columns if definition.columns is None or column.name in chosen
         }
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the shape's key, as far as the registry knows them."""
+        if self.table is None or self.entry is None:
+            return ()
+        return tuple(self.entry.definition.primary_key or self.table.key)
+
     def counted(self, after_tx: int | None = None) -> str:
         """The condition for the shape's rows that count, up to the bound; only those of transactions after one.
 
@@ -84,19 +91,13 @@ class FoundShape:
             conditions.append(f"tx_offset > {after_tx:d}")
         return " AND ".join(conditions)
 
-    def followed(self, after: Position | None, *, changes_only: bool) -> str:
-        """The condition for the rows that a follower reads next: at first all, or only those of transactions."""
-        if after is None:
-            return self.counted(0 if changes_only else None)
-        return self.counted(after.tx_offset)
-
-    def has_more(self, after: Position) -> bool:
-        """Whether the log has a whole transaction after the position."""
-        return self.last_commit is not None and self.last_commit > after.tx_offset
+    def has_more(self, after_tx: int) -> bool:
+        """Whether the log has a whole transaction after one."""
+        return self.last_commit is not None and self.last_commit > after_tx
 
     def missed(self, after: Position) -> str | None:
         """The condition for rows after ``after`` that are left out, though a follower there has yet to read them."""
-        if self.snapshot is None or after.attempt == self.attempt or after.tx_offset >= self.snapshot.lsn:
+        if self.snapshot is None or not self.has_more(after.tx_offset) or after.tx_offset >= self.snapshot.lsn:
             return None
         return f"{_contained(self.snapshot)} AND tx_offset > {after.tx_offset:d}"
 
@@ -144,29 +145,46 @@ class FoundShape:
             reached = f"only reaches {max(ends)}" if ends else "has no whole transaction yet"
             raise ConfigError(f"at is {at}, but the log of {self.name} {reached}; read it again later")
 
-    def require_followed(self, after: Position) -> None:
-        """Raise ``PositionError`` if the log does not have every change after the position.
+    def may_be_before(self, after: Position) -> bool:
+        """Whether a position of another attempt may be from before the shape was begun again the last time."""
+        return (
+            self.snapshot is not None
+            and self.snapshot.incarnation > 1
+            and after.tx_offset <= self.snapshot.starts_after
+        )
 
-        Whether a snapshot that was taken since has later transactions, only the log's rows can tell.
-        """
-        place, current = f"position {after}", self.position()
+    def require_reached(self, after: Position) -> None:
+        """Raise ``PositionError`` if the log has not reached the position."""
+        current = self.position()
         if after.tx_offset > current.tx_offset or after.attempt > current.attempt:
             raise PositionError(
-                f"{place} is ahead of the log of {self.name}, which has reached {current}: the log is an older copy, "
-                f"or another one; continue with the one that was read, or {_BEGIN_AGAIN}"
+                f"position {after} is ahead of the log of {self.name}, which has reached {current}: the log is an "
+                f"older copy, or another one; continue with the one that was read, or {_BEGIN_AGAIN}"
             )
-        if self.snapshot is None or after.attempt == self.attempt:
+
+    def require_followed(self, after: Position) -> None:
+        """Raise ``PositionError`` if the snapshot replaces transactions or rows that a follower of another lacks."""
+        if self.snapshot is None:
             return
-        if self.snapshot.incarnation > 1 and after.tx_offset <= self.snapshot.starts_after:
-            raise PositionError(
-                f"{place} is from before {self.name} was begun again (incarnation {self.snapshot.incarnation}); "
-                f"{_BEGIN_AGAIN}"
-            )
         if self.snapshot.is_fold and after.tx_offset < self.snapshot.lsn:
             horizon = LogOffset.last_of(self.snapshot.lsn)
-            raise PositionError(f"{place} is before {horizon}, the horizon of {self.name}; {_BEGIN_AGAIN}")
+            raise PositionError(f"position {after} is before {horizon}, the horizon of {self.name}; {_BEGIN_AGAIN}")
         if after.attempt == 0 and (self.wants_snapshot or not self.snapshot.is_fold):
-            raise PositionError(f"{place} is from before {self.name} had a snapshot of its table; {_BEGIN_AGAIN}")
+            raise PositionError(
+                f"position {after} is from before {self.name} had a snapshot of its table; {_BEGIN_AGAIN}"
+            )
+
+    def lost(self, after: Position) -> PositionError:
+        """The error for a follower at ``after`` whose rows the log no longer tells, so there is no difference."""
+        lacks = "the log no longer has what it had there"
+        if self.source != after.source:
+            since = f"is of source {after.source}, and shape {self.shape_id} was begun again under source {self.source}"
+        elif self.may_be_before(after):
+            begun = 1 if self.snapshot is None else self.snapshot.incarnation
+            since = f"is from before {self.name} was begun again (incarnation {begun})"
+        else:
+            since = f"is from before the last snapshot of {self.name}, which has later transactions"
+        return PositionError(f"position {after} {since}; {lacks}: {_BEGIN_AGAIN}")
 
     def require_state(self, at: LogOffset, last_commit: int | None) -> None:
         """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, is unknown; the newest never is.

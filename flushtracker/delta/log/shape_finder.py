@@ -1,0 +1,195 @@
+"""``ShapeFinder``: finds a shape in the newest version of a shape log, and what may be read of it.
+
+It decides from the ends of the log alone (:mod:`flushtracker.delta.log.shape_ends`). Only for a place that the shape's
+last snapshot does not tell does it look at the snapshots before (:mod:`flushtracker.shape_log.snapshot_history`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from flushtracker.delta.log.chosen_source import chosen_source
+from flushtracker.delta.log.followed_log import FollowedLog
+from flushtracker.delta.log.found_shape import FoundShape, require_readable
+from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
+from flushtracker.delta.log.table import open_shape_log, unreadable
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import literal, query_rows
+from flushtracker.errors import ConfigError
+from flushtracker.events.registry import Registry
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.shape_log.snapshot_history import SnapshotHistory
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+
+_TX, _OP = LogOffset.last_before_real_offsets()
+_SNAPSHOT_END: Final = f"tx_offset = {_TX:d} AND op_offset = {_OP:d} AND operation = {literal(SNAPSHOT)}"
+_IS_COMMIT: Final = f"operation = {literal(COMMIT)}"
+
+
+class ShapeFinder:
+    """An open shape log with its registry table, if there is one. For one thread at a time."""
+
+    def __init__(self, log: str, shapes: str | None = None, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open the tables; raises ``SinkError``."""
+        self.uri = log
+        self.table: DeltaTable = open_shape_log(log, storage_options)
+        """Open in the version of what was found last."""
+        self._ends = ShapeEnds(self.table, storage_options)
+        default = log.rstrip("/") + "_shapes"
+        if shapes is None and RegistryTable.exists(default, storage_options):
+            shapes = default
+        self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
+        self._version_read = -1
+
+    def has_changed(self) -> bool:
+        """Whether one of the tables has another version than the last found had; raises ``SinkError``."""
+        self._refresh()
+        registry_changed = self._registry is not None and self._registry.has_changed()
+        return registry_changed or self.table.version() != self._version_read
+
+    def _refresh(self) -> None:
+        try:
+            self.table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.uri, error) from error
+
+    def find_log(
+        self, shape_id: str, after: Position | None, source: str | None, *, changes_only: bool, even_if_ended: bool
+    ) -> FollowedLog:
+        """What to read of a shape's log next; raises as ``read_shape_log`` of :mod:`flushtracker.delta.log.reader`."""
+        if after is None:
+            shape, _ = self._find(shape_id, source, even_if_ended=even_if_ended)
+            shape.require_begun()
+            if not changes_only:
+                shape.require_snapshot()
+            return FollowedLog.begun(shape, changes_only=changes_only)
+        if source not in {None, after.source}:
+            raise ConfigError(f"source is {source}, but position {after} is of source {after.source}; leave out source")
+        shape, before = self._find(shape_id, source, after, even_if_ended=even_if_ended)
+        before.require_reached(after)
+        if before is not shape:
+            return self._healed(shape, after, before, _TX)
+        if shape.snapshot is None or after.attempt == shape.attempt:
+            return FollowedLog.continued(shape, after)
+        if shape.may_be_before(after):
+            begun = self._history(shape).at_position(after)
+            if begun is None or begun.incarnation < shape.snapshot.incarnation:
+                return self._healed(shape, after, shape, shape.snapshot.starts_after)
+        shape.require_followed(after)
+        # What the snapshot contains of these is deleted by folds, but not the commit row of the last one.
+        missed = shape.missed(after)
+        last = None if missed is None else self._last(f"{shape.condition} AND {_IS_COMMIT} AND {missed}")
+        if last is None:
+            return FollowedLog.continued(shape, after)
+        return self._healed(shape, after, shape, last)
+
+    def _healed(self, shape: FoundShape, after: Position, before: FoundShape, upto: int) -> FollowedLog:
+        """The log after the difference from what the log ``before`` gives a follower at ``after``.
+
+        It is to the rows that the shape has after the transactions up to ``upto``, none of which is read then.
+        """
+        begun = self._history(before).at_position(after)
+        wants_snapshot = shape.snapshot is not None or shape.wants_snapshot
+        if begun is None or not wants_snapshot:
+            raise shape.lost(after)
+        shape.require_begun()
+        shape.require_snapshot()
+        return FollowedLog.healed(shape, after, before, begun, upto)
+
+    def find_rows(
+        self, shape_id: str, at: LogOffset | None, source: str | None, *, typed: bool, even_if_ended: bool
+    ) -> FoundShape:
+        """The shape with its bound, at most ``at``; raises as ``read_shape``."""
+        shape, _ = self._find(shape_id, source, even_if_ended=even_if_ended)
+        shape.require_begun()
+        shape.require_snapshot()
+        if at is not None:
+            shape = self._known_at(shape, at)
+        if typed:
+            shape.require_types()
+        return shape
+
+    def _known_at(self, shape: FoundShape, at: LogOffset) -> FoundShape:
+        last_commit = self._last_commit_at(shape, at)
+        before = self._known_before(shape, at, last_commit)
+        if before is not None:
+            return before
+        shape.require_inside(at)
+        shape.require_state(at, last_commit)
+        return replace(shape, last_commit=last_commit)
+
+    def _known_before(self, shape: FoundShape, at: LogOffset, last_commit: int | None) -> FoundShape | None:
+        """The shape at an offset that only an earlier snapshot tells, if the log still has that."""
+        if shape.snapshot is None or at.tx_offset >= shape.snapshot.lsn:
+            return None
+        if last_commit == shape.last_commit and at.tx_offset > shape.snapshot.starts_after:
+            return None
+        told = self._history(shape).at_offset(at)
+        if told is None or told[0].attempt == shape.attempt:
+            return None
+        snapshot, next_starts_after = told
+        if next_starts_after is not None:
+            end = self._last(f"{shape.condition} AND {_IS_COMMIT} AND tx_offset <= {next_starts_after:d}")
+            if end is None or at > LogOffset.last_of(end):
+                return None
+        elif shape.last_commit is None or at > LogOffset.last_of(shape.last_commit):
+            return None
+        return replace(shape, last_commit=last_commit, snapshot=snapshot)
+
+    def _find(
+        self, shape_id: str, source: str | None, after: Position | None = None, *, even_if_ended: bool
+    ) -> tuple[FoundShape, FoundShape]:
+        """The shape to read; and the one that the position ``after`` is of, which another source may have replaced."""
+        self._refresh()
+        registry = Registry() if self._registry is None else self._registry.entries()
+        self._version_read = self.table.version()
+        try:
+            ends = self._ends.of(shape_id, source, after)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.uri, error) from error
+        known = ends.keys() | (registry.sources_of(shape_id) if source is None else set[str]())
+        if source is not None and registry.shape(source, shape_id) is not None:
+            known.add(source)
+        source = chosen_source(self.uri, shape_id, source, known, after)
+        entry = registry.shape(source, shape_id)
+        if entry is not None and entry.removed_at is not None:
+            require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
+        table = None if entry is None else registry.table_of(entry)
+        had_snapshot = any(end.snapshot is not None for name, end in ends.items() if name != source)
+        shape = FoundShape(
+            *(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table),
+            had_snapshot=had_snapshot,
+        )
+        if after is None or after.source == source:
+            return shape, shape
+        end = ends.get(after.source, ShapeEnd())
+        return shape, FoundShape(self._version_read, after.source, shape_id, *end, None, None)
+
+    def _history(self, shape: FoundShape) -> SnapshotHistory:
+        rows = self._query("chunk, value", f"{shape.condition} AND {_SNAPSHOT_END}").to_pylist()
+        return SnapshotHistory.of(ShapeSnapshot.parse(row["chunk"], row["value"]) for row in rows)
+
+    def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
+        """The last transaction all of whose items are at or before ``at``."""
+        tx, op = at
+        later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND NOT {_IS_COMMIT} LIMIT 1"
+        continues = op < OP_INFINITY and len(self._query("op_offset", f"{shape.condition} AND {later}")) > 0
+        upto = f"tx_offset {'<' if continues else '<='} {tx:d}"
+        return self._last(f"{shape.condition} AND {_IS_COMMIT} AND {upto}")
+
+    def _last(self, condition: str) -> int | None:
+        """The greatest ``tx_offset`` of the rows; ``None`` if there are none."""
+        found: int | None = self._query("MAX(tx_offset) AS last", condition)["last"][0].as_py()
+        return found
+
+    def _query(self, selected: str, condition: str) -> pa.Table:
+        try:
+            return query_rows(self.table, f"SELECT {selected} FROM rows WHERE {condition}")  # noqa: S608  literals alone
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.uri, error) from error

@@ -1,0 +1,72 @@
+"""Followers of a shape that begins again, whose snapshot is taken again, or whose slot is lost: they just continue."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.errors import ConfigError
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.healed_log import HealedFollower, HealedLog
+from tests.support.snapshot_world import table_after
+
+_STEPS = 60
+_POLLS = (1.0, 0.3, 0.3, 0.1)
+
+
+def play(log: str, seed: int, *, has_folds: bool, steps: int = _STEPS) -> Counter[str]:
+    """Followers poll at random; the last ones only now and then, so that much has happened in between."""
+    world = HealedLog(log, seed, has_folds=has_folds)
+    followers = [HealedFollower(world, world.registry if number % 2 else None) for number in range(len(_POLLS))]
+    ending = [world.resync, world.change, world.write_all, world.snapshot, world.change, world.write_all]
+    for action in [world.snapshot, *[world.step] * steps, *ending]:
+        action()
+        for follower, share in zip(followers, _POLLS, strict=True):
+            if world.rng.random() < share:
+                follower.poll()
+        if world.rng.random() < 0.4:
+            check_offset(world)
+    for follower in followers:
+        follower.poll()
+        if follower.kept is None:
+            follower.poll()
+    assert len({follower.kept and follower.kept.split(":")[1] for follower in followers}) == 1
+    return world.counts
+
+
+def check_offset(world: HealedLog) -> None:
+    """The rows at any offset of the source are those of that time, or the reader says that it does not know them."""
+    life = world.life
+    committed, taken = life.world.committed, [lsn for (of, _), lsn in world.lsns.items() if of == life.source]
+    later = [each.lsn for each in committed if each.lsn and each.lsn >= min(taken, default=0)]
+    if not later:
+        return
+    at = world.rng.choice(later)
+    bound = LogOffset.last_of(at)
+    try:
+        read = read_shape(world.log, "users", bound, life.source, shapes=world.registry, even_if_ended=True)
+    except ConfigError:
+        world.counts["unknown offsets"] += 1
+        return
+    of, _ = world.taken_as[life.source, read.position.attempt]
+    rows = {row["id"]: {name: text for name, text in row.items() if text is not None} for row in read.rows.to_pylist()}
+    assert rows == world.expected(read.position)
+    if at >= world.lsns[life.source, read.position.attempt]:
+        assert rows == of.table(table_after(each for each in committed if (each.lsn or 0) <= at))
+    world.counts["old offsets" if of is not life else "offsets"] += 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_followers_continue_by_the_difference_whatever_begins_again(tmp_path: Path, seed: int) -> None:
+    """Nothing is folded, so nobody is told to begin again; each has the rows of its position after every poll."""
+    counts = play(str(tmp_path / "log"), seed, has_folds=False)
+    assert counts["told"] == 0, counts
+    assert min(counts[each] for each in ("healed", "continued", "resyncs", "snapshots", "waits")) > 0, counts
+
+
+@pytest.mark.parametrize("seed", range(6, 10))
+def test_a_follower_whose_rows_are_folded_is_told(tmp_path: Path, seed: int) -> None:
+    """All others continue, also past a fold, and from the fold's rows to those of what follows."""
+    counts = play(str(tmp_path / "log"), seed, has_folds=True, steps=80)
+    assert min(counts[each] for each in ("folds", "healed", "continued")) > 0, counts
