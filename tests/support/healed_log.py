@@ -97,9 +97,6 @@ class HealedLog:
         for _ in range(10):
             world.step()
         self._begin(world, SOURCE, 1)
-        self._upkeep = ShapeLogUpkeep(
-            self.log, self.registry, settings=_MERGES, retain=Retain(timedelta(seconds=300), least_dropped=1)
-        )
 
     @property
     def life(self) -> Life:
@@ -110,19 +107,19 @@ class HealedLog:
         actions = {
             self.change: 45,
             self.write: 30,
-            self.take: 20,
-            self.append_taken: 20,
+            self.take: 8 if self.has_folds else 25,
+            self.append_taken: 25,
             self.end: 1,
-            self.resync: 6,
-            self.lose_slot: 2,
-            self.upkeep: 8,
+            self.resync: 3 if self.has_folds else 6,
+            self.lose_slot: 1 if self.has_folds else 2,
+            self.upkeep: 16 if self.has_folds else 0,
         }
         (action,) = self.rng.choices(list(actions), list(actions.values()))
         action()
 
     def change(self) -> None:
         """Transactions of the table; what commits while the shape is live is on its way to the writer."""
-        for _ in range(self.rng.randint(1, 8)):
+        for _ in range(self.rng.randint(1, 24 if self.has_folds else 8)):
             life = self.life
             life.world.step()
             for each in life.world.committed:
@@ -135,7 +132,7 @@ class HealedLog:
 
     def write(self) -> None:
         """The writer appends some transactions, the last of them in part; an incarnation is marked first."""
-        for _ in range(self.rng.randint(1, 4)):
+        for _ in range(self.rng.randint(1, 8)):
             if not self._queue:
                 return
             life, rows = self._queue.pop(0)
@@ -218,9 +215,9 @@ class HealedLog:
         self.counts["lost slots"] += 1
 
     def upkeep(self) -> None:
-        if not self.has_folds:
-            return
-        report = self._upkeep.run(_EPOCH + timedelta(seconds=self.life.world.lsn))
+        retain = Retain(timedelta(seconds=self.rng.choice([1, 100, 300])), least_dropped=1)
+        upkeep = ShapeLogUpkeep(self.log, self.registry, settings=_MERGES, retain=retain)
+        report = upkeep.run(_EPOCH + timedelta(seconds=self.life.world.lsn))
         self.counts["merges"] += report.merges
         self.counts["folds"] += report.folded_shapes
         for (source, _), snapshot in last_snapshots(DeltaTable(self.log)).items():
