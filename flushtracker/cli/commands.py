@@ -206,8 +206,8 @@ that.
 
 For a shape that has ended, or that is doubted: it gets a new incarnation, which
 begins with a new snapshot, in the same log. Nothing of the one before counts
-any more, and readers are told to begin again. A live shape ends first. The
-shape's definition may have been changed. Comments and other shapes are kept.
+any more; followers of the log continue with what differs. A live shape ends
+first. Its definition may have been changed. Comments and other shapes are kept.
 """,
         """0 in the file, and capture has begun them again; 1 in the file, but
 capture has not begun them in time; or nothing was changed, because you said no;
@@ -303,12 +303,13 @@ Prints whole transactions only, on stdout, and on stderr their last offset and
 the position from which --after continues. With --follow it reads again every
 second: it prints what is new in the log, or all rows whenever they have
 changed. The log of a shape with a snapshot begins with the snapshot; --changes
-prints only the changes. Needs no Java.
+prints only the changes. If another snapshot has replaced the one that was read,
+what follows begins with the difference, as one transaction. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
 2 the arguments, an unknown shape, one that was removed or has ended, or one
 whose snapshot has not been taken yet; or changes after the position are
-missing, because the snapshot was taken again or the log is folded; 3 the log
+missing, because the log is folded or deleted; 3 the log
 cannot be folded, or a value does not have its type; 5 a Delta table
 """,
         add_read,
