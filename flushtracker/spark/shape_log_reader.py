@@ -8,17 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.log.column_types import decimal_places
 from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.shape_finder import ShapeFinder
-from flushtracker.shape_log.fold import END_ROWS, TRUNCATE_PARTITION, UPDATE_WITHOUT_INSERT
+from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.position import Position
-from flushtracker.shapes.item_key import PARTITION
 from flushtracker.shapes.table_binding import ColumnBinding
+from flushtracker.spark.difference import changes_between, difference_rows
+from flushtracker.spark.folded_cells import current_cells, row_cells, without_emptied_partitions
 from flushtracker.wal.log_offset import LogOffset
 
 _TYPES: Final = {
@@ -74,8 +75,13 @@ class SparkShapeLogReader:
         """The log of a shape, as :func:`~flushtracker.delta.log.reader.read_shape_log` but without order."""
         found = self._finder.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
         shape, rows = found.shape, self._rows(found.shape, found.condition)
-        if found.difference is not None:
-            raise shape.lost(found.difference.position)
+        if (difference := found.difference) is not None:
+            changes = changes_between(
+                row_cells(self._cells(difference.before)),
+                row_cells(self._cells(difference.after)),
+                difference.after.key_columns,
+            )
+            rows = difference_rows(changes, difference, self._finder.taken_at(difference)).unionByName(rows)
         return SparkShapeRead(shape.source, shape_id, rows, shape.bound, found.position)
 
     def read_rows(
@@ -93,17 +99,19 @@ class SparkShapeLogReader:
         registry does not know the columns, a query finds those that the log names.
         """
         shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
-        items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))
-        entry = shape.entry
-        if entry is None or entry.definition.keys_have_partitions:
-            items = _without_emptied_partitions(items)
-        cells = _current_cells(items)
+        cells = self._cells(shape)
         types = shape.columns
         names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
         rows = _folded(cells, names)
         if typed:
             rows = rows.select([_typed(F.col(_quoted(name)), types[name]).alias(name) for name in names])
         return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.position())
+
+    def _cells(self, shape: FoundShape) -> DataFrame:
+        items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))
+        if shape.entry is None or shape.entry.definition.keys_have_partitions:
+            items = without_emptied_partitions(items)
+        return current_cells(items)
 
     def _rows(self, shape: FoundShape, condition: str) -> DataFrame:
         return (
@@ -114,41 +122,6 @@ class SparkShapeLogReader:
             .where(condition)
             .select(SCHEMA.names)
         )
-
-
-def _without_emptied_partitions(items: DataFrame) -> DataFrame:
-    """The items without those of rows that a later truncate of their partition has removed."""
-    is_emptying = F.col("operation") == TRUNCATE_PARTITION
-    last = F.max(F.struct("tx_offset", "op_offset")).alias("emptied_at")
-    emptied = items.where(is_emptying).groupBy(F.col("key").alias("partition")).agg(last)
-    rows = items.where(~is_emptying).withColumn("partition", F.regexp_extract("key", PARTITION, 0))
-    is_left = F.col("emptied_at").isNull() | (F.struct("tx_offset", "op_offset") > F.col("emptied_at"))
-    return rows.join(F.broadcast(emptied), "partition", "left").where(is_left).drop("partition", "emptied_at")
-
-
-def _current_cells(items: DataFrame) -> DataFrame:
-    """The cells that items have set in the rows that exist: ``key, offset, column, text``."""
-    items = items.withColumn("offset", F.struct("tx_offset", "op_offset"))
-    truncated = items.where(F.col("operation") == "truncate").agg(F.max("offset").alias("truncated"))
-    sets = F.col("operation").isin("insert", "delete")
-    of_key = Window.partitionBy("key")
-    is_partial = (F.col("operation") == "update") & ~F.col("set_by").eqNullSafe("insert")
-    checked = F.when(is_partial, F.raise_error(F.lit(UPDATE_WITHOUT_INSERT)).cast("boolean")).otherwise(F.lit(True))  # noqa: FBT003
-    return (
-        items.where(F.col("operation") != "truncate")
-        .crossJoin(F.broadcast(truncated))
-        .where(F.col("truncated").isNull() | (F.col("offset") > F.col("truncated")))
-        .withColumn("set_at", F.max(F.when(sets, F.col("offset"))).over(of_key))
-        .withColumn("set_by", F.max_by(F.when(sets, F.col("operation")), F.when(sets, F.col("offset"))).over(of_key))
-        .where(F.col("set_at").isNull() | (F.col("offset") >= F.col("set_at")))
-        .where(F.col("operation") != "delete")
-        .where(checked)
-        .select(
-            "key",
-            "offset",
-            F.explode(F.from_json("value", "map<string,string>", {"mode": "FAILFAST"})).alias("column", "text"),
-        )
-    )
 
 
 def _folded(cells: DataFrame, names: list[str]) -> DataFrame:

@@ -1,5 +1,6 @@
 """The shape log with Spark: its reader gives what the other one does, and its appends go on during upkeep."""
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.healed_log import HealedLog
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, arrow, commit, item, snapshot_rows
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 from tests.unit.test_snapshot_log import Play
@@ -177,14 +179,52 @@ def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp
 
 
 def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: str) -> None:
-    """And a follower from whose log a later snapshot has taken changes."""
+    """And a follower from before the shape had one."""
     append(log, [item((10, 0), "insert", "1", {"id": "1"}), commit(10)])
     register(log, wanted_entry())
     with pytest.raises(SnapshotMissingError):
         SparkShapeLogReader(spark, log).read_rows("users")
     append(log, snapshot_rows(taken(2, "31:31:", 40), {"1": {"id": "1"}}))
-    with pytest.raises(PositionError, match="was taken since, which has later transactions"):
-        SparkShapeLogReader(spark, log).read_log("users", Position(SOURCE, 9, 1))
+    with pytest.raises(PositionError, match="had a snapshot of its table"):
+        SparkShapeLogReader(spark, log).read_log("users", Position(SOURCE, 9, 0))
+
+
+def test_spark_continues_by_the_difference_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Of shapes that begin again, with other columns, and whose slots are lost; from positions of any time."""
+    log, positions, healed = str(tmp_path / "log"), list[Position](), 0
+    world = HealedLog(log, 3)
+    world.snapshot()
+    for number in range(60):
+        world.step()
+        here, there = ShapeLogReader(log), SparkShapeLogReader(spark, log)
+        try:
+            newest = here.read_log("users").position
+        except ConfigError:
+            continue
+        if not positions or newest.attempt != positions[-1].attempt:
+            positions.append(newest)
+        if number % 12:
+            continue
+        for position in positions[-3:]:
+            expected, found = here.read_log("users", position), there.read_log("users", position)
+            assert (found.bound, found.position, found.source) == (expected.bound, expected.position, expected.source)
+            rows = found.rows.orderBy("tx_offset", "op_offset").toArrow().to_pylist()
+            others = expected.rows.to_pylist()
+            healed += len(others) > 0 and others[0]["xid"] == 0
+            assert in_any_order(rows) == in_any_order(others)
+            operations = [row["operation"] for row in rows if row["xid"] == 0]
+            assert operations == sorted(operations, key=lambda each: (each == "commit", each != "delete"))
+    assert healed > 2
+
+
+def in_any_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of a difference by their keys, without their numbers; columns of a row in any order."""
+    found = []
+    for row in rows:
+        is_change = row["xid"] == 0 and row["operation"] != "commit"
+        values = {name: row[name] and json.loads(row[name]) for name in ("value", "old_value")}
+        found.append(row | values | ({"op_offset": 0} if is_change else {}))
+    return ordered(found)
 
 
 def test_where_logs_end_for_their_writer_is_not_where_a_snapshot_ends(spark: SparkSession, log: str) -> None:

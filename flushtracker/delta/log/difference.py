@@ -57,7 +57,7 @@ class Difference:
 
 
 def difference_rows(table: DeltaTable, difference: Difference) -> Iterator[pa.Table]:
-    """The rows of the difference as those of a log, in their order, a ``commit`` row last; none if nothing differs.
+    """The rows of the difference as those of a log, in their order; the last is a ``commit`` row, also if it is alone.
 
     All has been read when the first are returned. Raises ``PositionError`` if one of the two cannot be folded;
     ``SinkError``, ``DeltaError`` or ``OSError`` if the table cannot be read.
@@ -76,9 +76,8 @@ def difference_rows(table: DeltaTable, difference: Difference) -> Iterator[pa.Ta
             yield _log_rows(difference, {"op_offset": offsets, **columns}, len(found))
     except DecodeError as error:
         raise difference.unknown(error) from error
-    if count:
-        ends = {"op_offset": [OP_INFINITY], "operation": [COMMIT], "commit_timestamp": [taken_at(table, difference)]}
-        yield _log_rows(difference, {name: pa.array(each, SCHEMA.field(name).type) for name, each in ends.items()}, 1)
+    ends = {"op_offset": [OP_INFINITY], "operation": [COMMIT], "commit_timestamp": [taken_at(table, difference)]}
+    yield _log_rows(difference, {name: pa.array(each, SCHEMA.field(name).type) for name, each in ends.items()}, 1)
 
 
 def taken_at(table: DeltaTable, difference: Difference) -> datetime | None:

@@ -39,7 +39,8 @@ class FollowedLog:
         ``begun`` is the snapshot of the shape ``before`` that tells what the follower has.
         """
         tx_offset = upto if before.source != shape.source else max(upto, after.tx_offset + 1)
-        has = replace(before, last_commit=after.tx_offset, snapshot=begun)
+        # The registry no longer has the definition by which the follower's rows were made.
+        has = replace(before, last_commit=after.tx_offset, snapshot=begun, entry=None, table=None)
         difference = Difference(after, has, replace(shape, last_commit=upto), tx_offset)
         return cls(shape, upto, shape.position(), difference)
 

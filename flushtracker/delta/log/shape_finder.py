@@ -6,6 +6,7 @@ last snapshot does not tell does it look at the snapshots before (:mod:`flushtra
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.chosen_source import chosen_source
+from flushtracker.delta.log.difference import Difference, taken_at
 from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
@@ -126,21 +128,22 @@ class ShapeFinder:
 
     def _known_before(self, shape: FoundShape, at: LogOffset, last_commit: int | None) -> FoundShape | None:
         """The shape at an offset that only an earlier snapshot tells, if the log still has that."""
-        if shape.snapshot is None or at.tx_offset >= shape.snapshot.lsn:
+        current = shape.snapshot
+        if current is None or at.tx_offset >= current.lsn:
             return None
-        if last_commit == shape.last_commit and at.tx_offset > shape.snapshot.starts_after:
-            return None
-        told = self._history(shape).at_offset(at)
-        if told is None or told[0].attempt == shape.attempt:
+        is_newest = last_commit == shape.last_commit and at.tx_offset > current.starts_after
+        told = None if is_newest else self._history(shape).at_offset(at)
+        if told is None or told[0].attempt == current.attempt:
             return None
         snapshot, next_starts_after = told
+        end = shape.last_commit
         if next_starts_after is not None:
             end = self._last(f"{shape.condition} AND {_IS_COMMIT} AND tx_offset <= {next_starts_after:d}")
-            if end is None or at > LogOffset.last_of(end):
-                return None
-        elif shape.last_commit is None or at > LogOffset.last_of(shape.last_commit):
+        if end is None or at > LogOffset.last_of(end):
             return None
-        return replace(shape, last_commit=last_commit, snapshot=snapshot)
+        known = replace(shape, last_commit=last_commit, snapshot=snapshot)
+        # The registry no longer has the definition of an earlier incarnation.
+        return known if snapshot.incarnation == current.incarnation else replace(known, entry=None, table=None)
 
     def _find(
         self, shape_id: str, source: str | None, after: Position | None = None, *, even_if_ended: bool
@@ -170,6 +173,13 @@ class ShapeFinder:
             return shape, shape
         end = ends.get(after.source, ShapeEnd())
         return shape, FoundShape(self._version_read, after.source, shape_id, *end, None, None)
+
+    def taken_at(self, difference: Difference) -> datetime | None:
+        """See :func:`flushtracker.delta.log.difference.taken_at`; raises ``SinkError``."""
+        try:
+            return taken_at(self.table, difference)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.uri, error) from error
 
     def _history(self, shape: FoundShape) -> SnapshotHistory:
         rows = self._query("chunk, value", f"{shape.condition} AND {_SNAPSHOT_END}").to_pylist()
