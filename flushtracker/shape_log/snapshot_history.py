@@ -50,8 +50,9 @@ class SnapshotHistory:
         """The last snapshot that tells the rows after all transactions up to ``at``, if its incarnation has reached it.
 
         Beside it is where the incarnation after that starts: the log tells nothing between its last transaction and
-        there. ``None`` beside it: there is no incarnation after it. A mark that no snapshot of its incarnation has
-        replaced does not say where that starts, so nothing is told of the one before.
+        there. ``None`` beside it: there is no incarnation after it. Only a snapshot of the very next incarnation says
+        where the one before ends: that may have transactions without a snapshot, and without a mark if a snapshot of
+        a later one was appended before them.
         """
         known = [each for each in self.snapshots if not each.is_mark]
         # The items that tell whether the horizon's transaction had ended at an offset inside it are folded.
@@ -59,8 +60,7 @@ class SnapshotHistory:
         if not told:
             return None
         found = told[-1]
-        after = min((each.incarnation for each in self.snapshots if each.incarnation > found.incarnation), default=None)
-        if after is None:
+        if found.incarnation == self.snapshots[-1].incarnation:
             return found, None
-        starts = [each.starts_after for each in known if each.incarnation == after]
+        starts = [each.starts_after for each in known if each.incarnation == found.incarnation + 1]
         return (found, starts[0]) if starts else None
