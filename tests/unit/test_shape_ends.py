@@ -227,7 +227,7 @@ def test_a_poll_that_finds_nothing_makes_no_query(log: str, monkeypatch: pytest.
     for shape_id, position in positions.items():
         assert reader.read_log(shape_id, position).position == position
     of_ends = counted(monkeypatch, "flushtracker.delta.log.shape_ends.query_rows", query_rows)
-    of_snapshots = counted(monkeypatch, "flushtracker.delta.log.reader.query_rows", query_rows)
+    of_snapshots = counted(monkeypatch, "flushtracker.delta.log.shape_finder.query_rows", query_rows)
     of_rows = counted(monkeypatch, "flushtracker.delta.log.reader.query_batches", query_batches)
     append(log, [commit(12, shape_id="shape-7")])
     moved = {each for each in shape_ids if reader.read_log(each, positions[each]).position != positions[each]}
