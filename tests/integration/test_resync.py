@@ -164,7 +164,8 @@ def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_los
             loop.wait(lambda: loop.has_followed(follower), "a change after the restore")
             loop._processes["capture"].kill()
             copy.execute("DELETE FROM public.users WHERE id % 2 = 0", "INSERT INTO public.users VALUES (3000, 3)")
-            loop.wait(lambda: not copy.execute("SELECT 1 FROM pg_replication_slots WHERE active"), "the slot is free")
+            active = "SELECT 1 FROM pg_replication_slots WHERE active"
+            wait_until(lambda: not copy.execute(active), "the slot is free", _DEADLINE_S)
             copy.execute("SELECT pg_drop_replication_slot('shapes')")
             loop.begin_epoch("--create")
             loop.kill("tracker")
