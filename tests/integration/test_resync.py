@@ -1,5 +1,6 @@
 """Shapes begin again, with the real server, broker, capture, tracker and writers, and their followers just continue."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.errors import FlushtrackerError, ShapeEndedError, SnapshotMissingError
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import shape
 from tests.support.log_follower import Follower
@@ -53,6 +56,29 @@ class ResyncLoop(WholeLoop):
             return False
         rows = sorted((row["id"] or "", row["n"] or "") for row in follower.table.values())
         return rows == sorted(self.expected())
+
+    def begin_epoch(self, *arguments: str) -> None:
+        """Start capture once with ``--new-epoch``, until it has registered the shape, and then as before."""
+        epochs = self.sources()
+        self._processes["capture"].kill()
+        process = self.rig.start_process("flushtracker", "capture", *arguments, "--new-epoch")
+        wait_until(lambda: process.poll() is not None or self.sources() > epochs, "the new source", _DEADLINE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (self.rig.folder / "capture.log").read_text()[-2000:]
+        self._start_process("capture")
+
+    def sources(self) -> set[str]:
+        """Those under which the shape is registered."""
+        entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]
+        return {entry.source for entry in entries if isinstance(entry, ShapeEntry)}
+
+    def use(self, server: LocalPostgres) -> None:
+        """Let all programs connect to another server, once they are started again."""
+        self.server = self.rig.server = server
+        self.rig.settings["postgres"]["connection"] = dict(server.options)
+        self.writing["postgres"]["connection"] = dict(server.options)
+        assert self.rig.config
+        self._write_configurations()
 
     def is_current(self) -> bool:
         """Whether the shape's rows are those of its query."""
@@ -102,3 +128,52 @@ def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
             '"public"."users"/"1001"'
         ]
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
+
+
+def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(postgres_folder: Path) -> None:
+    """With the same id. The restore undoes an insert, a delete and an update, and the server uses LSNs again.
+
+    Then the slot is dropped, with changes that it has not sent. The follower is stopped meanwhile, and killed parts
+    do not matter: it has the rows of the query after each, and gets no change that cannot follow.
+    """
+    loop = ResyncLoop(postgres_folder, flush="batch", write_unit="txn_fragment")
+    with loop:
+        loop.wait(loop.is_current, "the first snapshot")
+        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=_ID) for _ in range(2))
+        assert loop.has_followed(follower)
+        assert loop.has_followed(behind)
+        original = loop.server
+        original.stop()
+        copy = original.copy_to(postgres_folder / "copy")
+        copy.settings["max_wal_senders"] = "10"
+        original.start()
+        original.execute(
+            "INSERT INTO public.users VALUES (1000, 1)",
+            "DELETE FROM public.users WHERE id = 7",
+            "UPDATE public.users SET n = -n WHERE id = 8",
+        )
+        loop.wait(lambda: loop.has_followed(follower), "what the restore undoes")
+        original.stop()
+        with copy:
+            loop.use(copy)
+            copy.execute("UPDATE public.users SET n = 0 WHERE id = 9")
+            loop.begin_epoch()
+            loop.kill("writers")
+            loop.wait(lambda: loop.has_followed(follower), "the follower after the restore")
+            copy.execute("INSERT INTO public.users VALUES (2000, 2)")
+            loop.wait(lambda: loop.has_followed(follower), "a change after the restore")
+            loop._processes["capture"].kill()
+            copy.execute("DELETE FROM public.users WHERE id % 2 = 0", "INSERT INTO public.users VALUES (3000, 3)")
+            active = "SELECT 1 FROM pg_replication_slots WHERE active"
+            wait_until(lambda: not copy.execute(active), "the slot is free", _DEADLINE_S)
+            copy.execute("SELECT pg_drop_replication_slot('shapes')")
+            loop.begin_epoch("--create")
+            loop.kill("tracker")
+            loop.wait(lambda: loop.has_followed(follower), "the follower after the slot was lost")
+            assert loop.has_followed(behind), "one that has read nothing since before the restore"
+            lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (4000, 4)")
+            loop.wait(lambda: loop.has_followed(follower), "a later change")
+            loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
+            assert [each.restarts for each in (follower, behind)] == [0, 0]
+            assert follower.position is not None
+            assert follower.position.source.endswith("/1/shapes/2")

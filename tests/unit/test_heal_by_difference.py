@@ -54,6 +54,9 @@ def check_offset(world: HealedLog) -> None:
     assert rows == world.expected(read.position)
     if at >= world.lsns[life.source, read.position.attempt]:
         assert rows == of.table(table_after(each for each in committed if (each.lsn or 0) <= at))
+    # Who begins there continues as any follower, by the difference if another snapshot has replaced that one since.
+    follower = HealedFollower(world, table={str(row["id"]): row for row in rows.values()}, kept=str(read.position))
+    follower.poll()
     world.counts["old offsets" if of is not life else "offsets"] += 1
 
 
