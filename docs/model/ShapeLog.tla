@@ -160,7 +160,7 @@ CommitFold ==
     /\ UNCHANGED <<wal, version, exported, attempts, writer, checkpoint, starts, lost, notified, follower>>
 
 (* shape_log.position: a follower continues from the attempt that it began with, or from the horizon of a fold; else it
-   begins again. *)
+   begins again, or gets the difference from what it has: with either, it has the rows of the log's end. *)
 Follow ==
     LET continues == /\ follower # Nothing
                      /\ \/ follower.attempt = snapshot.attempt
