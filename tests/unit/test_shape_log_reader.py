@@ -258,6 +258,43 @@ def test_a_shape_goes_on_under_the_source_that_follows_a_lost_slot(log: str) -> 
     assert read_shape_log(log, "users", position, SOURCE).position == position
 
 
+def test_a_follower_that_has_all_up_to_the_start_gets_the_difference_after_that(log: str) -> None:
+    """The shape ended, and began again, at the follower's last transaction: who compares offsets sees it as new.
+
+    The next position is where the log ends, and names the new snapshot, so the difference comes once; the next one
+    begins from there, whether or not anything was written since.
+    """
+    append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
+    position = read_shape_log(log, "users").position
+    for incarnation, row in ((2, "2"), (3, "3")):
+        begun = replace(taken(incarnation, "12:12:", 12), incarnation=incarnation, starts_after=10)
+        append(log, snapshot_rows(begun, {row: {"id": row}}))
+        later = read_shape_log(log, "users", position)
+        assert [(row["tx_offset"], row["operation"], row["key"]) for row in later.rows.to_pylist()] == [
+            (11, "delete", str(incarnation - 1)),
+            (11, "insert", row),
+            (11, "commit", None),
+        ]
+        position = later.position
+        assert position == Position(SOURCE, 10, incarnation)
+        assert len(read_shape_log(log, "users", position).rows) == 0
+    append(log, [item((20, 0), "insert", "4", {"id": "4"}), commit(20)])
+    assert offsets(log, position) == [(20, 0), (20, OP_INFINITY)]
+    # From two incarnations before, and to the same: a row commit alone.
+    twice = read_shape_log(log, "users", Position(SOURCE, 10, 1)).rows.to_pylist()
+    assert [(row["tx_offset"], row["key"]) for row in twice] == [
+        (11, "1"),
+        (11, "3"),
+        (11, None),
+        (20, "4"),
+        (20, None),
+    ]
+    same = replace(taken(4, "32:32:", 32), incarnation=4, starts_after=30)
+    append(log, snapshot_rows(same, {"3": {"id": "3"}, "4": {"id": "4"}}))
+    assert offsets(log, read_shape_log(log, "users", Position(SOURCE, 20, 3)).position) == []
+    assert offsets(log, Position(SOURCE, 20, 3)) == [(30, OP_INFINITY)]
+
+
 def test_a_follower_of_a_source_that_was_replaced_is_told_if_its_rows_are_not_known(log: str) -> None:
     """It began without a snapshot, or its log is deleted; or the new source has no snapshot to continue from."""
     append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
