@@ -15,7 +15,8 @@ A **fold** is a snapshot that upkeep makes of the log itself: the rows after eve
 *horizon*. It contains all of them, seen or unseen, so it has no rule of visibility. A snapshot that is taken after it
 may lack some: PostgreSQL writes a commit to the WAL, from where it is delivered and folded, before the transaction
 becomes visible, and a commit that waits for a synchronous standby may stay so for any time. Their rows are deleted, so
-such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`).
+such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`). Whoever has followed the snapshot that a
+fold was made from may follow the fold, too; who has followed an earlier one never had those rows.
 
 A shape that is resynced goes on in the same log, as its next **incarnation**, all of whose transactions commit above
 ``starts_after``. A snapshot of it contains every transaction up to there, so all that the log has of the incarnation
@@ -34,6 +35,9 @@ from flushtracker.events.strict_json import MAX_BIGINT, dump_json, incarnation_f
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
+_LSN_ALIGNMENT: Final = 8
+"""PostgreSQL begins each record of the WAL, and so each commit, at a multiple of this."""
+
 _NO_RULE: Final = MvccSnapshot(1, 1)
 """What a fold has as ``visible``, with ``next_xid`` 1. By the rule for readers, it contains all up to ``lsn``."""
 
@@ -51,8 +55,10 @@ class ShapeSnapshot:
 
     ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
     ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
-    ``folded_xid`` is that of a fold: the last xid of the transactions that it contains. ``incarnation`` is the shape's;
-    of a later one than the first, ``starts_after`` is where it starts.
+    ``folded_xid`` is that of a fold: the last xid of the transactions that it contains. ``made_from`` is a fold's, too:
+    the attempt of the snapshot that it was made from, also by way of other folds; 0 if there was none, ``None`` if an
+    earlier release has not written it. ``incarnation`` is the shape's; of a later one than the first, ``starts_after``
+    is where it starts.
 
     >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
@@ -70,6 +76,7 @@ class ShapeSnapshot:
     folded_xid: int | None = None
     incarnation: int = 1
     starts_after: int = -1
+    made_from: int | None = None
     contained: ContainedTransactions = field(init=False, repr=False, compare=False)
     """What readers in other programs compare with alone."""
 
@@ -81,8 +88,9 @@ class ShapeSnapshot:
 
         ``folded_xid`` is the last xid among the transactions, of 32 bits.
         """
-        incarnation = () if before is None else (before.incarnation, before.starts_after)
-        return cls(attempt, _NO_RULE, horizon, _NO_RULE.xmax, folded_xid, *incarnation)
+        incarnation = (1, -1) if before is None else (before.incarnation, before.starts_after)
+        made_from = 0 if before is None else before.attempt if before.made_from is None else before.made_from
+        return cls(attempt, _NO_RULE, horizon, _NO_RULE.xmax, folded_xid, *incarnation, made_from)
 
     @classmethod
     def mark(cls, attempt: int, incarnation: int) -> "ShapeSnapshot":
@@ -96,6 +104,25 @@ class ShapeSnapshot:
     @property
     def is_mark(self) -> bool:
         return self.starts_after == MAX_BIGINT
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is known to have the rows that the table had before the shape: a fold may be of changes alone."""
+        return not self.is_fold or bool(self.made_from)
+
+    @property
+    def begins_at(self) -> int:
+        """The least place of a follower of this snapshot: that of a fold, or below the incarnation's transactions.
+
+        It is at or below ``starts_after``, with offsets above it that no later transaction has (:meth:`is_free`).
+        """
+        if self.is_fold:
+            return self.lsn
+        return aligned(self.starts_after) if self.incarnation > 1 else 0
+
+    def is_free(self, tx_offset: int) -> bool:
+        """Whether no transaction to come has this offset, of a follower that has all up to the one before it."""
+        return tx_offset <= self.starts_after or tx_offset != aligned(tx_offset)
 
     def may_replace(self, current: "ShapeSnapshot | None") -> bool:
         """Whether a snapshot that has been taken may follow ``current`` in the log, and so contains all of it.
@@ -124,8 +151,11 @@ class ShapeSnapshot:
         return self.contained.unseen
 
     def contains(self, tx_offset: int, xid: int) -> bool:
-        """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``."""
-        return self.contained.contains(tx_offset, xid)
+        """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``.
+
+        Those of earlier incarnations may be so old that their xids have been used again.
+        """
+        return 0 < tx_offset <= self.starts_after or self.contained.contains(tx_offset, xid)
 
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
@@ -135,6 +165,8 @@ class ShapeSnapshot:
         visible = self.visible
         fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
         more = {"folded": self.folded_xid} if self.is_fold else {}
+        if self.made_from is not None:
+            more["made_from"] = self.made_from
         if self.incarnation > 1:
             more |= {"incarnation": self.incarnation, "starts_after": self.starts_after}
         return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, "unseen": self.unseen, **more})
@@ -154,9 +186,10 @@ class ShapeSnapshot:
                 return cls.mark(attempt, incarnation)
             xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
             folded = integer_field(fields, "folded", 0) if "folded" in fields else None
+            made_from = integer_field(fields, "made_from", 0) if "made_from" in fields else None
             starts_after = integer_field(fields, "starts_after", 0) if incarnation > 1 else -1
             visible = MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0))
-            found = cls(attempt, visible, lsn, next_xid, folded, incarnation, starts_after)
+            found = cls(attempt, visible, lsn, next_xid, folded, incarnation, starts_after, made_from)
             found._require_unseen(fields)
         except (DecodeError, ValueError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error
@@ -167,3 +200,12 @@ class ShapeSnapshot:
         expected = [list(each) for each in self.unseen]
         if fields.get("unseen", expected) != expected:
             raise ValueError(f"unseen is {fields['unseen']!r:.80}, expected {expected!r:.80} by xip, xmax and next")
+
+
+def aligned(tx_offset: int) -> int:
+    """The last offset up to this one at which a transaction may commit.
+
+    >>> aligned(1000), aligned(1007), aligned(-1)
+    (1000, 1000, -8)
+    """
+    return tx_offset - tx_offset % _LSN_ALIGNMENT

@@ -29,10 +29,12 @@ class SnapshotHistory:
     def at_position(self, position: Position) -> ShapeSnapshot | None:
         """The snapshot that, with the transactions up to the position that it lacks, gives what a follower there has.
 
-        That is the one with which the follower began, or a fold that has replaced it. ``None`` if the log no longer
-        tells. Nor does it of a follower that began without a snapshot: the table had rows, or may have had.
+        That is the one with which the follower began, or a fold that was made from it. ``None`` if the log no longer
+        tells. Nor does it of a follower that began without a snapshot: the table had rows, or may have had. If a log
+        was deleted, its attempts may be used again, in a later incarnation; a position before that is none of its.
 
-        >>> history = SnapshotHistory.of([ShapeSnapshot.fold(3, 900, 7), ShapeSnapshot.mark(4, 2)])
+        >>> fold = ShapeSnapshot.fold(3, 900, 7, before=ShapeSnapshot.fold(2, 800, 6))
+        >>> history = SnapshotHistory.of([fold, ShapeSnapshot.mark(4, 2)])
         >>> [history.at_position(Position("s", tx, attempt)) is None for tx, attempt in ((900, 2), (899, 2), (900, 4))]
         [False, True, True]
         """
@@ -40,11 +42,10 @@ class SnapshotHistory:
             return None
         for each in self.snapshots:
             if each.attempt == position.attempt and not each.is_mark:
-                return each
+                return each if position.tx_offset >= each.begins_at else None
         fold = self.snapshots[0]
-        # At or below where its incarnation starts, the position is of an earlier one, which the fold does not have.
-        is_its = fold.is_fold and position.attempt < fold.attempt and position.tx_offset > fold.starts_after
-        return fold if is_its and position.tx_offset >= fold.lsn else None
+        is_its = fold.made_from is not None and fold.made_from <= position.attempt < fold.attempt
+        return fold if is_its and position.tx_offset >= fold.begins_at else None
 
     def at_offset(self, at: LogOffset) -> tuple[ShapeSnapshot, int | None] | None:
         """The last snapshot that tells the rows after all transactions up to ``at``, if its incarnation has reached it.

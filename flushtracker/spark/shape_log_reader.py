@@ -74,15 +74,17 @@ class SparkShapeLogReader:
     ) -> SparkShapeRead:
         """The log of a shape, as :func:`~flushtracker.delta.log.reader.read_shape_log` but without order."""
         found = self._finder.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
-        shape, rows = found.shape, self._rows(found.shape, found.condition)
-        if (difference := found.difference) is not None:
+        shape = found.shape
+        if (difference := found.difference) is None:
+            rows = self._rows(shape, found.condition)
+        else:
             changes = changes_between(
                 row_cells(self._cells(difference.before)),
                 row_cells(self._cells(difference.after)),
                 difference.after.key_columns,
             )
-            rows = difference_rows(changes, difference, self._finder.taken_at(difference)).unionByName(rows)
-        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, found.position)
+            rows = difference_rows(changes, difference, self._finder.taken_at(difference))
+        return SparkShapeRead(shape.source, shape_id, rows, found.bound, found.position)
 
     def read_rows(
         self,

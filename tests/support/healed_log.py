@@ -10,13 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from deltalake import DeltaTable
 
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
 from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.log.table import create_shape_log
@@ -24,6 +24,7 @@ from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -92,6 +93,8 @@ class HealedLog:
         """By source and attempt in the log: whose it is, and the attempt in the world that it begins with."""
         self.lsns: dict[tuple[str, int], int] = {}
         """By source and attempt in the log: the end of the WAL when it was taken, or a fold's horizon."""
+        self.seen: set[tuple[str, int]] = set()
+        """Sources and offsets that anybody was told: of positions, bounds and differences."""
         self._marked: dict[str, int] = {}
         world = SnapshotWorld(self.seed, self.rng.choice(_FIRST_XIDS))
         for _ in range(10):
@@ -109,10 +112,10 @@ class HealedLog:
             self.write: 30,
             self.take: 8 if self.has_folds else 25,
             self.append_taken: 25,
-            self.end: 1,
+            self.end: 0.2 if self.has_folds else 1,
             self.resync: 3 if self.has_folds else 6,
             self.lose_slot: 1 if self.has_folds else 2,
-            self.upkeep: 16 if self.has_folds else 0,
+            self.upkeep: 30 if self.has_folds else 0,
         }
         (action,) = self.rng.choices(list(actions), list(actions.values()))
         action()
@@ -231,6 +234,12 @@ class HealedLog:
         life, attempt = self.taken_as[position.source, position.attempt]
         return life.table(life.world.expected(attempt, position.tx_offset))
 
+    def check_newest(self, position: Position) -> None:
+        """Who has read everything has the rows of the last snapshot, and not those of one that it has replaced."""
+        last = last_snapshots(DeltaTable(self.log)).get((position.source, "users"))
+        assert last is not None
+        assert self.taken_as[position.source, position.attempt] == self.taken_as[position.source, last.attempt]
+
     def _begin(self, world: SnapshotWorld, source: str, incarnation: int) -> None:
         world.start()
         definition = self.rng.randrange(2) if self.lives else 0
@@ -253,12 +262,21 @@ class HealedLog:
 
 @dataclass(eq=False)
 class HealedFollower:
-    """Keeps the shape's rows and its position as text, each poll in a process of its own, and stops at any time."""
+    """Keeps the shape's rows and its position as text, each poll in a process of its own, and stops at any time.
+
+    It drops what is not after the last offset that it has stored, as a naive program does, and so must never get that.
+    One that is ``separate`` stores its rows before its position, and may stop between; then it takes the rows again.
+    """
 
     world: HealedLog
     shapes: str | None = None
+    separate: bool = False
     table: Table = field(default_factory=dict)
     kept: str | None = None
+    stored: tuple[str, int, int] | None = None
+    """The source and the offset of the last row that it has stored."""
+    is_torn: bool = False
+    """Whether its rows are after its position."""
 
     def poll(self) -> None:
         """Read what is new, check that each change can follow, and that the rows are those of the position."""
@@ -273,19 +291,65 @@ class HealedFollower:
             assert "read the shape again from its beginning" in str(error)  # noqa: PT017
             assert after is not None
             counts["told"] += 1
-            self.table, self.kept = {}, None
+            self._begin_again()
             return
         except ConfigError as error:
             assert "has no shape users" in str(error)  # noqa: PT017  nothing is written yet
             return
         rows = read.rows.to_pylist()
-        offsets = [(row["tx_offset"], row["op_offset"]) for row in rows]
-        assert offsets == sorted(set(offsets))
-        if after is not None and offsets and after.source == read.source:
-            assert offsets[0][0] > after.tx_offset
-        is_healed = after is not None and any(row["xid"] == 0 for row in rows)
+        is_healed = after is not None and (after.source, after.attempt) != (read.source, read.position.attempt)
+        assert is_healed == (after is not None and any(row["xid"] == 0 for row in rows))
+        if is_healed and self.is_torn:
+            # It does not know which difference it has stored, if any.
+            counts["torn"] += 1
+            self._begin_again()
+            return
         counts["healed" if is_healed else "continued"] += len(rows) > 0
         counts["led"] += after is not None and read.source != after.source
-        fold_strictly(self.table, rows)
-        self.kept = str(read.position)
-        assert self.table == self.world.expected(read.position), f"after {after}, up to {read.position}"
+        self._check_order(after, read, rows)
+        self._store(read, rows)
+        if not is_healed:
+            self.world.check_newest(read.position)
+        self.world.seen.update({(read.source, read.position.tx_offset), (read.source, (read.bound or (0, 0))[0])})
+
+    def _check_order(self, after: Position | None, read: ShapeRead, rows: list[dict[str, Any]]) -> None:
+        offsets = [(row["tx_offset"], row["op_offset"]) for row in rows]
+        assert offsets == sorted(set(offsets))
+        assert all(tx <= read.position.tx_offset for tx, _ in offsets)
+        if after is not None and after.source == read.source:
+            assert read.position.tx_offset >= after.tx_offset
+            if offsets:
+                assert offsets[0][0] > after.tx_offset
+        if offsets and not self.is_torn and self.stored is not None and self.stored[0] == read.source:
+            assert offsets[0] > self.stored[1:], "an offset goes back, or comes again"
+
+    def _store(self, read: ShapeRead, rows: list[dict[str, Any]]) -> None:
+        if self.kept is None:
+            self.table, self.is_torn = {}, False
+        stop = 1.0 if self.world.is_calm else self.world.rng.random()
+        if stop < 0.1:
+            return
+        if self.is_torn:
+            fold_again(self.table, rows)
+        else:
+            fold_strictly(self.table, rows)
+        if rows:
+            self.stored = read.source, rows[-1]["tx_offset"], rows[-1]["op_offset"]
+        assert self.table == self.world.expected(read.position), f"after {self.kept}, up to {read.position}"
+        self.is_torn = self.separate and stop < 0.3
+        if not self.is_torn:
+            self.kept = str(read.position)
+
+    def _begin_again(self) -> None:
+        self.table, self.kept, self.stored, self.is_torn = {}, None, None, False
+
+
+def fold_again(table: Table, rows: list[dict[str, Any]]) -> None:
+    """Apply rows of a log to a table that may have some of them already, in the same order."""
+    for row in rows:
+        if row["operation"] == "truncate":
+            table.clear()
+        elif row["operation"] == "delete":
+            table.pop(row["key"], None)
+        elif row["operation"] not in END_ROWS:
+            table[row["key"]] = {**table.get(row["key"], {}), **json.loads(row["value"])}

@@ -35,7 +35,7 @@ class Follower:
         return None if self.kept is None else Position.parse(self.kept)
 
     def poll(self) -> Position:
-        """Read what is new; returns the position after it. Raises ``SnapshotMissingError``."""
+        """Read what is new, also after a difference; returns the position after it. Raises ``SnapshotMissingError``."""
         reader = ShapeLogReader(self.log) if self.short_lived else self.reader
         try:
             read = reader.read_log(self.shape_id, self.position)
@@ -45,9 +45,11 @@ class Follower:
             self.restarts += 1
             return self.poll()
         fold_strictly(self.table, read.rows.to_pylist())
-        self.kept = str(read.position)
+        before, self.kept = self.position, str(read.position)
         self.polls += 1
-        return read.position
+        begun = read.position.source, read.position.attempt
+        is_difference = before is not None and (before.source, before.attempt) != begun
+        return self.poll() if is_difference else read.position
 
 
 def fold_strictly(table: Table, rows: list[dict[str, Any]]) -> None:

@@ -90,7 +90,7 @@ class ResyncedLog:
 
     def change(self) -> None:
         """A transaction of the table, which reaches the writer if the shape is live."""
-        self.tx += self.rng.randint(2, 30)
+        self.tx += 8 * self.rng.randint(1, 4)
         rows = list[Row]()
         for op in range(0, 2 * self.rng.randint(1, 3), 2):
             key = f"k{self.rng.randrange(6)}"

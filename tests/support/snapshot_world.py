@@ -81,7 +81,7 @@ class SnapshotWorld:
             if self.rng.random() < 0.1:
                 self._last_ended = max(self._last_ended, ended.xid)
                 return
-            self.lsn += self.rng.randint(30, 90)
+            self.lsn += 8 * self.rng.randint(4, 11)
             ended.lsn = self.lsn
             self.invisible.append(ended)
         elif self.invisible:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.delta.log.reader import read_shape
-from flushtracker.errors import ConfigError
+from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead, read_shape
+from flushtracker.errors import ConfigError, SnapshotMissingError
+from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.shape_snapshot import aligned
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.healed_log import HealedFollower, HealedLog
-from tests.support.snapshot_world import table_after
+from tests.support.snapshot_world import Table, table_after
 
 _STEPS = 60
 _POLLS = (1.0, 0.3, 0.3, 0.1)
@@ -18,7 +20,10 @@ _POLLS = (1.0, 0.3, 0.3, 0.1)
 def play(log: str, seed: int, *, has_folds: bool, steps: int = _STEPS) -> Counter[str]:
     """Followers poll at random; the last ones only now and then, so that much has happened in between."""
     world = HealedLog(log, seed, has_folds=has_folds)
-    followers = [HealedFollower(world, world.registry if number % 2 else None) for number in range(len(_POLLS))]
+    followers = [
+        HealedFollower(world, world.registry if number % 2 else None, separate=number == 1)
+        for number in range(len(_POLLS))
+    ]
     ending = [world.resync, world.change, world.write_all, world.snapshot, world.change, world.write_all]
     for action in [world.snapshot, *[world.step] * steps, *ending]:
         action()
@@ -27,37 +32,72 @@ def play(log: str, seed: int, *, has_folds: bool, steps: int = _STEPS) -> Counte
                 follower.poll()
         if world.rng.random() < 0.4:
             check_offset(world)
+        if world.rng.random() < 0.2:
+            check_bound(world)
+    positions = set()
     for follower in followers:
-        follower.poll()
-        if follower.kept is None:
+        for _ in range(4):
             follower.poll()
-    assert len({follower.kept and follower.kept.split(":")[1] for follower in followers}) == 1
+        assert follower.kept is not None
+        positions.add(Position.parse(follower.kept))
+    assert len({(each.source, aligned(each.tx_offset)) for each in positions}) == 1
+    check_bound(world)
     return world.counts
 
 
 def check_offset(world: HealedLog) -> None:
-    """The rows at any offset of the source are those of that time, or the reader says that it does not know them."""
+    """The rows at any offset are those of that time, or the reader says that it does not know them.
+
+    Only if no snapshot tells them are they the newest, which has no transaction after the offset yet.
+    """
     life = world.life
     committed, taken = life.world.committed, [lsn for (of, _), lsn in world.lsns.items() if of == life.source]
-    later = [each.lsn for each in committed if each.lsn and each.lsn >= min(taken, default=0)]
-    if not later:
+    later = [(life.source, each.lsn) for each in committed if each.lsn and each.lsn >= min(taken, default=0)]
+    asked = later if world.rng.random() < 0.5 else sorted(world.seen)
+    if not asked:
         return
-    at = world.rng.choice(later)
-    bound = LogOffset.last_of(at)
+    source, at = world.rng.choice(asked)
     try:
-        read = read_shape(world.log, "users", bound, life.source, shapes=world.registry, even_if_ended=True)
-    except ConfigError:
+        read = read_shape(world.log, "users", LogOffset.last_of(at), source, shapes=world.registry, even_if_ended=True)
+    except (ConfigError, SnapshotMissingError):
         world.counts["unknown offsets"] += 1
         return
-    of, _ = world.taken_as[life.source, read.position.attempt]
-    rows = {row["id"]: {name: text for name, text in row.items() if text is not None} for row in read.rows.to_pylist()}
+    of, _ = world.taken_as[source, read.position.attempt]
+    rows = rows_of(read)
     assert rows == world.expected(read.position)
-    if at >= world.lsns[life.source, read.position.attempt]:
-        assert rows == of.table(table_after(each for each in committed if (each.lsn or 0) <= at))
+    if at >= world.lsns[source, read.position.attempt]:
+        assert rows == of.table(table_after(each for each in of.world.committed if (each.lsn or 0) <= at))
+    else:
+        told = [lsn for key, lsn in world.lsns.items() if world.taken_as[key][0] is of and key[0] == source]
+        assert min(told) > at >= of.starts_after * (of.incarnation > 1)
     # Who begins there continues as any follower, by the difference if another snapshot has replaced that one since.
     follower = HealedFollower(world, table={str(row["id"]): row for row in rows.values()}, kept=str(read.position))
     follower.poll()
     world.counts["old offsets" if of is not life else "offsets"] += 1
+
+
+def check_bound(world: HealedLog) -> None:
+    """The bound of a read gives the same rows again, if no snapshot tells that the read has later transactions."""
+    reader = ShapeLogReader(world.log)
+    try:
+        read = reader.read_rows("users")
+    except (ConfigError, SnapshotMissingError):
+        return
+    assert read.bound is not None
+    again, position = reader.read_rows("users", read.bound), read.position
+    world.seen.add((read.source, read.bound.tx_offset))
+    if again.position.attempt != position.attempt:
+        assert (
+            world.taken_as[read.source, again.position.attempt][0] is world.taken_as[read.source, position.attempt][0]
+        )
+        assert read.bound.tx_offset < world.lsns[read.source, position.attempt]
+        return
+    assert (rows_of(again), again.bound, again.position) == (rows_of(read), read.bound, position)
+
+
+def rows_of(read: ShapeRead) -> Table:
+    """By id, without what is null."""
+    return {row["id"]: {name: text for name, text in row.items() if text is not None} for row in read.rows.to_pylist()}
 
 
 @pytest.mark.parametrize("seed", range(6))

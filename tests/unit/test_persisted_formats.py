@@ -463,5 +463,11 @@ def test_snapshot_of_an_earlier_release_is_read() -> None:
     assert [snapshot.contains(10, xid) for xid in (2, 3, 4, 5, 4294967294, 4294967295)] == [1, 0, 0, 1, 0, 1]
     assert snapshot.to_json() == earlier.replace("301}", '301,"unseen":[[3,4],[4294967294,4294967294]]}')
     fold = '{"xmin":1,"xmax":1,"xip":[],"lsn":900,"next":1,"folded":7}'
-    assert ShapeSnapshot.parse(3, fold) == ShapeSnapshot.fold(3, 900, 7)
-    assert ShapeSnapshot.fold(3, 900, 7).to_json() == fold.replace('"folded"', '"unseen":[],"folded"')
+    earlier_fold = ShapeSnapshot.parse(3, fold)
+    assert earlier_fold == replace(ShapeSnapshot.fold(3, 900, 7), made_from=None)
+    assert earlier_fold.to_json() == fold.replace('"folded"', '"unseen":[],"folded"')
+    made_from = {None: 0, snapshot: 7, earlier_fold: 3, ShapeSnapshot.fold(8, 910, 7, snapshot): 7}
+    for before, attempt in made_from.items():
+        made = ShapeSnapshot.fold(9, 920, 7, before)
+        expected = '{"xmin":1,"xmax":1,"xip":[],"lsn":920,"next":1,"unseen":[],"folded":7,"made_from":' + f"{attempt}}}"
+        assert (made.to_json(), ShapeSnapshot.parse(9, expected)) == (expected, made)

@@ -43,9 +43,10 @@ class Follower:
         if self.position is None or self.position.attempt != read.position.attempt:
             self.world.counts["healed"] += self.position is not None
             self.begun = self.world.read_from
+        is_difference = self.position is not None and self.position.attempt != read.position.attempt
         self.position = read.position
         self.items += [(row["operation"], row["key"], row["value"]) for row in read.rows.to_pylist()]
-        return fold(self.items)
+        return self.poll() if is_difference else fold(self.items)
 
     def check(self) -> None:
         """It has the rows of the last incarnation that the log has a snapshot of, as far as they are written."""

@@ -226,7 +226,7 @@ def test_a_position_is_of_one_log_and_one_source(log: str) -> None:
     assert offsets(log, first) == [(12, 0), (12, OP_INFINITY)]
     with pytest.raises(ConfigError, match=rf"^source is b/1/s, but position {first} is of source {SOURCE}; leave out"):
         read_shape_log(log, "users", first, "b/1/s")
-    for ahead in (replace(first, tx_offset=13), replace(first, attempt=1)):
+    for ahead in (replace(first, tx_offset=16), replace(first, attempt=1)):
         problem = rf"^position {ahead} is ahead of the log of shape users .* has reached 1:0/C:0:{SOURCE}: .*older copy"
         with pytest.raises(PositionError, match=problem):
             read_shape_log(log, "users", ahead)
@@ -244,14 +244,15 @@ def test_a_shape_goes_on_under_the_source_that_follows_a_lost_slot(log: str) -> 
             read_shape_log(log, "users", begun)
     append(log, [row | {"source": again} for row in snapshot_rows(taken(2, "3:3:", 3), {"3": {"id": "3"}})])
     assert sorted(read_shape(log, "users").rows["id"].to_pylist()) == ["2", "3"]
-    later = read_shape_log(log, "users", position)
-    assert [(row["source"], row["tx_offset"], row["operation"], row["key"]) for row in later.rows.to_pylist()] == [
+    healed = read_shape_log(log, "users", position)
+    assert [(row["source"], row["tx_offset"], row["operation"], row["key"]) for row in healed.rows.to_pylist()] == [
         (again, 0, "delete", "1"),
         (again, 0, "insert", "3"),
         (again, 0, "commit", None),
-        (again, 7, "insert", "2"),
-        (again, 7, "commit", None),
     ]
+    assert (healed.bound, healed.position) == (LogOffset.last_of(0), Position(again, 0, 2))
+    later = read_shape_log(log, "users", healed.position)
+    assert [(row["tx_offset"], row["operation"]) for row in later.rows.to_pylist()] == [(7, "insert"), (7, "commit")]
     assert later.position == Position(again, 7, 2)
     assert len(read_shape_log(log, "users", later.position).rows) == 0
     assert read_shape(log, "users", source=SOURCE).rows["id"].to_pylist() == ["1"]
@@ -261,8 +262,8 @@ def test_a_shape_goes_on_under_the_source_that_follows_a_lost_slot(log: str) -> 
 def test_a_follower_that_has_all_up_to_the_start_gets_the_difference_after_that(log: str) -> None:
     """The shape ended, and began again, at the follower's last transaction: who compares offsets sees it as new.
 
-    The next position is where the log ends, and names the new snapshot, so the difference comes once; the next one
-    begins from there, whether or not anything was written since.
+    The next position is that of the difference, and names the new snapshot, so it comes once; the next one comes after
+    it, whether or not anything was written since.
     """
     append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
     position = read_shape_log(log, "users").position
@@ -271,28 +272,23 @@ def test_a_follower_that_has_all_up_to_the_start_gets_the_difference_after_that(
         append(log, snapshot_rows(begun, {row: {"id": row}}))
         later = read_shape_log(log, "users", position)
         assert [(row["tx_offset"], row["operation"], row["key"]) for row in later.rows.to_pylist()] == [
-            (11, "delete", str(incarnation - 1)),
-            (11, "insert", row),
-            (11, "commit", None),
+            (9 + incarnation, "delete", str(incarnation - 1)),
+            (9 + incarnation, "insert", row),
+            (9 + incarnation, "commit", None),
         ]
         position = later.position
-        assert position == Position(SOURCE, 10, incarnation)
+        assert position == Position(SOURCE, 9 + incarnation, incarnation)
         assert len(read_shape_log(log, "users", position).rows) == 0
     append(log, [item((20, 0), "insert", "4", {"id": "4"}), commit(20)])
     assert offsets(log, position) == [(20, 0), (20, OP_INFINITY)]
     # From two incarnations before, and to the same: a row commit alone.
-    twice = read_shape_log(log, "users", Position(SOURCE, 10, 1)).rows.to_pylist()
-    assert [(row["tx_offset"], row["key"]) for row in twice] == [
-        (11, "1"),
-        (11, "3"),
-        (11, None),
-        (20, "4"),
-        (20, None),
-    ]
+    twice = read_shape_log(log, "users", Position(SOURCE, 10, 1))
+    assert [(row["tx_offset"], row["key"]) for row in twice.rows.to_pylist()] == [(11, "1"), (11, "3"), (11, None)]
+    assert offsets(log, twice.position) == [(20, 0), (20, OP_INFINITY)]
     same = replace(taken(4, "32:32:", 32), incarnation=4, starts_after=30)
     append(log, snapshot_rows(same, {"3": {"id": "3"}, "4": {"id": "4"}}))
     assert offsets(log, read_shape_log(log, "users", Position(SOURCE, 20, 3)).position) == []
-    assert offsets(log, Position(SOURCE, 20, 3)) == [(30, OP_INFINITY)]
+    assert offsets(log, Position(SOURCE, 20, 3)) == [(24, OP_INFINITY)]
 
 
 def test_a_follower_of_a_source_that_was_replaced_is_told_if_its_rows_are_not_known(log: str) -> None:
@@ -300,7 +296,7 @@ def test_a_follower_of_a_source_that_was_replaced_is_told_if_its_rows_are_not_kn
     append(log, [*snapshot_rows(taken(1, "5:5:", 5), {"1": {"id": "1"}}), commit(10)])
     position, again = read_shape_log(log, "users").position, f"{SOURCE}/1"
     append(log, [row | {"source": again} for row in snapshot_rows(taken(2, "3:3:", 3), {"3": {"id": "3"}})])
-    for unknown in (replace(position, attempt=0), replace(position, tx_offset=12)):
+    for unknown in (replace(position, attempt=0), replace(position, tx_offset=16)):
         with pytest.raises(PositionError, match=r"read the shape again from its beginning$"):
             read_shape_log(log, "users", unknown)
     register(log, shape_entry(), replace(shape_entry(), source=f"{SOURCE}/2"))
@@ -312,7 +308,10 @@ def test_a_follower_of_a_source_that_was_replaced_is_told_if_its_rows_are_not_kn
         read_shape_log(log, "users", position)
     DeltaTable(log).delete(f"source = '{SOURCE}'")
     register(log, replace(wanted_entry(), source=f"{SOURCE}/2"))
-    with pytest.raises(PositionError, match=r"is ahead of the log of shape users of source 7301/1/shapes, which"):
+    with pytest.raises(PositionError, match=problem):
+        read_shape_log(log, "users", position)
+    DeltaTable(log).delete(f"source = '{SOURCE}/2'")
+    with pytest.raises(PositionError, match=rf"begun again under source {SOURCE}/2; the log no longer has"):
         read_shape_log(log, "users", position)
 
 
@@ -429,17 +428,16 @@ def test_a_snapshot_taken_again_between_two_polls_is_noticed_by_the_position_alo
     kept = str(read_shape_log(log, "users").position)
     append(log, snapshot_rows(taken(2, "31:31:", 40), {"2": {"id": "2"}}))
     second = read_shape_log(log, "users", Position.parse(kept))
-    assert len(second.rows) == 0
+    changes = [("delete", "1"), ("insert", "2"), ("commit", None)]
+    assert [(row["operation"], row["key"]) for row in second.rows.to_pylist()] == changes
+    assert (second.rows["tx_offset"].to_pylist(), second.position) == ([11] * 3, Position(SOURCE, 11, 2))
     append(log, [item((20, 0), "insert", "2", {"id": "2"}), commit(20), item((30, 0), "delete", "1"), commit(30)])
-    for position in (second.position, Position.parse(kept)):
-        later = read_shape_log(log, "users", position)
-        assert [(row["tx_offset"], row["operation"], row["key"]) for row in later.rows.to_pylist()] == [
-            (30, "delete", "1"),
-            (30, "insert", "2"),
-            (30, "commit", None),
-        ]
-        assert later.position == Position(SOURCE, 30, 2)
-        assert len(read_shape_log(log, "users", later.position).rows) == 0
+    later = read_shape_log(log, "users", Position.parse(kept))
+    assert [(row["operation"], row["key"]) for row in later.rows.to_pylist()] == changes
+    assert (later.rows["tx_offset"].to_pylist(), later.position) == ([30] * 3, Position(SOURCE, 30, 2))
+    for position in (second.position, later.position):
+        rest = read_shape_log(log, "users", position)
+        assert (len(rest.rows), rest.position) == (0, later.position)
     with pytest.raises(PositionError, match=r"is from before shape users .* had a snapshot of its table"):
         read_shape_log(log, "users", Position(SOURCE, 10, 0))
     again = read_shape_log(log, "users")
@@ -447,7 +445,9 @@ def test_a_snapshot_taken_again_between_two_polls_is_noticed_by_the_position_alo
     later = read_shape_log(log, "users", again.position)
     assert (later.rows["tx_offset"].to_pylist(), later.position) == ([50, 50], Position(SOURCE, 50, 2))
     has_all = read_shape_log(log, "users", Position(SOURCE, 40, 1))
-    assert (has_all.rows["tx_offset"].to_pylist(), has_all.position) == ([50, 50], Position(SOURCE, 50, 1))
+    assert (has_all.rows["operation"].to_pylist(), has_all.position) == (["commit"], Position(SOURCE, 41, 2))
+    later = read_shape_log(log, "users", has_all.position)
+    assert (later.rows["tx_offset"].to_pylist(), later.position) == ([50, 50], Position(SOURCE, 50, 2))
 
 
 def test_snapshot_among_thousands_of_running_transactions(log: str) -> None:

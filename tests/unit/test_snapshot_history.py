@@ -1,5 +1,7 @@
 """Which of the snapshots in a shape's log tells what was there at a place."""
 
+from dataclasses import replace
+
 import pytest
 
 from flushtracker.shape_log.position import Position
@@ -26,10 +28,15 @@ def test_a_follower_has_what_the_snapshot_gave_that_it_began_with() -> None:
     """A fold has replaced those before it for whoever has reached its horizon, and is of the same incarnation."""
     begun = taken(7, 90, incarnation=2, starts_after=80)
     history = SnapshotHistory.of([begun, taken(1, 10), taken(3, 40), ShapeSnapshot.mark(5, 2)])
-    assert [attempt_at(history, 50, attempt) for attempt in (0, 1, 2, 3, 5, 7)] == [None, 1, None, 3, None, 7]
+    assert [attempt_at(history, 80, attempt) for attempt in (0, 1, 2, 3, 5, 7)] == [None, 1, None, 3, None, 7]
+    assert attempt_at(history, 79, 7) is None, "an attempt of a log that was deleted before"
     folded = SnapshotHistory.of([taken(9, 200, incarnation=2, starts_after=80), fold(8, 100, begun)])
-    assert [attempt_at(folded, 100, attempt) for attempt in (7, 8, 9)] == [8, 8, 9]
+    assert [attempt_at(folded, 100, attempt) for attempt in (6, 7, 8, 9)] == [None, 8, 8, 9]
     assert [attempt_at(folded, tx, 7) for tx in (80, 99, 101)] == [None, None, 8]
+    again = SnapshotHistory.of([fold(9, 120, fold(8, 100, begun))])
+    assert [attempt_at(again, 120, attempt) for attempt in (6, 7, 8, 9)] == [None, 9, 9, 9]
+    unknown = SnapshotHistory.of([replace(fold(8, 100, begun), made_from=None)])
+    assert [attempt_at(unknown, 100, attempt) for attempt in (7, 8)] == [None, 8]
     assert attempt_at(SnapshotHistory.of([fold(8, 80, begun)]), 80, 3) is None
     assert attempt_at(SnapshotHistory(()), 80, 3) is None
 

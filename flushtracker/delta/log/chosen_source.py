@@ -16,7 +16,7 @@ def chosen_source(log: str, shape_id: str, named: str | None, known: Set[str], a
     Raises:
         ConfigError: there is none, or there are several.
     """
-    replaced = successors(known)
+    replaced = successors(known if after is None else {*known, after.source})
     if after is not None:
         named = replaced.get(after.source, after.source)
     current = sorted(known - replaced.keys() if named is None else known & {named})

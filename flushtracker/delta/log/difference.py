@@ -29,7 +29,7 @@ class Difference:
     """From what a follower at ``position`` has, ``before``, to the shape ``after`` it; both in one version.
 
     Its rows have ``tx_offset``, which is below that of every transaction to read next, and above the position's if that
-    is of the same source. No transaction of the log has it but one that the difference contains.
+    is of the same source. No transaction has it but one that the difference contains.
     """
 
     position: Position
@@ -56,11 +56,11 @@ class Difference:
         )
 
 
-def difference_rows(table: DeltaTable, difference: Difference) -> Iterator[pa.Table]:
+def difference_rows(table: DeltaTable, difference: Difference, taken_at: datetime | None) -> Iterator[pa.Table]:
     """The rows of the difference as those of a log, in their order; the last is a ``commit`` row, also if it is alone.
 
-    All has been read when the first are returned. Raises ``PositionError`` if one of the two cannot be folded;
-    ``SinkError``, ``DeltaError`` or ``OSError`` if the table cannot be read.
+    That has the time ``taken_at``. All has been read when the first are returned. Raises ``PositionError`` if one of
+    the two cannot be folded; ``SinkError``, ``DeltaError`` or ``OSError`` if the table cannot be read.
     """
     count = 0
     changes = changes_between(
@@ -76,7 +76,7 @@ def difference_rows(table: DeltaTable, difference: Difference) -> Iterator[pa.Ta
             yield _log_rows(difference, {"op_offset": offsets, **columns}, len(found))
     except DecodeError as error:
         raise difference.unknown(error) from error
-    ends = {"op_offset": [OP_INFINITY], "operation": [COMMIT], "commit_timestamp": [taken_at(table, difference)]}
+    ends = {"op_offset": [OP_INFINITY], "operation": [COMMIT], "commit_timestamp": [taken_at]}
     yield _log_rows(difference, {name: pa.array(each, SCHEMA.field(name).type) for name, each in ends.items()}, 1)
 
 

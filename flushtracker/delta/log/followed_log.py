@@ -6,13 +6,15 @@ from flushtracker.delta.log.difference import Difference
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.wal.log_offset import LogOffset
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedLog:
-    """The ``difference``, if there is one; then the rows of ``shape`` that count, of transactions after ``after_tx``.
+    """The ``difference`` alone, if there is one; else the rows of ``shape`` that count, after the one at ``after_tx``.
 
     ``after_tx`` is ``None`` for a log from its beginning, which is its snapshot. ``position`` is that after all of it.
+    A follower stores the two as one, as with any transaction; what comes after a difference is another read.
     """
 
     shape: FoundShape
@@ -23,7 +25,9 @@ class FollowedLog:
     @classmethod
     def begun(cls, shape: FoundShape, *, changes_only: bool) -> "FollowedLog":
         """From the beginning."""
-        return cls(shape, 0 if changes_only else None, shape.position())
+        if changes_only:
+            return cls(shape, 0, shape.changes_position)
+        return cls(shape, None, shape.position())
 
     @classmethod
     def continued(cls, shape: FoundShape, after: Position) -> "FollowedLog":
@@ -36,20 +40,36 @@ class FollowedLog:
     ) -> "FollowedLog":
         """From a position on, by the difference to the shape's rows after the transactions up to ``upto``.
 
-        ``begun`` is the snapshot of the shape ``before`` that tells what the follower has.
+        ``begun`` is the snapshot of the shape ``before`` that tells what the follower has. The difference comes after
+        all that the follower has read, and before all that it has yet to read, so it has an offset between the two.
+
+        Raises:
+            PositionError: there is none. Commits are 8 bytes apart at least, so that takes as many differences in a
+                row, with no transaction between.
         """
-        tx_offset = upto if before.source != shape.source else max(upto, after.tx_offset + 1)
+        tx_offset = upto
+        if before.source == shape.source and after.tx_offset >= upto:
+            tx_offset = after.tx_offset + 1
+            if shape.snapshot is None or not shape.snapshot.is_free(tx_offset):
+                raise shape.lost(after)
         # The registry no longer has the definition by which the follower's rows were made.
         has = replace(before, last_commit=after.tx_offset, snapshot=begun, entry=None, table=None)
         difference = Difference(after, has, replace(shape, last_commit=upto), tx_offset)
-        return cls(shape, upto, shape.position(), difference)
+        return cls(shape, upto, Position(shape.source, tx_offset, shape.attempt), difference)
+
+    @property
+    def bound(self) -> LogOffset | None:
+        """Up to where its rows go."""
+        return self.shape.bound if self.difference is None else LogOffset.last_of(self.difference.tx_offset)
 
     @property
     def condition(self) -> str:
-        """The condition for the shape's rows to read, after the difference."""
+        """The condition for the shape's rows to read, if there is no difference."""
         return self.shape.counted(self.after_tx)
 
     @property
     def may_have_rows(self) -> bool:
         """Whether there may be such rows."""
+        if self.difference is not None:
+            return False
         return self.after_tx is None or self.shape.has_more(self.after_tx)

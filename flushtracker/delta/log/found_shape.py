@@ -10,7 +10,7 @@ from flushtracker.delta.storage import literal
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.position import Position
-from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 
@@ -47,18 +47,38 @@ class FoundShape:
         return 0 if self.snapshot is None else self.snapshot.attempt
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the log has neither a whole transaction nor a snapshot of it."""
+        return self.last_commit is None and self.snapshot is None
+
+    @property
     def bound(self) -> LogOffset | None:
+        """The end of its last transaction, or where its incarnation starts if it has none since."""
+        if self.snapshot is not None and self.snapshot.incarnation > 1 and not self.snapshot.is_mark:
+            return LogOffset.last_of(max(self.last_commit or 0, self.snapshot.starts_after))
         if self.last_commit is not None:
             return LogOffset.last_of(self.last_commit)
         return None if self.snapshot is None else _BEFORE_CHANGES
+
+    @property
+    def begins_at(self) -> int:
+        """See ``ShapeSnapshot.begins_at``; 0 without a snapshot."""
+        return 0 if self.snapshot is None else self.snapshot.begins_at
 
     def position(self, begun: Position | None = None) -> Position:
         """Where a follower continues that has read up to the bound, and has ``begun`` now or earlier.
 
         Its attempt stays that with which it began: a later snapshot has transactions that it has yet to read.
         """
-        tx_offset = 0 if self.bound is None else self.bound.tx_offset
-        return Position(self.source, tx_offset, self.attempt if begun is None else begun.attempt)
+        tx_offset = max(self.last_commit or 0, self.begins_at)
+        if begun is None:
+            return Position(self.source, tx_offset, self.attempt)
+        return Position(self.source, max(tx_offset, begun.tx_offset), begun.attempt)
+
+    @property
+    def changes_position(self) -> Position:
+        """Where a follower continues that has read the changes alone, up to the bound: it began with no snapshot."""
+        return Position(self.source, 0 if self.bound is None else self.bound.tx_offset, 0)
 
     @property
     def columns(self) -> dict[str, ColumnBinding]:
@@ -105,8 +125,8 @@ class FoundShape:
         """Raise ``ConfigError`` if the types of the shape's columns are not known."""
         if self.table is None:
             raise ConfigError(
-                f"the types of {self.name} are not known: there is no registry table with its table; name it with "
-                "shapes, or leave out typed"
+                f"the types of {self.name} are not known there: the registry table is missing, or has its table as it "
+                "was at another time; name the registry table with shapes, or leave out typed"
             )
 
     def require_begun(self) -> None:
@@ -129,7 +149,9 @@ class FoundShape:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the shape begins with a snapshot, by the registry, or without that by the source before."""
+        """Whether the shape begins with a snapshot: the log has it, or by the registry, or by the source before."""
+        if self.snapshot is not None and self.snapshot.is_taken:
+            return True
         return self.had_snapshot if self.entry is None else bool(self.entry.definition.snapshot)
 
     def require_inside(self, at: LogOffset) -> None:
@@ -154,43 +176,57 @@ class FoundShape:
         )
 
     def require_reached(self, after: Position) -> None:
-        """Raise ``PositionError`` if the log has not reached the position."""
+        """Raise ``PositionError`` if the log has not reached the position, which may be that of a difference."""
         current = self.position()
-        if after.tx_offset > current.tx_offset or after.attempt > current.attempt:
+        if aligned(after.tx_offset) > current.tx_offset or after.attempt > current.attempt:
             raise PositionError(
                 f"position {after} is ahead of the log of {self.name}, which has reached {current}: the log is an "
                 f"older copy, or another one; continue with the one that was read, or {_BEGIN_AGAIN}"
             )
 
     def require_followed(self, after: Position) -> None:
-        """Raise ``PositionError`` if the snapshot replaces transactions or rows that a follower of another lacks."""
+        """Raise ``PositionError`` if the snapshot has rows that a follower which began without one lacks, or is a fold
+        that has replaced what a follower of another snapshot has yet to read.
+        """
         if self.snapshot is None:
             return
         if self.snapshot.is_fold and after.tx_offset < self.snapshot.lsn:
             horizon = LogOffset.last_of(self.snapshot.lsn)
             raise PositionError(f"position {after} is before {horizon}, the horizon of {self.name}; {_BEGIN_AGAIN}")
-        if after.attempt == 0 and (self.wants_snapshot or not self.snapshot.is_fold):
+        if after.attempt == 0 and self.wants_snapshot:
             raise PositionError(
                 f"position {after} is from before {self.name} had a snapshot of its table; {_BEGIN_AGAIN}"
             )
+        made_from = self.snapshot.made_from
+        if self.snapshot.is_fold and (made_from is None or after.attempt < made_from):
+            raise self.lost(after)
 
     def lost(self, after: Position) -> PositionError:
         """The error for a follower at ``after`` whose rows the log no longer tells, so there is no difference."""
         lacks = "the log no longer has what it had there"
         if self.source != after.source:
             since = f"is of source {after.source}, and shape {self.shape_id} was begun again under source {self.source}"
+        elif self.is_empty:
+            since = f"is of {self.name}, whose log has no rows (any more)"
         elif self.may_be_before(after):
             begun = 1 if self.snapshot is None else self.snapshot.incarnation
             since = f"is from before {self.name} was begun again (incarnation {begun})"
         else:
-            since = f"is from before the last snapshot of {self.name}, which has later transactions"
+            since = f"is from before the last snapshot of {self.name}"
         return PositionError(f"position {after} {since}; {lacks}: {_BEGIN_AGAIN}")
 
-    def require_state(self, at: LogOffset, last_commit: int | None) -> None:
-        """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, is unknown; the newest never is.
+    def lost_changes(self, after: Position) -> PositionError:
+        """The error for a follower of the changes alone, if the log may lack some since."""
+        return PositionError(
+            f"position {after} of changes alone is from before {self.name} was begun again, or its log folded, so some "
+            f"since are missing; read the changes without a position, from where they begin now, or {_BEGIN_AGAIN}"
+        )
 
-        States before the moment of the snapshot are not known: its rows contain later transactions. Those before the
-        horizon of a fold are gone.
+    def require_state(self, at: LogOffset, last_commit: int | None) -> None:
+        """Raise ``ConfigError`` if the snapshot does not tell the state at ``at``, after ``last_commit``.
+
+        It tells states from its moment on, and the newest, though its rows may contain later transactions then. Those
+        before the horizon of a fold are gone.
         """
         if self.snapshot is None:
             return
@@ -201,9 +237,11 @@ class FoundShape:
                 f"at is {at}, but the log of {self.name} is folded up to its horizon {horizon}; name that or a later "
                 "offset, or none"
             )
-        if at.tx_offset < self.snapshot.lsn and last_commit != self.last_commit:
+        is_newest = last_commit == self.last_commit and at >= LogOffset.last_of(max(self.snapshot.starts_after, 0))
+        if at.tx_offset < self.snapshot.lsn and not is_newest:
             raise ConfigError(
-                f"at is {at}, but the snapshot of {self.name} has later transactions too; name "
+                f"at is {at}, but the snapshot of {self.name} has later transactions too, and the log no longer has "
+                "what it had there, or not yet all of what tells it; name "
                 f"{LogOffset.last_of(self.snapshot.lsn)} or a later offset, or none"
             )
 
@@ -228,4 +266,7 @@ def _contained(snapshot: ShapeSnapshot) -> str:
     seen = [f"NOT xid BETWEEN {first:d} AND {last:d}" for first, last in snapshot.unseen if last - first >= _SHORT]
     if xids:
         seen.append(f"xid NOT IN ({', '.join(map(str, xids))})")
-    return f"({' AND '.join(['tx_offset > 0', f'tx_offset <= {snapshot.lsn:d}', *seen])})"
+    contained = f"({' AND '.join(['tx_offset > 0', f'tx_offset <= {snapshot.lsn:d}', *seen])})"
+    if snapshot.incarnation == 1:
+        return contained
+    return f"(tx_offset > 0 AND tx_offset <= {snapshot.starts_after:d} OR {contained})"

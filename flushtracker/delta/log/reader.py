@@ -154,16 +154,16 @@ class ShapeLogReader:
         """See :func:`read_shape_log`."""
         found = self._finder.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
         shape, table = found.shape, self._finder.table
-        differing: Iterator[pa.Table] = iter(())
         rows: Iterator[pa.Table] = iter(())
         if found.difference is not None:
-            differing = self._begun(difference_rows(table, found.difference))
-        if found.may_have_rows:
+            taken_at = self._finder.taken_at(found.difference)
+            rows = self._begun(difference_rows(table, found.difference, taken_at))
+        elif found.may_have_rows:
             condition = f"{shape.condition} AND {found.condition}"
             query = f"SELECT {', '.join(SCHEMA.names)} FROM rows WHERE {condition}"  # noqa: S608  literals alone
             rows = self._sorted(query_batches(table, query))
-        batches = _batches(SCHEMA, (table.cast(SCHEMA) for table in chain(differing, rows)))
-        return ShapeRead(shape.source, shape_id, batches, shape.bound, found.position)
+        batches = _batches(SCHEMA, (table.cast(SCHEMA) for table in rows))
+        return ShapeRead(shape.source, shape_id, batches, found.bound, found.position)
 
     def read_rows(
         self,

@@ -50,7 +50,9 @@ class ShapeFinder:
         self._version_read = -1
 
     def has_changed(self) -> bool:
-        """Whether one of the tables has another version than the last found had; raises ``SinkError``."""
+        """Whether there may be something new: one of the tables has another version than the last found had, or that
+        was a difference, after which more may follow. Raises ``SinkError``.
+        """
         self._refresh()
         registry_changed = self._registry is not None and self._registry.has_changed()
         return registry_changed or self.table.version() != self._version_read
@@ -74,35 +76,69 @@ class ShapeFinder:
         if source not in {None, after.source}:
             raise ConfigError(f"source is {source}, but position {after} is of source {after.source}; leave out source")
         shape, before = self._find(shape_id, source, after, even_if_ended=even_if_ended)
-        before.require_reached(after)
+        if before.is_empty and (before is not shape or after.tx_offset > 0 or after.attempt > 0):
+            raise shape.lost(after)
+        if changes_only:
+            return self._continued_changes(shape, before, after)
         if before is not shape:
-            return self._healed(shape, after, before, _TX)
-        if shape.snapshot is None or after.attempt == shape.attempt:
+            before.require_reached(after)
+            return self._healed(shape, after, before, shape.begins_at)
+        return self._continued(shape, after)
+
+    def _continued(self, shape: FoundShape, after: Position) -> FollowedLog:
+        """What comes after a position of the same source."""
+        snapshot = shape.snapshot
+        if snapshot is None or (after.attempt == snapshot.attempt and after.tx_offset >= snapshot.begins_at):
+            shape.require_reached(after)
             return FollowedLog.continued(shape, after)
         if shape.may_be_before(after):
             begun = self._history(shape).at_position(after)
-            if begun is None or begun.incarnation < shape.snapshot.incarnation:
-                return self._healed(shape, after, shape, shape.snapshot.starts_after)
+            if begun is None or begun.incarnation < snapshot.incarnation:
+                return self._healed(shape, after, shape, shape.begins_at)
+        shape.require_reached(after)
         shape.require_followed(after)
-        # What the snapshot contains of these is deleted by folds, but not the commit row of the last one.
-        missed = shape.missed(after)
-        last = None if missed is None else self._last(f"{shape.condition} AND {_IS_COMMIT} AND {missed}")
-        if last is None:
+        if snapshot.is_fold:
             return FollowedLog.continued(shape, after)
-        return self._healed(shape, after, shape, last)
+        missed = self._last_missed(shape, after)
+        return self._healed(shape, after, shape, after.tx_offset if missed is None else missed)
+
+    def _continued_changes(self, shape: FoundShape, before: FoundShape, after: Position) -> FollowedLog:
+        """What comes after a position of a follower that reads the changes alone, whatever attempt that has.
+
+        It gets every change since, also those that a snapshot contains: it has no rows of one.
+        """
+        shape.require_begun()
+        snapshot, after = shape.snapshot, replace(after, attempt=0)
+        if before is not shape or (snapshot is not None and after.tx_offset < snapshot.starts_after):
+            raise shape.lost_changes(after)
+        shape.require_reached(after)
+        # No fold is above a snapshot that was taken after it.
+        may_be_folded = snapshot is not None and after.tx_offset < snapshot.lsn
+        history = self._history(shape).snapshots if may_be_folded else ()
+        if any(each.is_fold and after.tx_offset < each.lsn for each in history):
+            raise shape.lost_changes(after)
+        return FollowedLog.continued(replace(shape, snapshot=None), after)
+
+    def _last_missed(self, shape: FoundShape, after: Position) -> int | None:
+        """The last transaction in the log after the position that the shape's snapshot contains."""
+        missed = shape.missed(after)
+        # Folds delete what the snapshot contains of these, but not the commit row of the last one.
+        return None if missed is None else self._last(f"{shape.condition} AND {_IS_COMMIT} AND {missed}")
 
     def _healed(self, shape: FoundShape, after: Position, before: FoundShape, upto: int) -> FollowedLog:
-        """The log after the difference from what the log ``before`` gives a follower at ``after``.
+        """The difference from what the log ``before`` gives a follower at ``after``.
 
-        It is to the rows that the shape has after the transactions up to ``upto``, none of which is read then.
+        It is to the rows that the shape has after the transactions up to ``upto``; a later read continues there.
         """
         begun = self._history(before).at_position(after)
-        wants_snapshot = shape.snapshot is not None or shape.wants_snapshot
-        if begun is None or not wants_snapshot:
+        if begun is None or not shape.wants_snapshot:
             raise shape.lost(after)
         shape.require_begun()
         shape.require_snapshot()
-        return FollowedLog.healed(shape, after, before, begun, upto)
+        followed = FollowedLog.healed(shape, after, before, begun, upto)
+        # What follows the difference is in this version already.
+        self._version_read = -1
+        return followed
 
     def find_rows(
         self, shape_id: str, at: LogOffset | None, source: str | None, *, typed: bool, even_if_ended: bool
@@ -131,9 +167,11 @@ class ShapeFinder:
         current = shape.snapshot
         if current is None or at.tx_offset >= current.lsn:
             return None
-        is_newest = last_commit == shape.last_commit and at.tx_offset > current.starts_after
-        told = None if is_newest else self._history(shape).at_offset(at)
-        if told is None or told[0].attempt == current.attempt:
+        if at == shape.bound and at.tx_offset <= current.starts_after:
+            # There is no transaction since the incarnation started, so the bound is that start.
+            return None
+        told = self._history(shape).at_offset(at)
+        if told is None:
             return None
         snapshot, next_starts_after = told
         end = shape.last_commit
@@ -164,7 +202,8 @@ class ShapeFinder:
         if entry is not None and entry.removed_at is not None:
             require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
         table = None if entry is None else registry.table_of(entry)
-        had_snapshot = any(end.snapshot is not None for name, end in ends.items() if name != source)
+        others = (end.snapshot for name, end in ends.items() if name != source)
+        had_snapshot = any(each is not None and each.is_taken for each in others)
         shape = FoundShape(
             *(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table),
             had_snapshot=had_snapshot,
