@@ -42,7 +42,7 @@ from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, en
 from flushtracker.capture.start_visibility import StartVisibility
 from flushtracker.capture.table_changes import TableChanges
 from flushtracker.errors import SlotError, listed
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry
+from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry, SourceEntry
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
@@ -51,7 +51,6 @@ from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 
-_RESYNCED: Final = "it was begun again, by a greater incarnation in the shapes file"
 _MOST_LOGGED: Final = 100
 """Of more shapes that are added or removed at once, only a few are logged; the registry has all."""
 
@@ -166,7 +165,8 @@ class Subscriptions:
             removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
             again = [shape.definition.id for shape in new if self._registry.is_live(shape.definition.id)]
             removed += [
-                replace(self._registry[shape_id], removed_at=removed_at, ended_because=_RESYNCED) for shape_id in again
+                replace(self._registry[shape_id], removed_at=removed_at, ended_because=BEGUN_AGAIN)
+                for shape_id in again
             ]
             self._put([*removed, *diff.updated])
             self._remove(removed)

@@ -304,7 +304,8 @@ the position from which --after continues. With --follow it reads again every
 second: it prints what is new in the log, or all rows whenever they have
 changed. The log of a shape with a snapshot begins with the snapshot; --changes
 prints only the changes. If another snapshot has replaced the one that was read,
-what follows begins with the difference, as one transaction. Needs no Java.
+it prints the difference first, and without --follow nothing else, as one
+transaction. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
 2 the arguments, an unknown shape, one that was removed or has ended, or one

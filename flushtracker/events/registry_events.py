@@ -51,6 +51,10 @@ NO_TABLE: Final = ("", "")
 """Of a shape of which little more is kept than its id."""
 
 
+BEGUN_AGAIN: Final = "it was begun again, by a greater incarnation in the shapes file"
+"""Why a live shape has ended whose next incarnation follows at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShapeEntry:
     """One shape of a source, from its first transaction to its last.

@@ -281,6 +281,8 @@ class HealedFollower:
     def poll(self) -> None:
         """Read what is new, check that each change can follow, and that the rows are those of the position."""
         counts = self.world.counts
+        if self.kept is None:
+            self._begin_again()
         after = None if self.kept is None else Position.parse(self.kept)
         try:
             read = ShapeLogReader(self.world.log, self.shapes).read_log("users", after)
@@ -298,7 +300,7 @@ class HealedFollower:
             return
         rows = read.rows.to_pylist()
         is_healed = after is not None and (after.source, after.attempt) != (read.source, read.position.attempt)
-        assert is_healed == (after is not None and any(row["xid"] == 0 for row in rows))
+        assert not is_healed or {row["xid"] for row in rows} == {0}
         if is_healed and self.is_torn:
             # It does not know which difference it has stored, if any.
             counts["torn"] += 1
@@ -321,11 +323,9 @@ class HealedFollower:
             if offsets:
                 assert offsets[0][0] > after.tx_offset
         if offsets and not self.is_torn and self.stored is not None and self.stored[0] == read.source:
-            assert offsets[0] > self.stored[1:], "an offset goes back, or comes again"
+            assert offsets[0] > self.stored[1:], f"{offsets[0]} from {after} to {read.position}, after {self.stored}"
 
     def _store(self, read: ShapeRead, rows: list[dict[str, Any]]) -> None:
-        if self.kept is None:
-            self.table, self.is_torn = {}, False
         stop = 1.0 if self.world.is_calm else self.world.rng.random()
         if stop < 0.1:
             return

@@ -108,7 +108,7 @@ def test_followers_continue_by_the_difference_whatever_begins_again(tmp_path: Pa
     assert min(counts[each] for each in ("healed", "continued", "resyncs", "snapshots", "waits")) > 0, counts
 
 
-@pytest.mark.parametrize("seed", [6, 8, 13, 14])
+@pytest.mark.parametrize("seed", [8, 20, 21, 23])
 def test_a_follower_whose_rows_are_folded_is_told(tmp_path: Path, seed: int) -> None:
     """All others continue, also past a fold, and from the fold's rows to those of what follows."""
     counts = play(str(tmp_path / "log"), seed, has_folds=True, steps=80)

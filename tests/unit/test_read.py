@@ -15,6 +15,7 @@ from flushtracker.delta.log import external_sort
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import PositionError, ShapeEndedError, SnapshotMissingError
+from flushtracker.events.registry_events import BEGUN_AGAIN
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
@@ -206,6 +207,26 @@ def test_a_follower_waits_for_the_snapshot_of_a_shape_that_begins_again(log: str
         *(("0/D+0", "delete", "k"), ("0/D+1", "delete", "l"), ("0/D+2", "insert", "k")),
         *(("0/D+inf", "commit", None), ("0/16+0", "insert", "m")),
     ]
+
+
+def test_a_follower_waits_between_the_two_entries_of_a_shape_that_is_resynced(log: str) -> None:
+    """The live shape ends, and its next incarnation is added, in two entries, and both may be seen alone."""
+    wanted = wanted_entry()
+    register(log, wanted)
+    append(log, snapshot_rows(taken(1, "9:9:", 9), {"h": {"id": "0"}}))
+    with start(log, "--log-rows", "--follow") as process:
+        assert len(lines(process, 6)) == 6
+        register(log, replace(wanted, removed_at=LogOffset(15, 0), ended_because=BEGUN_AGAIN))
+        assert process.stderr is not None
+        waiting = next(line for line in process.stderr if "waiting" in line)
+        assert "begins again, and has no snapshot since; run flushtracker snapshot" in waiting
+        definition = replace(wanted.definition, incarnation=2)
+        register(log, replace(wanted, definition=definition, starts_after=LogOffset(15, 0)))
+        append(log, snapshot_rows(replace(taken(3, "17:17:", 20), incarnation=2, starts_after=15), {}))
+        changes = [json.loads(line) for line in lines(process, 4)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert [row["operation"] for row in changes] == ["delete", "delete", "delete", "commit"]
 
 
 def test_a_command_that_continues_after_a_snapshot_was_taken_again_prints_the_difference(

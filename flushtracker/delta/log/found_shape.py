@@ -8,7 +8,7 @@ from typing import Final
 
 from flushtracker.delta.storage import literal
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
@@ -247,7 +247,15 @@ class FoundShape:
 
 
 def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -> None:
-    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller allows that."""
+    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller allows that.
+
+    Raise ``SnapshotMissingError`` instead if it is about to begin again: its next entry follows, and its snapshot.
+    """
+    if entry.ended_because == BEGUN_AGAIN and not even_if_ended:
+        raise SnapshotMissingError(
+            f"shape {entry.definition.id} of source {entry.source} begins again, and has no snapshot since; run "
+            "flushtracker snapshot"
+        )
     how = "was removed by its owner" if entry.ended_because is None else f"has ended because {entry.ended_because}"
     what = f"shape {entry.definition.id} of source {entry.source} {how}, at {entry.removed_at}"
     if not has_log:

@@ -7,7 +7,7 @@ appends and files are compacted. Of that version it reads only whole transaction
 
 Rows are sorted and folded a few thousand at a time (:mod:`flushtracker.delta.log.external_sort`,
 :mod:`flushtracker.delta.log.fold_items`), so memory does not depend on how many there are. All of them have been read
-and folded, and every error raised, when a read returns.
+and folded, and every error raised but those of temporary files, when a read returns.
 
 Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.delta.log.column_types`.
 """
@@ -41,11 +41,14 @@ if TYPE_CHECKING:
 class ShapeRead:
     """One shape, and how far it was read: the rows contain all of it up to ``bound``, and nothing after.
 
+    Only a snapshot's rows may be ahead of the log for a moment, and so contain transactions that come after ``bound``.
+
     They are ``batches`` of some thousand rows each, which can be taken once, and wait in temporary files if they are
     many; or ``rows``, one table of all of them in memory, instead of the batches.
 
-    ``bound`` is ``(tx, ∞)`` of the last whole transaction. Before the first transaction it is ``(0, ∞)`` for a shape
-    with a snapshot, else ``None``. ``position`` is from where a follower continues.
+    ``bound`` is ``(tx, ∞)`` of the last whole transaction, or of a difference. Before the first transaction it is where
+    a shape that began again starts, ``(0, ∞)`` for another with a snapshot, else ``None``. ``position`` is from where a
+    follower continues; it is to be stored together with the rows.
     """
 
     source: str
@@ -87,9 +90,10 @@ def read_shape_log(  # noqa: PLR0913  all but the first ones by name
     be read before the snapshot has been taken. A reader that continues passes the ``position`` of its last read as
     ``after``.
 
-    If another snapshot has replaced transactions or rows of a follower since, the rows begin with the difference, as
-    one transaction with the xid 0 (:mod:`flushtracker.delta.log.difference`): the shape was begun again, also under a
-    source that has replaced the position's, or its snapshot was taken again.
+    If another snapshot has replaced a follower's since, the rows are the difference alone, as one transaction with the
+    xid 0 (:mod:`flushtracker.delta.log.difference`): the shape was begun again, also under a source that has
+    replaced the position's, or its snapshot was taken again. Another read continues after it. With ``changes_only``,
+    for a follower that began so, there is no difference: it gets every change since, or a ``PositionError``.
 
     Raises:
         PositionError: the log no longer has what the position needs, because it is folded or deleted; the shape is to
@@ -125,7 +129,7 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
         ShapeEndedError, SnapshotMissingError, ConfigError, SinkError: as :func:`read_shape_log`; ``typed`` needs the
-            registry table, and ``at`` must be within the log, and not before the snapshot.
+            registry table, and ``at`` must be within the log, and told by a snapshot that it still has.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
     return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)

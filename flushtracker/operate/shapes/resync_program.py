@@ -95,7 +95,7 @@ def _question(shape_ids: Sequence[str], registry: RegistryLook) -> Sequence[str]
     entries = [entry for shape_id in shape_ids if (entry := registry.entry(shape_id)) is not None]
     live = [entry.definition.id for entry in entries if entry.removed_at is None]
     return (
-        f"Each of {listed(shape_ids, most=10)} begins again with a new snapshot, and its readers with it.",
+        f"Each of {listed(shape_ids, most=10)} begins again with a new snapshot; followers get what differs.",
         "Until that is taken, the shape cannot be read.",
         *([f"Still live, and ended by this: {listed(live, most=10)}."] if live else []),
     )
